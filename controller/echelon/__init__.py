@@ -1,0 +1,1 @@
+"""Echelon: a P4 control plane that schedules the flows of distributed training jobs."""

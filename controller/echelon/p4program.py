@@ -1,0 +1,69 @@
+"""The compiled P4 programs that come with the package, and the constants that P4 and Python share.
+
+p4c compiles the sources in `p4src/`; its output is kept under `p4src/build/`, with a digest of the sources that it was
+made from, so that nothing here needs p4c.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_DEFINE = re.compile(r"^#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*$", re.MULTILINE)
+_SOURCE_SUFFIXES = (".p4", ".h")
+_PACKAGE = Path(__file__).parent
+_CHECKOUT = _PACKAGE.parent.parent / "p4src"
+
+
+@dataclass(frozen=True, slots=True)
+class P4Program:
+    """What p4c made of one program for one architecture."""
+
+    name: str
+    p4info: Path
+    """P4Info, protobuf text."""
+    binary: Path
+    """What the target loads: for v1model the BMv2 JSON."""
+
+
+def _artefacts() -> tuple[Path, Path]:
+    """Directory of p4c's output, and the constants file: in an installed package, else in a checkout."""
+    installed = _PACKAGE / "_p4build"
+    if installed.is_dir():
+        return installed, installed / "constants.h"
+    return _CHECKOUT / "build", _CHECKOUT / "shared" / "constants.h"
+
+
+def program(architecture: str = "v1model") -> P4Program:
+    """The Echelon program compiled for `architecture`. Raises FileNotFoundError if it was not compiled."""
+    directory = _artefacts()[0] / architecture
+    found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / "echelon.json")
+    for path in (found.p4info, found.binary):
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: not there; compile the P4 program with `make p4` (needs p4c)")
+    return found
+
+
+def parse_constants(text: str) -> dict[str, int]:
+    """Every `#define NAME number` of a preprocessor file."""
+    return {name: int(number, 0) for name, number in _DEFINE.findall(text)}
+
+
+@cache
+def constants() -> Mapping[str, int]:
+    """The numbers of `p4src/shared/constants.h` by name."""
+    return parse_constants(_artefacts()[1].read_text())
+
+
+def source_digest(p4src: Path, architecture: str = "v1model") -> str:
+    """SHA-256 over the names and contents of every source that the program for `architecture` can include."""
+    digest = hashlib.sha256()
+    for directory in (p4src / "shared", p4src / architecture):
+        for path in sorted(p for p in directory.rglob("*") if p.suffix in _SOURCE_SUFFIXES):
+            digest.update(f"{path.relative_to(p4src).as_posix()}\n".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""The plan: what a policy decides, in terms of no particular target.
+
+Policies make it from jobs and fabric; `lowering` turns it into one intent per switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+LEVELS = 8
+"""Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every packet of the flow goes to this queue of each port on its path."""
+
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The switch ranks each packet by its slack: reference time of `echelonflow` + `offset_s` - now.
+
+    `thresholds_s` are seven ascending tardiness values in seconds: a packet whose tardiness has reached the first k of
+    them goes to queue `k` counted from `lowest`, but never above `highest`.
+    """
+
+    echelonflow: str
+    offset_s: Fraction
+    thresholds_s: tuple[Fraction, ...]
+    lowest: int = 0
+    highest: int = LEVELS - 1
+
+
+Ranking = Fixed | Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """One flow (the same in every iteration): how it is ranked, and along which switches it goes."""
+
+    job: str
+    flow: str
+    ranking: Ranking
+    path: tuple[str, ...]
+    """Nodes from source host to destination host, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """One queue of an egress port."""
+
+    level: int
+    weight: int = 1
+    """DWRR share among the queues of the same level, 1..1023."""
+    min_share: Fraction = Fraction(0)
+    """Part of the port's rate that the queue gets whatever waits in higher levels."""
+    max_share: Fraction | None = None
+    """Part of the port's rate that it never exceeds; None: no limit."""
+
+
+PortSchedule = tuple[QueuePlan, ...]
+"""The LEVELS queues of a port, indexed by queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    policy: str
+    flows: tuple[FlowPlan, ...]
+    default_schedule: PortSchedule
+    """Of every egress port that `schedules` does not name."""
+    schedules: Mapping[tuple[str, str], PortSchedule] = field(default_factory=dict)
+    """By (node, next node)."""
+    best_effort_queue: int = 0
+    """Where traffic that no job claims goes."""
+    reactive: bool = False
+    """Whether the policy must hear of each flow's start and finish to make the next plan (a central scheduler)."""

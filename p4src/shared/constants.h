@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every number that the P4 programs and the control plane must agree on. Preprocessor only: one
+ * "#define NAME number" a line, so that P4 includes this file and Python reads it (echelon.lowering.constants).
+ */
+#ifndef ECHELON_CONSTANTS_H
+#define ECHELON_CONSTANTS_H
+
+/* Identifier widths: the control plane hands out dense identifiers, so a register index is never out of range. */
+#define JOB_ID_BITS 12
+#define ECHELONFLOW_ID_BITS 12
+#define PROFILE_ID_BITS 12
+#define CONNECTION_ID_BITS 14
+#define FLOW_ID_BITS 14
+
+#define JOBS 4096
+#define ECHELONFLOWS 4096
+#define CONNECTIONS 16384
+#define FLOWS 16384
+/* One slot per egress port (9 bits) and queue (3 bits). */
+#define PORT_QUEUES 4096
+
+#define QUEUES 8
+
+/* Table sizes. */
+#define CONNECTION_TABLE_SIZE 16384
+#define FLOW_TABLE_SIZE 16384
+#define SEGMENT_TABLE_SIZE 16384
+#define LEVEL_TABLE_SIZE 32768
+#define PATH_TABLE_SIZE 16384
+#define ROUTE_TABLE_SIZE 4096
+#define ECMP_TABLE_SIZE 1024
+#define ECMP_MEMBERS 1024
+#define STATION_TABLE_SIZE 4096
+
+/* The shim that Echelon's own senders put behind UDP. */
+#define SHIM_UDP_PORT 0xEF10
+#define SHIM_VERSION 1
+#define SHIM_BYTES 12
+#define SHIM_FLAG_LAST 4
+#define SHIM_FLAG_ACK 2
+#define SHIM_FLAG_DRAIN 1
+
+/* Classes of traffic that no ranking applies to: key of the table traffic_class. */
+#define CLASS_BEST_EFFORT 0
+#define CLASS_CONTROL 1
+#define CLASS_STALE 2
+
+/* Bits of flow_event_t.event. */
+#define EVENT_START 1
+#define EVENT_FINISH 2
+
+/* Index of the counter "dropped". */
+#define DROP_MALFORMED 0
+#define DROP_CHECKSUM 1
+#define DROP_TTL 2
+#define DROP_NO_ROUTE 3
+#define DROP_REASONS 4
+
+/* A slack of zero as a key of slack_to_queue: two's complement, biased so that keys order as slacks do. */
+#define SLACK_BIAS 0x80000000
+#define SLACK_MAX 0x7FFFFFFF
+
+#endif

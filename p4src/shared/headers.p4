@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Headers of every target.
+#ifndef ECHELON_HEADERS_P4
+#define ECHELON_HEADERS_P4
+
+typedef bit<48> mac_t;
+typedef bit<32> ipv4_t;
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8> PROTOCOL_TCP = 6;
+const bit<8> PROTOCOL_UDP = 17;
+
+header ethernet_t {
+    mac_t   dst;
+    mac_t   src;
+    bit<16> ethertype;
+}
+
+header ipv4_h {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<6>  dscp;
+    bit<2>  ecn;
+    bit<16> total_len;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> frag_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> checksum;
+    ipv4_t  src;
+    ipv4_t  dst;
+}
+
+header tcp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<32> seq;
+    bit<32> ack;
+    bit<4>  data_offset;
+    bit<4>  reserved;
+    bit<8>  flags;
+    bit<16> window;
+    bit<16> checksum;
+    bit<16> urgent;
+}
+
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// What a sender that knows its job tells the switch:
+//
+//    0       4       8               16                              31
+//   +-------+-------+---------------+-------------------------------+
+//   |version| flags |     epoch     |              job              |   flags: LAST 4, ACK 2, DRAIN 1
+//   +-------+-------+---------------+-------------------------------+
+//   |             flow              |            reserved           |
+//   +-------------------------------+-------------------------------+
+//   |              bytes of the flow from this packet on            |
+//   +---------------------------------------------------------------+
+//
+// `epoch` counts the iterations of the job modulo 256. DRAIN is set by a switch that wants to promote the flow and
+// cannot, because earlier packets of it still wait in the lower queue; a receiver echoes it in its acknowledgement.
+header shim_t {
+    bit<4>  version;
+    bit<4>  flags;
+    bit<8>  epoch;
+    bit<16> job;
+    bit<16> flow;
+    bit<16> reserved;
+    bit<32> remaining;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_h     ipv4;
+    tcp_t      tcp;
+    udp_t      udp;
+    shim_t     shim;
+}
+
+#endif

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Echelon's data plane for v1model: ranks every packet of a training job by the deadline of its flow.
+//
+//   classify -> reference time -> slack -> wanted queue -> forward -> promotion -> mark -> queue
+//
+// Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
+// All state that decides is written in ingress, which BMv2 runs in one thread; egress only records what has left.
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "../shared/constants.h"
+#include "../shared/headers.p4"
+#include "include/types.p4"
+#include "include/parser.p4"
+#include "include/checksum.p4"
+#include "include/control/classifier.p4"
+#include "include/control/reference.p4"
+#include "include/control/slack.p4"
+#include "include/control/forwarding.p4"
+#include "include/control/promotion.p4"
+#include "include/control/marking.p4"
+#include "include/control/ecn.p4"
+
+// Sequence number of the packet that left last, by port and queue: written in egress, read by Promotion in ingress.
+register<bit<32>>(PORT_QUEUES) queue_left;
+
+control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter(DROP_REASONS, CounterType.packets_and_bytes) dropped;
+    Classifier() classifier;
+    Reference() reference;
+    Slack() slack;
+    Forwarding() forwarding;
+    Promotion() promotion;
+    Marking() marking;
+    VirtualQueue() virtual_queue;
+
+    @id(0x01000001)
+    action set_class_queue(queue_t queue) {
+        meta.wanted = queue;
+    }
+
+    @id(0x02000001)
+    table traffic_class {
+        key = { meta.traffic_class: exact @name("class"); }
+        actions = { set_class_queue; NoAction; }
+        default_action = NoAction();
+        size = 4;
+    }
+
+    action drop_because(bit<32> reason) {
+        dropped.count(reason);
+        mark_to_drop(standard_metadata);
+    }
+
+    apply {
+        time_us_t now = standard_metadata.ingress_global_timestamp;
+        if (standard_metadata.parser_error != error.NoError
+            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))) {
+            drop_because(DROP_MALFORMED);
+        } else if (standard_metadata.checksum_error == 1) {
+            drop_because(DROP_CHECKSUM);
+        } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
+            drop_because(DROP_TTL);
+        } else {
+            classifier.apply(hdr, meta, now);
+            forwarding.apply(hdr, meta, standard_metadata);
+            if (meta.forwarded == 1) {
+                if (meta.ranking == Ranking.DEADLINE) {
+                    reference.apply(meta, now);
+                }
+                if (meta.ranking == Ranking.DEADLINE) {
+                    slack.apply(meta, now);
+                } else if (meta.ranking == Ranking.NONE) {
+                    traffic_class.apply();
+                }
+                promotion.apply(hdr, meta, standard_metadata.egress_spec, queue_left);
+                marking.apply(hdr, meta, standard_metadata);
+                if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+                    virtual_queue.apply(hdr, standard_metadata.egress_spec, standard_metadata.packet_length, now);
+                }
+                if (meta.ranking != Ranking.NONE && (meta.first == 1 || meta.last == 1)) {
+                    digest<flow_event_t>(1, { (bit<8>)(meta.last ++ meta.first), meta.flow, meta.epoch,
+                                              meta.slack_key, now });
+                }
+            } else if (standard_metadata.mcast_grp == 0) {
+                drop_because(DROP_NO_ROUTE);
+            }
+        }
+    }
+}
+
+control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter(PORT_QUEUES, CounterType.packets_and_bytes) sent;
+    QueueDepth() queue_depth;
+
+    apply {
+        if (meta.sequenced == 1) {
+            queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);
+        }
+        sent.count((bit<32>)(standard_metadata.egress_port ++ meta.queue));
+        queue_depth.apply(hdr, meta, standard_metadata);
+    }
+}
+
+V1Switch(EchelonParser(), EchelonVerifyChecksum(), EchelonIngress(), EchelonEgress(), EchelonComputeChecksum(),
+         EchelonDeparser()) main;

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ECHELON_TYPES_P4
+#define ECHELON_TYPES_P4
+
+typedef bit<JOB_ID_BITS>         job_id_t;
+typedef bit<ECHELONFLOW_ID_BITS> echelonflow_id_t;
+typedef bit<PROFILE_ID_BITS>     profile_id_t;
+typedef bit<CONNECTION_ID_BITS>  connection_id_t;
+typedef bit<FLOW_ID_BITS>        flow_id_t;
+typedef bit<3>                   queue_t;
+typedef bit<9>                   port_t;
+typedef bit<48>                  time_us_t;
+// The upper bit tells that the lower eight were ever written.
+typedef bit<9>                   valid_epoch_t;
+
+enum bit<2> Ranking {
+    NONE     = 0,
+    FIXED    = 1,
+    DEADLINE = 2
+}
+
+struct metadata_t {
+    // Which flow is it? (control Classifier)
+    Ranking          ranking;
+    bit<2>           traffic_class;
+    bit<1>           is_connection;
+    connection_id_t  connection;
+    job_id_t         job;
+    bit<1>           is_head;
+    bit<32>          gap_us;
+    bit<32>          head_bytes;
+    bit<32>          position;
+    bit<32>          payload_bytes;
+    flow_id_t        flow;
+    bit<8>           epoch;
+    bit<1>           last;
+
+    // How late is it? (controls Reference, Slack)
+    echelonflow_id_t echelonflow;
+    profile_id_t     profile;
+    bit<32>          offset_us;
+    time_us_t        reference_us;
+    bit<32>          slack_key;
+
+    // Where does it go? (controls Forwarding, Promotion)
+    bit<16>          ecmp_group;
+    // Of TCP or UDP, for the hash over the members of a group; 0 elsewhere.
+    bit<16>          src_port;
+    bit<16>          dst_port;
+    bit<1>           forwarded;
+    queue_t          wanted;
+    queue_t          queue;
+    bit<1>           first;
+    bit<1>           sequenced;
+    bit<32>          sequence;
+}
+
+// Told to the control plane when a flow starts and when its last packet passes.
+struct flow_event_t {
+    bit<8>    event;
+    flow_id_t flow;
+    bit<8>    epoch;
+    bit<32>   slack_key;
+    time_us_t time_us;
+}
+
+#endif

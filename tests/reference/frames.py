@@ -1,0 +1,55 @@
+"""Frames for data-plane tests, built by hand so that they need no packet library."""
+
+from __future__ import annotations
+
+import struct
+
+MACS = {n: bytes([2, 0, 0, 0, 0, n]) for n in range(256)}
+
+
+def ones_complement(data: bytes) -> int:
+    """RFC 1071."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def ipv4(
+    src: int,
+    dst: int,
+    protocol: int,
+    payload: bytes,
+    *,
+    ttl: int = 64,
+    tos: int = 0,
+    options: bytes = b"",
+    fragment: int = 0,
+    checksum: int | None = None,
+    version: int = 4,
+    ethertype: bytes = b"\x08\x00",
+) -> bytes:
+    """An Ethernet frame with an IPv4 packet."""
+    ihl = 5 + len(options) // 4
+    head = struct.pack(
+        "!BBHHHBBHII", version << 4 | ihl, tos, ihl * 4 + len(payload), 0, fragment, ttl, protocol, 0, src, dst
+    )
+    value = ones_complement(head + options) if checksum is None else checksum
+    head = head[:10] + struct.pack("!H", value) + head[12:]
+    return MACS[2] + MACS[1] + ethertype + head + options + payload
+
+
+def udp(src_port: int, dst_port: int, payload: bytes) -> bytes:
+    return struct.pack("!HHHH", src_port, dst_port, 8 + len(payload), 0) + payload
+
+
+def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"") -> bytes:
+    offset = 5 + len(options) // 4
+    return struct.pack("!HHIIBBHHH", src_port, dst_port, 0, 0, offset << 4, 0x18, 512, 0, 0) + options + payload
+
+
+def shim(
+    job: int, flow: int, epoch: int, remaining: int, *, flags: int = 0, version: int = 1, payload: bytes = b""
+) -> bytes:
+    """UDP with the shim behind it."""
+    return udp(4000, 0xEF10, struct.pack("!BBHHHI", version << 4 | flags, epoch, job, flow, 0, remaining) + payload)
