@@ -1,0 +1,304 @@
+"""Files that people write: YAML in, checked models out, and one kind of error, fit to be shown as it is.
+
+Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``. Models derive from `Section`; a check that
+pydantic cannot express raises `problem`, which carries the path of the key below the model that found it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from echelon.quantities import QuantityError, duration_s, rate_bps, shown, size_bytes
+
+MAX_DOCUMENT_BYTES = 4 << 20
+"""Larger files are refused unread: they are certainly not what was meant."""
+
+MAX_DEPTH = 64
+"""Of lists and mappings within each other."""
+MAX_CHOICES = 16
+"""So many known names does an error list."""
+
+Key = str | int
+"""One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
+
+
+class DocumentError(Exception):
+    """What is wrong with a file, for the person who wrote it."""
+
+    def __init__(self, file: str, path: str, reason: str) -> None:
+        super().__init__(file, path, reason)
+        self.file = file
+        """As the user named it."""
+        self.path = path
+        """Of the key, like ``jobs[0].pipeline.activation``; or a line and column; empty: the file as a whole."""
+        self.reason = reason
+        """With what to do about it in brackets."""
+
+    def __str__(self) -> str:
+        return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
+
+
+def problem(reason: str, *at: Key) -> PydanticCustomError:
+    """An error for a validator to raise about the key `at`, counted from the model or value being validated."""
+    return PydanticCustomError("problem", "{reason}", {"reason": reason, "at": at})
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """What to write instead of the unknown `word`: the nearest of the `known` ones, or all of them."""
+    choices = list(known)
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    if len(choices) > MAX_CHOICES:
+        choices[MAX_CHOICES:] = ["..."]
+    return f"known: {', '.join(choices) or 'none'}"
+
+
+class Section(BaseModel):
+    """A mapping in a document. Unknown keys are refused; an absent required key is named with its description."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, data: object) -> object:
+        if isinstance(data, Mapping):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise problem(f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key))
+            for key, field in cls.model_fields.items():
+                if field.is_required() and key not in data:
+                    raise problem(f"is missing (give {field.description})", key)
+        return data
+
+
+S = TypeVar("S", bound=Section)
+
+
+def read_document(path: str | Path) -> dict[str, object]:
+    """The mapping in the YAML file `path`. Raises `DocumentError`."""
+    file = str(path)
+    try:
+        with Path(path).open("rb") as stream:
+            raw = stream.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        raise DocumentError(file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)") from None
+    try:
+        _check_depth(text)
+        data: object = yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        raise DocumentError(file, _position(error), _yaml_reason(error)) from None
+    except yaml.reader.ReaderError as error:
+        reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
+        raise DocumentError(file, f"character {error.position}", reason) from None
+    except ValueError as error:  # a date that does not exist, an integer of more digits than Python reads
+        raise DocumentError(file, "", f"holds a value that YAML cannot read: {error} (quote it)") from None
+    if data is None:
+        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)")
+    if not isinstance(data, dict):
+        raise DocumentError(file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)")
+    return data
+
+
+def parse_document(model: type[S], data: object, file: str, context: Mapping[str, object] | None = None) -> S:
+    """`data` as a `model`; `file` is what an error says it came from. Raises `DocumentError` for the first fault."""
+    try:
+        return model.model_validate(data, context=None if context is None else dict(context))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        at: tuple[Key, ...] = first.get("ctx", {}).get("at", ())
+        # pydantic marks a fault of a mapping's key itself by a last step that is no key.
+        place = first["loc"][:-1] if first["loc"][-1:] == ("[key]",) else first["loc"]
+        raise DocumentError(file, path_text((*place, *at)), _reason(first)) from None
+
+
+def path_text(path: Iterable[Key]) -> str:
+    """A path of keys as it is written: ``("jobs", 0, "data")`` is ``jobs[0].data``."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            # A key may be any text; what the terminal would act upon is not shown to it.
+            word = key if key.isprintable() else shown(key)
+            text += f".{word}" if text else word
+    return text
+
+
+# --- values that files are made of ---------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
+    def check(value: object) -> T:
+        parsed = parse(value)
+        if parsed == 0:
+            raise QuantityError(f"{shown(value)} is zero (give more than 0)")
+        return parsed
+
+    return check
+
+
+def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T, ...]]:
+    """A validator of one value or a list of them, which names the faulty item (a union of types would not)."""
+
+    def check(value: object) -> T | tuple[T, ...]:
+        if not isinstance(value, list | tuple):
+            return parse(value)
+        items: list[T] = []
+        for index, item in enumerate(value):
+            try:
+                items.append(parse(item))
+            except QuantityError as error:
+                raise problem(str(error), index) from None
+        return tuple(items)
+
+    return check
+
+
+def _real(value: object) -> Fraction:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # not for NaN either
+        # A float's shortest decimal form is what the file says; its binary value is not.
+        return Fraction(repr(value))
+    raise QuantityError(f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)")
+
+
+def _positive_real(value: object) -> Fraction:
+    parsed = _real(value)
+    if parsed <= 0:
+        raise QuantityError(f"{shown(value)} is not positive (give more than 0)")
+    return parsed
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str):
+        raise QuantityError(f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)")
+    if not _NAME.fullmatch(value):
+        raise QuantityError(f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
+    return value
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+
+
+def _schema(example: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": [example]})
+
+
+Duration = Annotated[Fraction, PlainValidator(duration_s), _schema("10 ms")]
+"""Seconds, 0 or more."""
+PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _schema("10 ms")]
+Durations = Annotated[Fraction | tuple[Fraction, ...], PlainValidator(_one_or_list(duration_s)), _schema("10 ms")]
+"""One duration for all, or a list."""
+Size = Annotated[int, PlainValidator(_positive(size_bytes)), _schema("2.5 MB")]
+"""Bytes, at least 1."""
+Sizes = Annotated[int | tuple[int, ...], PlainValidator(_one_or_list(_positive(size_bytes))), _schema("2.5 MB")]
+Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _schema("10 Mbit/s")]
+"""Bits per second, at least 1."""
+Real = Annotated[Fraction, PlainValidator(_real), WithJsonSchema({"type": "number"})]
+PositiveReal = Annotated[Fraction, PlainValidator(_positive_real), WithJsonSchema({"type": "number"})]
+Name = Annotated[str, PlainValidator(_name), _schema("h1")]
+"""Of a job, host, switch...: up to 32 letters, digits, '-' and '_', a letter first."""
+Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
+"""A whole number from 1."""
+
+
+# --- from the libraries' errors to ours ----------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """Refuses what YAML itself lets pass: a key given twice (the last would win) and a key that is not text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                if key.tag != "tag:yaml.org,2002:str":
+                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark)
+                if key.value in seen:
+                    raise _fault(f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _check_depth(text: str) -> None:
+    """Refuses nesting so deep that libyaml's recursive composer would run out of stack, and Python with it."""
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _fault(reason: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, reason, mark)
+
+
+def _key_text(node: yaml.Node) -> str:
+    return shown(node.value) if isinstance(node, yaml.ScalarNode) else "that is a list or mapping"
+
+
+def _position(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
+    reason = ", ".join(part for part in (error.context, error.problem) if part)
+    # Ours end with what to do already.
+    return reason if reason.endswith(")") else f"{reason} (correct the YAML)"
+
+
+def _yaml_type(value: object) -> str:
+    named = {dict: "mapping", list: "list", str: "text", bool: "truth value", int: "number", float: "number"}
+    return named.get(type(value), "null" if value is None else type(value).__name__)
+
+
+def _reason(error: ErrorDetails) -> str:
+    context, value = error.get("ctx", {}), error["input"]
+    match error["type"]:
+        case "problem":
+            return str(context["reason"])
+        case "value_error":
+            return str(context["error"])
+        case "int_type" | "int_from_float" | "int_parsing":
+            return f"{shown(value)} is not a whole number (write for example 3)"
+        case "greater_than_equal":
+            return f"{shown(value)} is too small (give {context['ge']} or more)"
+        case "less_than_equal" | "int_parsing_size":
+            return f"{shown(value)} is too large (give {context.get('le', 'a smaller number')} or less)"
+        case "string_type":
+            return f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"
+        case "literal_error":
+            return f"{shown(value)} is not allowed (use {context['expected']})"
+        case "tuple_type" | "list_type":
+            return f"{shown(value)} is not a list (write it as [a, b])"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return f"{shown(value)} is not a mapping (write it as {{key: value}})"
+        case "too_short":
+            return f"has {context['actual_length']} items (give at least {context['min_length']})"
+        case "too_long":
+            return f"has {context['actual_length']} items (give at most {context['max_length']})"
+        case _:
+            return f"{error['msg'][0].lower()}{error['msg'][1:]} (correct the value)"

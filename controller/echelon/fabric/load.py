@@ -1,0 +1,243 @@
+"""The fabric file.
+
+```yaml
+fabric: dumbbell          # name
+hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
+switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
+links:                    # full duplex
+  - {between: [h1, s1], rate: 1 Gbit/s, delay: 1 us}      # delay: of propagation, default 0 s
+  - {between: [s1, s2], rate: 10 Mbit/s, ports: {s1: 3}}  # ports: of switches, where they are not to be automatic
+```
+
+What is not fixed is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
+same two bytes, switches 1, 2..., ports of a switch 1, 2... Every host has one link, to a switch.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from echelon.documents import Duration, Name, Rate, Section, parse_document, problem, read_document, suggestion
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.quantities import shown
+
+MAX_HOSTS = 250 * 256
+"""As many as 10.0.0.0/16 holds when no address ends in 0 or in 251 to 255."""
+MAX_PORT = 509
+"""Of the 9-bit ports of v1model, 510 is customarily the controller's and 511 means drop."""
+
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
+
+
+def _ipv4(value: object) -> str:
+    try:
+        address = ipaddress.IPv4Address(value if isinstance(value, str) else repr(value))
+    except ValueError:
+        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)") from None
+    if address.is_multicast or address.is_unspecified or address.is_reserved or address.is_loopback:
+        raise problem(f"{address} cannot be a host's address (take a unicast address, as 10.0.0.1)")
+    return str(address)
+
+
+def _mac(value: object) -> str:
+    # Unquoted, YAML reads some MAC addresses as numbers to the base 60.
+    if not isinstance(value, str) or not _MAC.fullmatch(value.lower()):
+        raise problem(f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")')
+    if int(value[:2], 16) & 1 or not int(value.replace(":", ""), 16):
+        raise problem(f"{value} cannot be a host's address (take a unicast address, as 02:00:00:00:00:01)")
+    return value.lower()
+
+
+def _named(value: object) -> object:
+    """A list of names is short for a mapping of them to nothing in particular."""
+    if isinstance(value, dict):
+        return {name: {} if fixed is None else fixed for name, fixed in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    named: dict[str, object] = {}
+    for index, name in enumerate(value):
+        if not isinstance(name, str):
+            raise problem(f"{shown(name)} is not a name (write a list of names)", index)
+        if name in named:
+            raise problem(f"{shown(name)} is listed already (name each once)", index)
+        named[name] = {}
+    return named
+
+
+class HostSpec(Section):
+    ipv4: Annotated[str, PlainValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})] | None = None
+    mac: Annotated[str, PlainValidator(_mac), WithJsonSchema({"type": "string"})] | None = None
+
+
+class SwitchSpec(Section):
+    device_id: Annotated[int, Field(strict=True, ge=1, le=2**63)] | None = None
+
+
+class LinkSpec(Section):
+    """A full-duplex link."""
+
+    between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2, description="its two ends, as [h1, s1]")]
+    rate: Annotated[Rate, Field(description="the capacity of each direction, e.g. 10 Mbit/s")]
+    delay: Duration = Fraction(0)
+    """Of propagation, seconds."""
+    ports: dict[Name, Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]] = Field(default_factory=dict)
+    """Port numbers at the ends that are switches and not to be numbered automatically."""
+
+
+class FabricSpec(Section):
+    """A fabric as its file describes it; that it is one (connected, and so on) has been checked."""
+
+    fabric: Annotated[Name, Field(description="the fabric's name")]
+    hosts: Annotated[
+        dict[Name, HostSpec],
+        BeforeValidator(_named),
+        Field(min_length=2, max_length=MAX_HOSTS, description="the hosts, as [h1, h2]"),
+    ]
+    switches: Annotated[
+        dict[Name, SwitchSpec],
+        BeforeValidator(_named),
+        Field(min_length=1, description="the switches, as [s1, s2]"),
+    ]
+    links: Annotated[
+        tuple[LinkSpec, ...], Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]")
+    ]
+
+    @model_validator(mode="after")
+    def _check(self) -> FabricSpec:
+        for name in self.hosts:
+            if name in self.switches:
+                raise problem(f"'{name}' is a host as well (give them different names)", "switches", name)
+        self._check_links()
+        self._check_ports()
+        self._check_connected()
+        _check_unique("hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items()))
+        _check_unique("hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items()))
+        _check_unique("switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items()))
+        return self
+
+    def _check_links(self) -> None:
+        nodes = [*self.hosts, *self.switches]
+        attached: dict[str, int] = {}
+        seen: dict[frozenset[str], int] = {}
+        for index, link in enumerate(self.links):
+            for end, node in enumerate(link.between):
+                at = ("links", index, "between", end)
+                if node not in self.hosts and node not in self.switches:
+                    raise problem(f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at)
+                if node in self.hosts and node in attached:
+                    raise problem(f"host '{node}' has a link already, links[{attached[node]}] (a host has one)", *at)
+                attached[node] = index
+            a, b = link.between
+            if a == b:
+                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between")
+            if a in self.hosts and b in self.hosts:
+                raise problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
+            pair = frozenset(link.between)
+            if pair in seen:
+                raise problem(
+                    f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate of both)",
+                    "links",
+                    index,
+                    "between",
+                )
+            seen[pair] = index
+        for name in self.hosts:
+            if name not in attached:
+                raise problem("has no link (link it to a switch)", "hosts", name)
+
+    def _check_ports(self) -> None:
+        taken: dict[tuple[str, int], int] = {}
+        for index, link in enumerate(self.links):
+            for node, port in link.ports.items():
+                at = ("links", index, "ports", node)
+                if node not in link.between:
+                    raise problem(f"'{node}' is not an end of this link (use {' or '.join(link.between)})", *at)
+                if node in self.hosts:
+                    raise problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
+                if (node, port) in taken:
+                    raise problem(f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)", *at)
+                taken[node, port] = index
+        degrees = Counter(node for link in self.links for node in link.between)
+        for switch in self.switches:
+            degree = degrees[switch]
+            if degree > MAX_PORT:
+                raise problem(f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch)
+
+    def _check_connected(self) -> None:
+        neighbours: dict[str, list[str]] = {name: [] for name in (*self.hosts, *self.switches)}
+        for link in self.links:
+            a, b = link.between
+            neighbours[a].append(b)
+            neighbours[b].append(a)
+        first = next(iter(self.hosts))
+        reached, frontier = {first}, [first]
+        while frontier:
+            fresh = [node for node in neighbours[frontier.pop()] if node not in reached]
+            reached.update(fresh)
+            frontier += fresh
+        for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
+            for name in names:
+                if name not in reached:
+                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name)
+
+
+def build_fabric(spec: FabricSpec) -> Fabric:
+    """The fabric that a checked specification describes."""
+    free = {name: _free_ports(spec, name) for name in spec.switches}
+
+    def end(link: LinkSpec, node: str) -> LinkEnd:
+        if node in spec.hosts:
+            return LinkEnd(node, 0)
+        return LinkEnd(node, link.ports[node] if node in link.ports else next(free[node]))
+
+    cables = tuple(
+        CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay) for link in spec.links
+    )
+    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables)
+
+
+def load_fabric(path: str | Path) -> Fabric:
+    """The fabric in the YAML file `path`. Raises `DocumentError`."""
+    return build_fabric(load_fabric_spec(path))
+
+
+def load_fabric_spec(path: str | Path) -> FabricSpec:
+    """The specification in the YAML file `path`. Raises `DocumentError`."""
+    return parse_document(FabricSpec, read_document(path), str(path))
+
+
+def _hosts(spec: FabricSpec) -> dict[str, Host]:
+    hosts = {}
+    for index, (name, host) in enumerate(spec.hosts.items()):
+        high, low = index // 250, index % 250 + 1
+        ipv4 = host.ipv4 or f"10.0.{high}.{low}"
+        hosts[name] = Host(name, ipv4, host.mac or f"02:00:00:00:{high:02x}:{low:02x}")
+    return hosts
+
+
+def _switches(spec: FabricSpec) -> dict[str, Switch]:
+    return {
+        name: Switch(name, switch.device_id or number)
+        for number, (name, switch) in enumerate(spec.switches.items(), start=1)
+    }
+
+
+def _free_ports(spec: FabricSpec, switch: str) -> Iterator[int]:
+    taken = {link.ports[switch] for link in spec.links if switch in link.ports}
+    return (port for port in range(1, MAX_PORT + 1) if port not in taken)
+
+
+def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> None:
+    owner: dict[object, str] = {}
+    for name, value in values:
+        if value in owner:
+            raise problem(f"{value} is that of '{owner[value]}' as well (give another)", kind, name, key)
+        owner[value] = name

@@ -1,0 +1,34 @@
+"""Training jobs: from a job file to the iteration graph and its EchelonFlows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from echelon.jobs.graph import Job
+
+if TYPE_CHECKING:
+    from echelon.jobs.spec import JobSpec
+
+__all__ = ["build_job", "load_job"]
+
+
+def build_job(spec: JobSpec) -> Job:
+    """The job that a checked specification describes."""
+    graph = spec.paradigm.iteration(spec.workers)
+    return Job(
+        name=spec.job,
+        computes=graph.computes,
+        flows=graph.flows,
+        echelonflows=graph.echelonflows,
+        start_s=spec.start,
+        weight=spec.weight,
+    )
+
+
+def load_job(path: str | Path) -> Job:
+    """The job in the YAML file `path`. Raises `echelon.documents.DocumentError`."""
+    # pydantic and YAML take longer to import than the graph does: those who only handle jobs need not wait for them.
+    from echelon.jobs.spec import load_job_spec
+
+    return build_job(load_job_spec(path))

@@ -1,0 +1,112 @@
+"""What follows from a job's iteration graph alone: orders, ideal finish times, tardiness."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
+
+from echelon.jobs.graph import EchelonFlow, Flow, Job
+
+
+class GraphError(ValueError):
+    """The iteration graph of a job is not one: a cycle, a name that is missing or given twice."""
+
+
+def topological_order(job: Job) -> tuple[str, ...]:
+    """Names of all compute units and flows, each after everything it waits for: by layers, and
+    within a layer as the job lists them.
+
+    Raises `GraphError` if there is no such order, or if names are unknown or not unique.
+    """
+    after = _dependencies(job)
+    sorter = graphlib.TopologicalSorter(after)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        cycle = " -> ".join(reversed(error.args[1]))
+        raise GraphError(f"job {job.name}: waits for itself: {cycle}") from None
+    rank = {name: index for index, name in enumerate(after)}
+    order: list[str] = []
+    while sorter.is_active():
+        # The sorter hands out names in the order in which sets happen to yield them; ours must not vary between runs.
+        ready = sorted(sorter.get_ready(), key=rank.__getitem__)
+        order += ready
+        sorter.done(*ready)
+    return tuple(order)
+
+
+def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[str, Fraction]:
+    """When each compute unit and flow of an iteration starts, seconds after its beginning, if every flow takes
+    `transfer_s` of it and nothing else is in the way. Raises `GraphError`."""
+    after = _dependencies(job)
+    lasts = {c.name: c.duration_s for c in job.computes} | {f.name: transfer_s(f) for f in job.flows}
+    start: dict[str, Fraction] = {}
+    for name in topological_order(job):
+        start[name] = max((start[other] + lasts[other] for other in after[name]), default=Fraction(0))
+    return start
+
+
+def connections(job: Job) -> dict[tuple[str, str], tuple[Flow, ...]]:
+    """The flows of an iteration by connection (source, destination), in the order in which the sender sends them.
+
+    That is the order in which they start on an infinitely fast network; the byte sequence of the connection is their
+    sizes in this order, the same in every iteration. Raises `GraphError`.
+    """
+    start = earliest_start_s(job, lambda _: Fraction(0))
+    rank = {name: index for index, name in enumerate(topological_order(job))}
+    by_connection: dict[tuple[str, str], list[Flow]] = {}
+    for flow in sorted(job.flows, key=lambda flow: (start[flow.name], rank[flow.name])):
+        by_connection.setdefault((flow.src, flow.dst), []).append(flow)
+    return {connection: tuple(flows) for connection, flows in by_connection.items()}
+
+
+def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str, Fraction]:
+    """The arrangement function: ideal finish time of each flow, given when the head flow really started."""
+    return {flow: reference_s + offset for flow, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True)}
+
+
+def tardiness_s(echelonflow: EchelonFlow, reference_s: Fraction, finish_s: Mapping[str, Fraction]) -> Fraction:
+    """Largest tardiness of the flows, seconds: how late the whole formation is (HotNets '22, eq. 2)."""
+    ideal = ideal_finish_s(echelonflow, reference_s)
+    return max(finish_s[flow] - ideal[flow] for flow in echelonflow.flows)
+
+
+def consumer_finish_s(finish_s: Sequence[Fraction], compute_s: Sequence[Fraction]) -> Fraction:
+    """When a worker that is idle before, and works first in first out, is done with what arrives at `finish_s`.
+
+    `compute_s[j]` is its work on arrival j. It equals ``max_j (e_j + sum of p_k for k >= j)``, and with ideal finish
+    times ``d_j = r + sum of p_k for k < j`` it is the tardiness + r + the sum of all p_k (technical report of
+    HotNets '22, S11, with unequal p): minimal tardiness is the earliest finish of the consumer.
+    """
+    left_s = list(accumulate(reversed(compute_s)))[::-1]
+    return max(arrival + left for arrival, left in zip(finish_s, left_s, strict=True))
+
+
+def with_profile_error(job: Job, error: Fraction) -> Job:
+    """`job` as somebody sees it whose profile of compute distances is wrong by `error`: 1/5 is 20 % too long.
+
+    Arrangement offsets are scaled; what is computed and sent is not.
+    """
+    return replace(
+        job,
+        echelonflows=tuple(
+            replace(h, offsets_s=tuple(offset * (1 + error) for offset in h.offsets_s)) for h in job.echelonflows
+        ),
+    )
+
+
+def _dependencies(job: Job) -> dict[str, tuple[str, ...]]:
+    nodes = [(c.name, c.after) for c in job.computes] + [(f.name, f.after) for f in job.flows]
+    after = dict(nodes)
+    if len(after) != len(nodes):
+        names = [name for name, _ in nodes]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise GraphError(f"job {job.name}: the name '{twice}' is given to more than one compute unit or flow")
+    for name, needs in nodes:
+        for other in needs:
+            if other not in after:
+                raise GraphError(f"job {job.name}: '{name}' waits for '{other}', which it does not have")
+    return after

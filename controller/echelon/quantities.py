@@ -1,0 +1,144 @@
+"""Exact quantities from text: ``"10 ms"``, ``"2.5 MB"``, ``"10 Mbit/s"``.
+
+A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`), decimal prefixes are
+powers of 1000 and `Ki`, `Mi`, `Gi` powers of 1024. A number without a unit is refused, so that no file depends on what
+its reader takes for granted; only 0 needs none.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
+)
+
+MAX_TEXT = 64
+"""Longest text that is looked at: nobody writes a longer quantity on purpose."""
+
+# Lists may hold each other by reference, so that their full text can be beyond all measure.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 4, 4
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
+
+
+class QuantityError(ValueError):
+    """The text is no quantity of the kind wanted. The message is one line and says what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    what: str
+    units: Mapping[str, Fraction]
+    example: str
+    largest: Fraction
+    largest_text: str
+    whole: str | None = None
+    """The unit of which there must be a whole number; None: any rational number will do."""
+
+    def parse(self, value: object) -> Fraction:
+        match = _QUANTITY.fullmatch(_text(value, self).strip())
+        if match is None:
+            raise QuantityError(f"{shown(value)} is not a {self.what} (write it as in {self.example})")
+        number, unit = Fraction(match["number"]), match["unit"]
+        if not unit and number != 0:
+            raise QuantityError(f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})")
+        if unit and unit not in self.units:
+            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})")
+        amount = number * self.units[unit] if unit else number
+        if amount < 0:
+            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)")
+        if amount > self.largest:
+            raise QuantityError(f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})")
+        if self.whole and amount.denominator != 1:
+            raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
+        return amount
+
+    def _choice(self) -> str:
+        return f"use {', '.join(self.units)}"
+
+
+_DURATION = _Kind(
+    what="duration",
+    units={
+        "s": Fraction(1),
+        "ms": Fraction(1, 10**3),
+        "us": Fraction(1, 10**6),
+        "ns": Fraction(1, 10**9),
+        "min": Fraction(60),
+        "h": Fraction(3600),
+    },
+    example="10 ms",
+    largest=Fraction(10**4 * 3600),
+    largest_text="10000 h",
+)
+_SIZE = _Kind(
+    what="size",
+    units={
+        "B": Fraction(1),
+        "kB": Fraction(10**3),
+        "MB": Fraction(10**6),
+        "GB": Fraction(10**9),
+        "KiB": Fraction(2**10),
+        "MiB": Fraction(2**20),
+        "GiB": Fraction(2**30),
+    },
+    example="2.5 MB",
+    largest=Fraction(10**15),
+    largest_text="1000000 GB",
+    whole="bytes",
+)
+_RATE = _Kind(
+    what="rate",
+    units={
+        "bit/s": Fraction(1),
+        "kbit/s": Fraction(10**3),
+        "Mbit/s": Fraction(10**6),
+        "Gbit/s": Fraction(10**9),
+    },
+    example="10 Mbit/s",
+    largest=Fraction(10**13),
+    largest_text="10000 Gbit/s",
+    whole="bits per second",
+)
+
+
+def duration_s(value: object) -> Fraction:
+    """Seconds, exactly; at most 10000 h. Raises `QuantityError`."""
+    return _DURATION.parse(value)
+
+
+def size_bytes(value: object) -> int:
+    """Bytes; a whole number of them, at most 10^15. Raises `QuantityError`."""
+    return int(_SIZE.parse(value))
+
+
+def rate_bps(value: object) -> int:
+    """Bits per second; a whole number of them, at most 10^13. Raises `QuantityError`."""
+    return int(_RATE.parse(value))
+
+
+def shown(value: object) -> str:
+    """`value` as it may stand inside a message: on one line, not long, and with YAML's words for null and the like."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    try:
+        return " ".join(_SHORT.repr(value).split())
+    except ValueError:  # an integer of more digits than Python is willing to print
+        return "a number of thousands of digits"
+
+
+def _text(value: object, kind: _Kind) -> str:
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
+        return value
+    # YAML reads a bare 0 as an integer; True is an integer to Python, but to nobody who writes a file.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value == 0:
+            return "0"
+        if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
+            raise QuantityError(f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})")
+    raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")

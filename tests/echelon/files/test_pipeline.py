@@ -1,0 +1,193 @@
+"""GPipe graphs against an independent account of the schedule, and the arrangement function against its identity."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.jobs import build_job
+from echelon.jobs.analysis import (
+    connections,
+    consumer_finish_s,
+    earliest_start_s,
+    ideal_finish_s,
+    tardiness_s,
+    topological_order,
+)
+from echelon.jobs.graph import EchelonFlow, Job
+from echelon.jobs.pipeline import gpipe
+from echelon.jobs.spec import JobSpec
+
+TIMES = st.fractions(0, 10, max_denominator=1000)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> dict[str, object]:
+    stages = draw(st.integers(2, 5))
+
+    def per(count: int, values: st.SearchStrategy[object]) -> list[object]:
+        return draw(st.lists(values, min_size=count, max_size=count))
+
+    backward = draw(st.booleans())
+    return {
+        "workers": [f"h{s}" for s in range(stages)],
+        "micro_batches": draw(st.integers(1, 6)),
+        "forward_s": per(stages, TIMES),
+        "activation_bytes": per(stages - 1, st.integers(1, 10**6)),
+        "backward_s": per(stages, TIMES) if backward else None,
+        "gradient_bytes": per(stages - 1, st.integers(1, 10**6)) if backward and draw(st.booleans()) else None,
+    }
+
+
+def as_job(arguments: dict[str, object]) -> Job:
+    return Job("p", *gpipe(**arguments))  # type: ignore[arg-type]
+
+
+@given(pipelines())
+@settings(max_examples=60, deadline=None)
+def test_dependencies(arguments: dict[str, object]) -> None:
+    """The schedule as a table: what each stage does in which order, and what each piece of work must receive first."""
+    job = as_job(arguments)
+    stages, batches = len(arguments["workers"]), arguments["micro_batches"]  # type: ignore[arg-type]
+    backward = arguments["backward_s"] is not None
+    expected: dict[str, set[str]] = {}
+    for s in range(1, stages + 1):
+        lane = [f"forward-s{s}-m{m}" for m in range(1, batches + 1)]  # type: ignore[operator]
+        lane += [f"backward-s{s}-m{m}" for m in range(batches, 0, -1)] if backward else []  # type: ignore[call-overload]
+        for before, work in zip([None, *lane], lane, strict=False):
+            expected[work] = {before} if before else set()
+        for m in range(1, batches + 1):  # type: ignore[operator]
+            if s > 1:
+                expected[f"forward-s{s}-m{m}"].add(f"activation-s{s - 1}-m{m}")
+                expected[f"activation-s{s - 1}-m{m}"] = {f"forward-s{s - 1}-m{m}"}
+            if s < stages and backward:
+                expected[f"backward-s{s}-m{m}"].add(f"gradient-s{s + 1}-m{m}")
+                expected[f"gradient-s{s + 1}-m{m}"] = {f"backward-s{s + 1}-m{m}"}
+    assert {node.name: set(node.after) for node in (*job.computes, *job.flows)} == expected
+    order = topological_order(job)
+    assert sorted(order) == sorted(expected)
+    position = {name: index for index, name in enumerate(order)}
+    assert all(position[before] < position[name] for name, needs in expected.items() for before in needs)
+
+
+@given(pipelines())
+@settings(max_examples=60, deadline=None)
+def test_who_computes_and_sends_what(arguments: dict[str, object]) -> None:
+    job = as_job(arguments)
+    workers: list[str] = arguments["workers"]  # type: ignore[assignment]
+    for compute in job.computes:
+        direction, stage, _ = compute.name.split("-")
+        index = int(stage[1:]) - 1
+        assert compute.worker == workers[index]
+        assert compute.duration_s == arguments[f"{direction}_s"][index]  # type: ignore[index]
+    for flow in job.flows:
+        kind, stage, _ = flow.name.split("-")
+        index = int(stage[1:]) - 1
+        step = 1 if kind == "activation" else -1
+        assert (flow.src, flow.dst) == (workers[index], workers[index + step])
+        sizes = arguments[f"{kind}_bytes"] or arguments["activation_bytes"]
+        assert flow.size_bytes == sizes[min(index, index + step)]  # type: ignore[index]
+
+
+@given(pipelines())
+@settings(max_examples=60, deadline=None)
+def test_arrangement_follows_the_consumer(arguments: dict[str, object]) -> None:
+    """Distances between ideal finish times are the compute times of the units that consume the flows, in the order
+    in which the consumer computes them; each flow is in exactly one EchelonFlow."""
+    job = as_job(arguments)
+    consumer = {flow.name: unit for unit in job.computes for flow in job.flows if flow.name in unit.after}
+    assert sorted(name for h in job.echelonflows for name in h.flows) == sorted(flow.name for flow in job.flows)
+    run = {unit.name: place for place, unit in enumerate(sorted(job.computes, key=lambda u: _turn(u.name)))}
+    for h in job.echelonflows:
+        assert h.offsets_s[0] == 0
+        for (a, b), (early, late) in zip(pairwise(h.flows), pairwise(h.offsets_s), strict=True):
+            assert late - early == consumer[a].duration_s
+            assert run[consumer[a].name] < run[consumer[b].name]
+            assert consumer[a].worker == consumer[b].worker
+
+
+def _turn(unit: str) -> tuple[bool, int]:
+    direction, _, batch = unit.split("-")
+    return (direction == "backward", int(batch[1:]) if direction == "forward" else -int(batch[1:]))
+
+
+@given(pipelines(), TIMES)
+@settings(max_examples=60, deadline=None)
+def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
+    arguments: dict[str, object], transfer_s: Fraction
+) -> None:
+    job = as_job(arguments)
+    start = earliest_start_s(job, lambda _: transfer_s)
+    carried = connections(job)
+    assert sorted(flow.name for flows in carried.values() for flow in flows) == sorted(f.name for f in job.flows)
+    for (src, dst), flows in carried.items():
+        assert all((flow.src, flow.dst) == (src, dst) for flow in flows)
+        assert all(start[a.name] <= start[b.name] for a, b in pairwise(flows))
+
+
+@given(
+    st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=8),
+    st.fractions(-5, 5, max_denominator=100),
+)
+@settings(max_examples=200, deadline=None)
+def test_identity_of_tardiness_and_consumer_finish(
+    finish_and_compute: list[tuple[Fraction, Fraction]], reference_s: Fraction
+) -> None:
+    """Consumer finish = tardiness + r + sum of its compute times, for any finish times (report S11, generalised)."""
+    finish = [f for f, _ in finish_and_compute]
+    compute = [c for _, c in finish_and_compute]
+    offsets = tuple(sum(compute[:j], Fraction(0)) for j in range(len(compute)))
+    names = tuple(f"f{j}" for j in range(len(compute)))
+    clock = min(finish)
+    for arrival, work in zip(finish, compute, strict=True):  # a worker that waits for each arrival in turn
+        clock = max(clock, arrival) + work
+    tardiness = tardiness_s(EchelonFlow("h", names, offsets), reference_s, dict(zip(names, finish, strict=True)))
+    assert consumer_finish_s(finish, compute) == clock == tardiness + reference_s + sum(compute)
+
+
+@pytest.mark.parametrize(
+    ("finish", "tardiness", "worker_2"),
+    [
+        (("4.5", "6.5", "7"), "4.5", "8.5"),  # fair
+        (("7", "7", "7"), "6", "10"),  # coflow
+        (("5", "6", "7"), "4", "8"),  # EchelonFlow as drawn
+        (("3", "5", "7"), "4", "8"),  # earliest deadline first
+    ],
+)
+def test_figure_2_of_the_paper(finish: tuple[str, ...], tardiness: str, worker_2: str) -> None:
+    spec = {
+        "job": "fig2",
+        "parallelism": "pipeline",
+        "workers": ["h1", "h2"],
+        "pipeline": {"micro_batches": 3, "forward": "1 s", "activation": "2.5 MB"},
+    }
+    job = build_job(JobSpec.model_validate(spec))
+    (h,) = job.echelonflows
+    assert list(ideal_finish_s(h, Fraction(1)).values()) == [1, 2, 3]
+    finish_s = [Fraction(e) for e in finish]
+    assert tardiness_s(h, Fraction(1), dict(zip(h.flows, finish_s, strict=True))) == Fraction(tardiness)
+    assert consumer_finish_s(finish_s, [Fraction(1)] * 3) == Fraction(worker_2)
+
+
+def test_a_scalar_serves_every_stage_and_a_list_one_each() -> None:
+    def job(**pipeline: object) -> Job:
+        section = {"micro_batches": 1, "forward": "1 s", "activation": "1 MB", **pipeline}
+        return build_job(
+            JobSpec.model_validate(
+                {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2", "h3"], "pipeline": section}
+            )
+        )
+
+    assert job() == job(forward=["1 s"] * 3, activation=["1 MB", "1000 kB"])
+    both = job(backward=["2 s", "1 s", "3 s"], activation=["1 MB", "2 MB"])
+    assert [c.duration_s for c in both.computes] == [1, 1, 1, 3, 1, 2]
+    assert [(f.src, f.dst, f.size_bytes) for f in both.flows] == [
+        ("h1", "h2", 10**6),
+        ("h2", "h3", 2 * 10**6),
+        ("h3", "h2", 2 * 10**6),
+        ("h2", "h1", 10**6),
+    ]

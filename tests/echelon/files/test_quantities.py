@@ -1,0 +1,114 @@
+"""Units are exact, and what is no quantity is refused with what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.quantities import QuantityError, duration_s, rate_bps, size_bytes
+
+SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600"}
+BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (duration_s, "2 s", 2),
+        (duration_s, "10 ms", Fraction(1, 100)),
+        (duration_s, "5 us", Fraction(1, 200_000)),
+        (duration_s, "0.1 s", Fraction(1, 10)),
+        (duration_s, "1e-3 s", Fraction(1, 1000)),
+        (duration_s, "1.5min", 90),
+        (duration_s, "10000 h", 36_000_000),
+        (size_bytes, "1000000 GB", 10**15),
+        (rate_bps, "10000 Gbit/s", 10**13),
+        (size_bytes, "2.5 MB", 2_500_000),
+        (size_bytes, "1250 B", 1250),
+        (size_bytes, "64 KiB", 65_536),
+        (size_bytes, "1.5 KiB", 1536),
+        (rate_bps, "10 Mbit/s", 10_000_000),
+        (rate_bps, "1 Gbit/s", 1_000_000_000),
+        (rate_bps, "1.000001 Mbit/s", 1_000_001),
+        (rate_bps, "  10   kbit/s ", 10_000),
+        *[(parse, zero, 0) for parse in (duration_s, size_bytes, rate_bps) for zero in (0, 0.0, "0")],
+    ],
+)
+def test_known_values(parse: Callable[[object], Fraction | int], text: object, value: Fraction | int) -> None:
+    assert parse(text) == value
+
+
+@given(st.decimals("0", "1000", places=12), st.sampled_from(sorted(SECONDS)))
+@settings(max_examples=100, deadline=None)
+def test_durations_are_exact(number: Decimal, unit: str) -> None:
+    assert duration_s(f"{number:f} {unit}") == Fraction(number) * Fraction(SECONDS[unit])
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(BYTES)), st.sampled_from(sorted(BITS)))
+@settings(max_examples=100, deadline=None)
+def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: str) -> None:
+    if number * BYTES[of_size] <= 10**15:
+        assert size_bytes(f"{number}{of_size}") == number * BYTES[of_size]
+    if number * BITS[of_rate] <= 10**13:
+        assert rate_bps(f"{number} {of_rate}") == number * BITS[of_rate]
+
+
+@pytest.mark.parametrize(
+    ("parse", "value", "message"),
+    [
+        (size_bytes, "3 s", "'s' is not a unit of size (use B, kB, MB, GB, KiB, MiB, GiB)"),
+        (duration_s, "3 MB", "'MB' is not a unit of duration (use s, ms, us, ns, min, h)"),
+        (rate_bps, "3 Mbps", "'Mbps' is not a unit of rate (use bit/s, kbit/s, Mbit/s, Gbit/s)"),
+        (rate_bps, "3 mbit/s", "'mbit/s' is not a unit of rate"),
+        (size_bytes, 3, "3 has no unit (write for example 2.5 MB; use B,"),
+        (duration_s, "3", "'3' has no unit (write for example 10 ms; use s,"),
+        (duration_s, 0.5, "0.5 has no unit"),
+        (size_bytes, "1.5 B", "not a whole number of bytes"),
+        (rate_bps, "0.1 bit/s", "not a whole number of bits per second"),
+        (duration_s, "-1 s", "is negative"),
+        (duration_s, "1e99 s", "too large (a duration is at most 10000 h)"),
+        (duration_s, "36000000.001 s", "too large"),
+        (size_bytes, "1000000000000001 B", "too large (a size is at most 1000000 GB)"),
+        (rate_bps, "10001 Gbit/s", "too large (a rate is at most 10000 Gbit/s)"),
+        (duration_s, "1e999999999 s", "is not a duration (write it as in 10 ms)"),
+        (duration_s, "9" * 5000 + " s", "is not a duration"),
+        (duration_s, float("nan"), "nan is not a duration"),
+        (duration_s, float("inf"), "inf is not a duration"),
+        (duration_s, True, "true is not a duration"),
+        (duration_s, None, "null is not a duration"),
+        (duration_s, [1, 2], "[1, 2] is not a duration"),
+        (duration_s, "", "'' is not a duration"),
+        (duration_s, "ten ms", "'ten ms' is not a duration"),
+        (duration_s, "1 000 ms", "is not a duration"),
+        (duration_s, "١ s", "is not a duration"),
+        (duration_s, "1,5 s", "'1,5 s' is not a duration (write it as in 10 ms)"),
+        (duration_s, "3 µs", "'µs' is not a unit of duration"),
+        (duration_s, "3.s", "is not a duration"),
+    ],
+)
+def test_what_is_no_quantity(parse: Callable[[object], object], value: object, message: str) -> None:
+    with pytest.raises(QuantityError) as caught:
+        parse(value)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_number_that_python_does_not_print() -> None:
+    with pytest.raises(QuantityError, match="a number of thousands of digits has no unit"):
+        size_bytes(10**5000)
+
+
+def test_a_message_stays_short_for_lists_that_hold_each_other() -> None:
+    bomb: list[object] = ["x" * 50] * 10
+    for _ in range(12):  # 10^13 items when written out
+        bomb = [bomb] * 10
+    with pytest.raises(QuantityError) as caught:
+        size_bytes(bomb)
+    assert len(str(caught.value)) < 400

@@ -1,0 +1,293 @@
+"""Scenario files: what each key becomes, and that the committed scenarios are what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from echelon.documents import parse_document
+from echelon.fabric.routing import route
+from echelon.jobs import load_job
+from echelon.jobs.analysis import connections
+from echelon.jobs.graph import Job
+from echelon.testbed.scenario import (
+    Background,
+    Delay,
+    PolicyChoice,
+    Scenario,
+    ScenarioSpec,
+    Transport,
+    load_scenario,
+)
+
+KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
+    "fifo": {},
+    "fair": {},
+    "coflow": {},
+    "echelon": {"order": ("normalised", "deadline", "setf")},
+}
+ROOT = Path(__file__).parents[3]
+TOPOLOGIES = ROOT / "topologies"
+MIX_MODEL = ROOT.parent / "shared" / "oracles" / "policy_mix_sim.py"
+"""An independent model of jobs on one link that may lie beside the repository."""
+SCENARIOS = sorted((TOPOLOGIES / "scenarios").glob("*.yaml"))
+
+LINKS = "[{between: [h1, s], rate: 1 Gbit/s}, {between: [h2, s], rate: 1 Gbit/s}]"
+FABRIC = f"{{fabric: f, hosts: [h1, h2], switches: [s], links: {LINKS}}}"
+JOB = "{job: d, parallelism: data, workers: [h1, h2], start: 10 ms, weight: 2.5, data: {compute: 1 s, gradient: 5 MB}}"
+
+
+def scenario(folder: Path, more: str = "") -> Scenario:
+    file = folder / "s.yaml"
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair]\n{more}")
+    return load_scenario(file, KNOWN)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    s = scenario(tmp_path)
+    assert (s.name, s.description, s.file) == ("s", "", tmp_path / "s.yaml")
+    assert (s.iterations, s.until, s.seed) == (1, "all-done", 0)
+    assert s.transport == Transport(1250, 8, Fraction(2), None)
+    assert (s.control_latency_s, s.stop_controller_after_iteration, s.profile_error) == (0, None, 0)
+    assert (s.delays, s.background) == ((), ())
+    assert s.policies == (PolicyChoice("fair"),)
+    assert s.jobs[0].start_s == Fraction(1, 100)
+    assert s.jobs[0].weight == Fraction(5, 2)
+    assert s.believed_jobs == s.jobs
+
+
+def test_every_key(tmp_path: Path) -> None:
+    s = scenario(
+        tmp_path,
+        """\
+description: what it is
+iterations: 3
+until: exactly
+seed: 7
+transport: {packet: 1 kB, window: 4, retransmit_after: 500 ms, host_rate: 100 Mbit/s}
+control_latency: 20 ms
+stop_controller_after_iteration: 2
+profile_error: -0.2
+delays: [{job: d, worker: h2, iteration: 2, delay: 1.5 s}]
+background: [{name: bg, src: h1, dst: h2, rate: 1 Mbit/s}, {name: b2, src: h2, dst: h1, rate: 9 kbit/s, packet: 200 B}]
+""",
+    )
+    assert (s.description, s.iterations, s.until, s.seed) == ("what it is", 3, "exactly", 7)
+    assert s.transport == Transport(1000, 4, Fraction(1, 2), 100_000_000)
+    assert (s.control_latency_s, s.stop_controller_after_iteration) == (Fraction(1, 50), 2)
+    assert s.profile_error == Fraction(-1, 5)
+    assert s.delays == (Delay("d", "h2", 2, Fraction(3, 2)),)
+    assert s.background == (Background("bg", "h1", "h2", 10**6, 1250), Background("b2", "h2", "h1", 9000, 200))
+
+
+def test_a_wrong_profile_is_seen_by_the_controller_only(tmp_path: Path) -> None:
+    pipeline = "{micro_batches: 3, forward: 1 s, activation: 1 MB}"
+    job = f"{{job: p, parallelism: pipeline, workers: [h1, h2], pipeline: {pipeline}}}"
+    file = tmp_path / "s.yaml"
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{job}]\npolicies: [fair]\nprofile_error: 0.2\n")
+    s = load_scenario(file, KNOWN)
+    assert s.jobs[0].echelonflows[0].offsets_s == (0, 1, 2)
+    assert s.believed_jobs[0].echelonflows[0].offsets_s == (0, Fraction(6, 5), Fraction(12, 5))
+    assert s.believed_jobs[0].computes == s.jobs[0].computes
+
+
+def test_labels_of_policies(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair, {{policy: echelon, order: setf}}]\n"
+    )
+    s = load_scenario(file, KNOWN)
+    assert [policy.label for policy in s.policies] == ["fair", "echelon(order=setf)"]
+    assert [parameter for policy in s.policies for parameter in policy.parameters] == [("order", "setf")]
+    assert PolicyChoice("p", (("a", "1"), ("b", "x"))).label == "p(a=1, b=x)"
+
+
+def test_files_that_it_names_are_looked_for_next_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "deep" / "job.yaml").write_text(JOB)
+    file = tmp_path / "deep" / "s.yaml"
+    file.write_text("scenario: s\nfabric: ../fabric.yaml\njobs: [job.yaml]\npolicies: [fair]\n")
+    named = load_scenario(file, KNOWN)
+    inline = scenario(tmp_path)
+    assert (named.fabric, named.jobs) == (inline.fabric, inline.jobs)
+    assert named.jobs == (load_job(tmp_path / "deep" / "job.yaml"),)
+    monkeypatch.chdir(tmp_path / "deep")
+    assert load_scenario("s.yaml", KNOWN).jobs == named.jobs
+
+
+def test_without_known_policies_any_is_taken() -> None:
+    data: dict[str, Any] = {
+        "scenario": "s",
+        "fabric": {
+            "fabric": "f",
+            "hosts": ["h1", "h2"],
+            "switches": ["s"],
+            "links": [{"between": [host, "s"], "rate": "1 Gbit/s"} for host in ("h1", "h2")],
+        },
+        "jobs": [
+            {"job": "d", "parallelism": "data", "workers": ["h1", "h2"], "data": {"compute": 0, "gradient": "5 MB"}}
+        ],
+        "policies": ["anything"],
+    }
+    assert parse_document(ScenarioSpec, data, "request").policies == (PolicyChoice("anything"),)
+
+
+# --- the committed scenarios ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=SCENARIOS, ids=lambda path: path.stem)
+def committed(request: pytest.FixtureRequest) -> Scenario:
+    return load_scenario(request.param, KNOWN)
+
+
+def named(name: str) -> Scenario:
+    return load_scenario(TOPOLOGIES / "scenarios" / f"{name}.yaml", KNOWN)
+
+
+def test_committed_scenarios_are_named_after_their_file_and_described(committed: Scenario) -> None:
+    assert committed.name == committed.file.stem
+    assert committed.description
+    assert {"fair", "echelon"} <= {policy.name for policy in committed.policies}
+
+
+def transfer_s(rate_bps: int, size_bytes: int) -> Fraction:
+    return Fraction(size_bytes * 8, rate_bps)
+
+
+def hops(s: Scenario, src: str, dst: str) -> list[tuple[str, str]]:
+    return list(pairwise(route(s.fabric, src, dst, 0)))
+
+
+def bottleneck_bps(s: Scenario, src: str, dst: str) -> int:
+    return min(s.fabric.rate_bps[hop] for hop in hops(s, src, dst))
+
+
+def sending_s(s: Scenario, job: Job, hop: tuple[str, str]) -> Fraction:
+    """How long the link `hop` is busy with one iteration of `job`."""
+    crossing = [flow for (src, dst), flows in connections(job).items() if hop in hops(s, src, dst) for flow in flows]
+    return transfer_s(s.fabric.rate_bps[hop], sum(flow.size_bytes for flow in crossing))
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "batches", "unit_s"),
+    [("fig2", 2, 3, Fraction(1)), *[(f"pipeline_{s}_{m}", s, m, Fraction(1, 2)) for s in (2, 3, 4) for m in (3, 4, 8)]],
+)
+def test_pipelines_are_the_worked_example_and_its_continuation(
+    name: str, stages: int, batches: int, unit_s: Fraction
+) -> None:
+    """V=2, T=1, B=1: sending takes two units where computing takes one, on a link of each boundary's own."""
+    s = named(name)
+    (job,) = s.jobs
+    assert len(job.workers) == stages
+    assert len(job.flows) == (stages - 1) * batches
+    assert {unit.duration_s for unit in job.computes} == {unit_s}
+    used: set[tuple[str, str]] = set()
+    for (src, dst), flows in connections(job).items():
+        assert {transfer_s(bottleneck_bps(s, src, dst), flow.size_bytes) for flow in flows} == {2 * unit_s}
+        assert all(flow.size_bytes % s.transport.packet_bytes == 0 for flow in flows)
+        (narrow,) = [hop for hop in hops(s, src, dst) if s.fabric.rate_bps[hop] == 10**7]
+        assert narrow not in used
+        used.add(narrow)
+
+
+def test_dp_pair_computes_for_half_of_an_iteration() -> None:
+    s = named("dp_pair")
+    first, second = s.jobs
+    for job in s.jobs:
+        (compute_s,) = {unit.duration_s for unit in job.computes}
+        assert sending_s(s, job, ("s1", "s2")) == sending_s(s, job, ("s2", "s1")) == compute_s
+    assert second.start_s - first.start_s == 2 * compute_s * Fraction(2, 100)
+    assert (first.computes[0].duration_s, s.iterations) == (second.computes[0].duration_s, 12)
+
+
+MIXES = {  # the rows of the table in design.md: kind, jobs, demanded load
+    "mix_dp4": ("dp", 4, 1.0),
+    "mix_dp6": ("dp", 6, 1.2),
+    "mix_pp6": ("pp", 6, 1.2),
+    "mix_mixed4": ("mix", 4, 1.0),
+    "mix_mixed6": ("mix", 6, 1.2),
+    "mix_dpsame4": ("dp-same", 4, 1.0),
+}
+
+
+def mix_job(s: Scenario, job: Job) -> tuple[str, int, Fraction, Fraction]:
+    """Type, micro-batches, compute seconds of a unit, bytes of the all-reduce or of an activation."""
+    (unit_s,) = {unit.duration_s for unit in job.computes}
+    if job.echelonflows[0].is_coflow:
+        return "dp", 1, unit_s, Fraction(sum(flow.size_bytes for flow in job.flows), 2)
+    return "pp", len(job.flows), unit_s, Fraction(job.flows[0].size_bytes)
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
+    """Each job's iteration would last one of five drawn times, with which its share of the link is reckoned."""
+    s = named(name)
+    kind, count, load = MIXES[name]
+    share = Fraction(0)
+    for job in s.jobs:
+        paradigm, batches, unit_s, _ = mix_job(s, job)
+        busy_s = sending_s(s, job, ("s1", "s2"))
+        period_s = unit_s + busy_s if paradigm == "dp" else unit_s * batches
+        assert round(period_s, 5) in {Fraction(slots * 4, 1000) for slots in (400, 600, 800, 1000, 1400)}
+        share += busy_s / (period_s if paradigm == "dp" else unit_s * (batches + 1))
+        assert kind == "mix" or kind.startswith(paradigm)
+        assert job.start_s <= period_s
+    assert len(s.jobs) == count
+    assert float(share) == pytest.approx(load, abs=1e-5)
+    assert len({worker for job in s.jobs for worker in job.workers}) == 2 * count
+    assert s.iterations == 24
+
+
+@pytest.mark.skipif(not MIX_MODEL.exists(), reason="the independent model is not beside the repository")
+@pytest.mark.parametrize("name", MIXES)
+def test_mixes_are_those_of_the_independent_model(name: str) -> None:
+    """Slots of 4 ms, which carry 5000 bytes; times to the microsecond, data to the byte."""
+    s = named(name)
+    jobs = mix_model().make(0, *MIXES[name])
+    assert len(jobs) == len(s.jobs)
+    for job, drawn in zip(s.jobs, jobs, strict=True):
+        paradigm, batches, unit_s, size_bytes = mix_job(s, job)
+        assert (paradigm, batches) == (drawn["type"], drawn["M"])
+        assert unit_s == Fraction(round(drawn["comp"] * 4000), 10**6)
+        assert job.start_s == Fraction(round(drawn["t0"] * 4000), 10**6)
+        assert size_bytes == round(drawn["V"] * 5000)
+
+
+def mix_model() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(MIX_MODEL.stem, MIX_MODEL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("hop", [("leaf1", "spine"), ("leaf2", "spine"), ("spine", "leaf1"), ("spine", "leaf2")])
+def test_shared_link_is_loaded_so_that_scheduling_matters(hop: tuple[str, str]) -> None:
+    s = named("shared_link")
+    # Of one iteration alone: (M+S-1) forwards and backwards and a transfer at each of 2(S-1) boundaries of the
+    # pipeline, whose flows then do not meet; compute and all-reduce of the others.
+    alone_s = {
+        "gpipe": (4 + 4 - 1) * (Fraction(60, 1000) + Fraction(120, 1000)) + 2 * (4 - 1) * Fraction(40, 1000),
+        "data1": Fraction(500, 1000) + Fraction(320, 1000),
+        "data2": Fraction(650, 1000) + Fraction(280, 1000),
+    }
+    jobs = sum(sending_s(s, job, hop) / alone_s[job.name] for job in s.jobs)
+    background_bps = sum(b.rate_bps for b in s.background if hop in hops(s, b.src, b.dst))
+    background = Fraction(background_bps, s.fabric.rate_bps[hop])
+    assert Fraction(5, 100) <= background <= Fraction(1, 10)
+    assert round(jobs + background, 2) == Fraction("1.07")
+
+
+def test_every_connection_of_shared_link_crosses_the_spine() -> None:
+    s = named("shared_link")
+    ways = [(src, dst) for job in s.jobs for src, dst in connections(job)]
+    assert len(ways) == 6 + 2 + 2
+    assert all("spine" in route(s.fabric, src, dst, 0) for src, dst in ways)
