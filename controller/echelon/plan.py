@@ -11,6 +11,8 @@ from fractions import Fraction
 
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
+CONTROL_QUEUE = LEVELS - 1
+"""Acknowledgements go here: a policy that does not keep it free must serve it before what waits for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,12 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
         if (meta.sequenced == 1) {
             queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);
         }
+        // A packet keeps its rank while it waits. If that is out of date by now, the rest of the flow's window has to
+        // leave the queue before the flow can be ranked anew: ask the sender for it.
+        if (meta.ranking == Ranking.DEADLINE && hdr.shim.isValid()
+            && standard_metadata.deq_timedelta > meta.rank_holds_us) {
+            hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
+        }
         sent.count((bit<32>)(standard_metadata.egress_port ++ meta.queue));
         queue_depth.apply(hdr, meta, standard_metadata);
     }

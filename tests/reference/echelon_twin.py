@@ -44,6 +44,7 @@ class Queued:
     sequence: int
     l3: bool
     length_bytes: int = 0
+    holds_us: int = MASK32
 
 
 @dataclass
@@ -161,13 +162,14 @@ class Twin:
         flags = frame[42] & 15 if shim else 0
         slack_key = BIAS
         wanted = 0
+        holds_us = MASK32
         if rank is not None and rank.kind == DEADLINE:
             reference = self._reference(rank, epoch, now_us)
             if reference is None:
                 rank = None
                 traffic_class = STALE
             else:
-                slack_key, wanted = self._slack(rank, reference, now_us)
+                slack_key, wanted, holds_us = self._slack(rank, reference, now_us)
         elif rank is not None:
             wanted = rank.queue
         if rank is None:
@@ -206,9 +208,11 @@ class Twin:
             out[24:26] = checksum.to_bytes(2, "big")
         if shim:
             out[42] = out[42] & 0xF0 | flags
-        return Queued(port, queue, bytes(out), sequence, l3=plain, length_bytes=length)
+        return Queued(
+            port, queue, bytes(out), sequence, l3=plain, length_bytes=length, holds_us=holds_us if shim else MASK32
+        )
 
-    def egress(self, item: Queued, depth_packets: int) -> bytes:
+    def egress(self, item: Queued, depth_packets: int, waited_us: int = 0) -> bytes:
         self.left[item.port << 3 | item.queue] = item.sequence
         if not item.l3:
             return item.frame
@@ -217,6 +221,8 @@ class Twin:
             threshold = self.ecn_threshold.get((item.port, item.queue))
             if threshold is not None and depth_packets >= threshold:
                 out[15] |= 3
+        if waited_us > item.holds_us:
+            out[42] |= 1
         out[24] = out[25] = 0
         total = int.from_bytes(out[14:34], "big")
         words = sum(total >> shift & 0xFFFF for shift in range(0, 160, 16))
@@ -250,17 +256,17 @@ class Twin:
             return reference
         return stored[1] if ahead == 0 else None
 
-    def _slack(self, rank: Rank, reference: int, now_us: int) -> tuple[int, int]:
+    def _slack(self, rank: Rank, reference: int, now_us: int) -> tuple[int, int, int]:
         slack = (reference + rank.offset_us - now_us) & MASK48
         if slack >> 47:
             slack -= 1 << 48
         key = min(max(slack, -BIAS), BIAS - 1) + BIAS
         profile = self.profiles.get(rank.profile)
         if profile is None:
-            return key, 0
+            return key, 0, 0
         lows, queues = profile
         found = bisect_right(lows, key) - 1
-        return key, queues[found] if found >= 0 else 0
+        return key, queues[found], key - lows[found]
 
     def _overdrawn(self, port: int, virtual: tuple[int, int], length: int, now_us: int) -> bool:
         drain, above = virtual

@@ -41,6 +41,7 @@ struct metadata_t {
     bit<32>          offset_us;
     time_us_t        reference_us;
     bit<32>          slack_key;
+    bit<32>          rank_holds_us;
 
     // Where does it go? (controls Forwarding, Promotion)
     bit<16>          ecmp_group;

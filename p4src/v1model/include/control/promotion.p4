@@ -2,7 +2,8 @@
 // Promotion without reordering. Every packet that enters a queue of a port takes the queue's next sequence number;
 // egress records the number of the packet that left last (a queue is a FIFO). A flow changes its queue only when the
 // packet that it sent last has left, so no packet overtakes an earlier one of its own flow. While it waits for that,
-// DRAIN in the shim asks the sender to let its window run empty once.
+// DRAIN in the shim (set here, and in egress on packets whose rank went out of date in the queue) asks the sender to let
+// its window run empty once.
 //
 // Sequence numbers and not times: two packets of one microsecond would be taken for each other.
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slack = reference + offset - now, in microseconds, saturated to 32 bits and biased to an unsigned key that orders
-// as slacks do. A range table per profile (usually one per job) maps it to a queue: the thresholds are policy.
+// as slacks do. A range table per profile (usually one per job) maps it to a queue: the thresholds are policy. Each
+// entry also tells its own lower end, and so for how long the rank will hold while the packet waits.
 
 control Slack(inout metadata_t meta, in time_us_t now) {
     @id(0x01000201)
-    action set_queue(queue_t queue) {
+    action set_queue(queue_t queue, bit<32> lowest_slack) {
         meta.wanted = queue;
+        meta.rank_holds_us = meta.slack_key - lowest_slack;
     }
 
     @id(0x02000201)

@@ -1,0 +1,117 @@
+"""Checksums and the deparser: header variables back to bytes."""
+
+from __future__ import annotations
+
+from softswitch import ir
+
+from .actions import ActionWriter
+from .calculations import calculate
+from .layout import HeaderVars, Held, pack_arguments, struct_format
+from .stage import Stage
+from .values import Bool, Int, mask
+
+
+def verify_checksums(stage: Stage) -> None:
+    """Set ``checksum_error`` if a checksum is wrong; without a reader of that field there is nothing to do."""
+    variable = stage.intrinsic("checksum_error")
+    if variable is None:
+        return
+    for checksum in stage.program.checksums:
+        if not checksum.verify:
+            continue
+        calculation = stage.program.calculations[checksum.calculation]
+        header = checksum.target.header
+        condition, known = _condition(stage, checksum)
+        guards = [] if condition is None or condition.value is True else [condition.wrapped]
+        if not stage.program.headers[header].metadata and header not in known:
+            guards.insert(0, stage.layout.headers[header].valid)
+            known |= {header}
+        field = stage.program.headers[header].type.field(checksum.target.field)
+        assert field is not None
+        actual = mask(stage.expressions(checksum.place).number(checksum.target), (1 << field.width) - 1)
+        # The condition is evaluated before the calculation, which may count on the headers it tests.
+        wanted = calculate(stage, calculation, known)
+        with stage.out.block(f"if {' and '.join([*guards, f'{wanted.wrapped} != {actual.wrapped}'])}"):
+            stage.out(f"{variable} = 1")
+
+
+def update_checksums(stage: Stage) -> None:
+    for checksum in stage.program.checksums:
+        if not checksum.update:
+            continue
+        calculation = stage.program.calculations[checksum.calculation]
+        condition, known = _condition(stage, checksum)
+        target = checksum.target
+        if condition is None or condition.value is True:
+            stage.assign(target.header, target.field, calculate(stage, calculation, known), checksum.place)
+            continue
+        with stage.out.block(f"if {condition.code}"):
+            stage.assign(target.header, target.field, calculate(stage, calculation, known), checksum.place)
+
+
+def _condition(stage: Stage, checksum: ir.Checksum) -> tuple[Bool | None, frozenset[str]]:
+    """The condition, and the headers that are valid where it holds."""
+    if checksum.condition is None:
+        return None, frozenset()
+    condition = stage.expressions(checksum.place).truth(checksum.condition)
+    return condition, frozenset(_implied(checksum.condition))
+
+
+def _implied(condition: ir.Expr) -> set[str]:
+    if isinstance(condition, ir.ValidRef):
+        return {condition.header}
+    if isinstance(condition, ir.Op):
+        if condition.op == "and" and condition.left is not None:
+            return _implied(condition.left) | _implied(condition.right)
+        if condition.op in ("d2b", "b2d"):
+            return _implied(condition.right)
+        if condition.op == "valid" and isinstance(condition.right, ir.HeaderRef):
+            return {condition.right.name}
+        if condition.op == "==" and condition.right == ir.Const(1) and condition.left is not None:
+            return _implied(condition.left)
+    return set()
+
+
+def emitted_length(stage: Stage) -> Int:
+    """Bytes the packet would have if it were deparsed now."""
+    if not stage.usage.structural:
+        return Int("size", 0, None, True)
+    terms = ["size - off"]
+    for name in stage.program.deparser.order:
+        held = stage.layout.headers.get(name)
+        if held is not None:
+            length = str(held.size) if held.varbit is None else f"{held.size} + len({held.varbit})"
+            terms.append(f"({length} if {held.valid} else 0)")
+    return Int(" + ".join(terms), 0, None)
+
+
+def deparse(stage: Stage) -> str:
+    """Write what the deparser does; returns the expression for the packet's bytes."""
+    actions = ActionWriter(stage)
+    actions.write(stage.program.deparser.body, ())
+    pieces = []
+    for name in stage.program.deparser.order:
+        held = stage.layout.headers.get(name)
+        if held is not None and (held.size or held.varbit is not None):
+            pieces.append(f'({_serialised(stage, held)} if {held.valid} else b"")')
+    return " + ".join([*pieces, "data[off:]"])
+
+
+def _serialised(stage: Stage, held: HeaderVars) -> str:
+    if not held.dirty:
+        return f"data[{held.offset}:{held.offset} + {held.size}]"
+    if held.varbit is None:
+        return _packed(stage, held, 0, len(held.runs))
+    at = next(i for i, run in enumerate(held.runs) if run.held is Held.VARBIT)
+    parts = [_packed(stage, held, 0, at), held.varbit, _packed(stage, held, at + 1, len(held.runs))]
+    return " + ".join(part for part in parts if part)
+
+
+def _packed(stage: Stage, held: HeaderVars, first: int, last: int) -> str:
+    runs, names = held.runs[first:last], held.names[first:last]
+    if not runs:
+        return ""
+    if len(runs) == 1 and runs[0].held is Held.RAW:
+        return names[0][0]
+    pack = stage.bind("p", f"_Struct({struct_format(runs)!r}).pack")
+    return f"{pack}({', '.join(pack_arguments(runs, names))})"

@@ -1,0 +1,39 @@
+"""Errors a user of the switch can meet; each message names the object and the reason."""
+
+from __future__ import annotations
+
+
+class SoftswitchError(Exception):
+    """Base of every error raised by this package."""
+
+
+class ProgramError(SoftswitchError):
+    """The program cannot be loaded: it is malformed, or uses a construct that the switch does not implement.
+
+    ``place`` names where in the program (for example ``parser 'parser' state 'start' op 2``), ``what`` says why.
+    """
+
+    def __init__(self, place: str, what: str) -> None:
+        super().__init__(f"{place}: {what}")
+        self.place = place
+        self.what = what
+
+
+class TableError(SoftswitchError):
+    """A control-plane request on a table, action profile or other stateful object was refused."""
+
+
+class DuplicateEntry(TableError):  # noqa: N818
+    """An entry with the same match key (and priority) exists."""
+
+
+class NoSuchEntry(TableError):  # noqa: N818
+    """The request names an entry, member or group that does not exist."""
+
+
+class TableFull(TableError):  # noqa: N818
+    """The object already holds as many entries as the program gave it room for."""
+
+
+class BadEntry(TableError):  # noqa: N818
+    """The request does not fit the object: wrong key, action, argument or index, or the object is constant."""

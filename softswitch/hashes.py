@@ -1,0 +1,235 @@
+"""The calculations that BMv2 registers: bytes to an unsigned integer of at most 64 bits.
+
+CRC parameters are those of the catalogue of parametrised CRC algorithms (width, polynomial, initial value, reflection,
+final exclusive-or); the Internet checksum is RFC 1071.
+"""
+
+from __future__ import annotations
+
+import binascii
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+Hash = Callable[[bytes], int]
+
+_M64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Crc:
+    """Parameters of a CRC; ``reflected`` holds for input and output alike."""
+
+    width: int
+    polynomial: int
+    initial: int
+    final: int
+    reflected: bool
+
+
+CRC16 = Crc(16, 0x8005, 0, 0, True)
+CRC_CUSTOM: Mapping[str, Crc] = {
+    "crc8_custom": Crc(8, 0x07, 0, 0, False),
+    "crc16_custom": CRC16,
+    "crc32_custom": Crc(32, 0x04C11DB7, 0xFFFFFFFF, 0xFFFFFFFF, True),
+    "crc64_custom": Crc(64, 0x1B, 0, 0, True),
+}
+
+
+@cache
+def _table(parameters: Crc) -> tuple[int, ...]:
+    width = parameters.width
+    entries = []
+    if parameters.reflected:
+        polynomial = reverse(parameters.polynomial, width)
+        for byte in range(256):
+            value = byte
+            for _ in range(8):
+                value = value >> 1 ^ polynomial if value & 1 else value >> 1
+            entries.append(value)
+    else:
+        top, full = 1 << (width - 1), (1 << width) - 1
+        for byte in range(256):
+            value = byte << (width - 8)
+            for _ in range(8):
+                value = (value << 1 ^ parameters.polynomial if value & top else value << 1) & full
+            entries.append(value)
+    return tuple(entries)
+
+
+def reverse(value: int, width: int) -> int:
+    """The lowest ``width`` bits in the opposite order."""
+    return int(f"{value:0{width}b}"[::-1], 2)
+
+
+def crc(parameters: Crc) -> Hash:
+    """A CRC of whole bytes, by table (Sarwate's algorithm)."""
+    table = _table(parameters)
+    final = parameters.final
+    if parameters.reflected:
+        initial = reverse(parameters.initial, parameters.width)
+
+        def reflected(data: bytes) -> int:
+            value = initial
+            for byte in data:
+                value = value >> 8 ^ table[(value ^ byte) & 0xFF]
+            return value ^ final
+
+        return reflected
+
+    shift, full = parameters.width - 8, (1 << parameters.width) - 1
+
+    def plain(data: bytes) -> int:
+        value = parameters.initial
+        for byte in data:
+            value = (value << 8 & full) ^ table[value >> shift ^ byte]
+        return value ^ final
+
+    return plain
+
+
+def crc_ccitt(data: bytes) -> int:
+    """CRC-16 with polynomial 0x1021 and initial value 0xFFFF, not reflected."""
+    return binascii.crc_hqx(data, 0xFFFF)
+
+
+def csum16(data: bytes) -> int:
+    """Internet checksum (RFC 1071): the complement of the ones' complement sum of the big-endian 16-bit words."""
+    if len(data) & 1:
+        data += b"\0"
+    total = int.from_bytes(data, "big")
+    # 2**16 is 1 modulo 65535, so the remainder is the ones' complement sum, except that only 0 itself sums to 0.
+    return 65534 - (total - 1) % 65535 if total else 65535
+
+
+def xor(width_bytes: int) -> Hash:
+    """Exclusive or of the big-endian words, the last one padded with zeros."""
+
+    def xor_words(data: bytes) -> int:
+        data += bytes(-len(data) % width_bytes)
+        value = 0
+        for i in range(0, len(data), width_bytes):
+            value ^= int.from_bytes(data[i : i + width_bytes], "big")
+        return value
+
+    return xor_words
+
+
+def identity(data: bytes) -> int:
+    """The first eight bytes."""
+    return int.from_bytes(data[:8], "big")
+
+
+def toeplitz(key: bytes) -> Hash:
+    """Toeplitz hash of 32 bits; the key is repeated if the input is longer. BMv2 starts with a key of zeros."""
+
+    def hash_words(data: bytes) -> int:
+        data += bytes(-len(data) % 4)
+        bits = len(data) * 8
+        if not bits:
+            return 0
+        repeated = key * ((bits + 32) // (8 * len(key)) + 1)
+        window = int.from_bytes(repeated, "big")
+        length = len(repeated) * 8
+        number = int.from_bytes(data, "big")
+        value = 0
+        for i in range(bits):
+            if number >> (bits - 1 - i) & 1:
+                value ^= window >> (length - 32 - i) & 0xFFFFFFFF
+        return value
+
+    return hash_words
+
+
+_P1, _P2, _P3, _P4, _P5 = (
+    0x9E3779B185EBCA87,
+    0xC2B2AE3D27D4EB4F,
+    0x165667B19E3779F9,
+    0x85EBCA77C2B2AE63,
+    0x27D4EB2F165667C5,
+)
+
+
+def _rotated(value: int, count: int) -> int:
+    return (value << count | value >> (64 - count)) & _M64
+
+
+def _round(accumulator: int, word: int) -> int:
+    return _rotated((accumulator + word * _P2) & _M64, 31) * _P1 & _M64
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+    length, at = len(data), 0
+    if length >= 32:
+        lanes = [(_P1 + _P2) & _M64, _P2, 0, -_P1 & _M64]
+        while at + 32 <= length:
+            lanes = [
+                _round(lane, int.from_bytes(data[at + 8 * i : at + 8 * i + 8], "little"))
+                for i, lane in enumerate(lanes)
+            ]
+            at += 32
+        value = sum(_rotated(lane, turn) for lane, turn in zip(lanes, (1, 7, 12, 18), strict=True)) & _M64
+        for lane in lanes:
+            value = ((value ^ _round(0, lane)) * _P1 + _P4) & _M64
+    else:
+        value = _P5
+    value = (value + length) & _M64
+    while at + 8 <= length:
+        value = (_rotated(value ^ _round(0, int.from_bytes(data[at : at + 8], "little")), 27) * _P1 + _P4) & _M64
+        at += 8
+    if at + 4 <= length:
+        value = (_rotated(value ^ int.from_bytes(data[at : at + 4], "little") * _P1 & _M64, 23) * _P2 + _P3) & _M64
+        at += 4
+    for byte in data[at:]:
+        value = _rotated(value ^ byte * _P5 & _M64, 11) * _P1 & _M64
+    value = (value ^ value >> 33) * _P2 & _M64
+    value = (value ^ value >> 29) * _P3 & _M64
+    return value ^ value >> 32
+
+
+def round_robin() -> Hash:
+    """0, 1, 2, ... whatever the input."""
+    calls = 0
+
+    def count(data: bytes) -> int:
+        nonlocal calls
+        calls += 1
+        return calls - 1
+
+    return count
+
+
+def round_robin_consistent() -> Hash:
+    """0, 1, 2, ... per distinct input."""
+    seen: dict[bytes, int] = {}
+    return lambda data: seen.setdefault(data, len(seen))
+
+
+_MAKERS: Mapping[str, Callable[[], Hash]] = {
+    "crc16": lambda: crc(CRC16),
+    "crc32": lambda: zlib.crc32,
+    "crcCCITT": lambda: crc_ccitt,
+    "csum16": lambda: csum16,
+    "cksum16": lambda: csum16,
+    "xor16": lambda: xor(2),
+    "xor32": lambda: xor(4),
+    "identity": lambda: identity,
+    "xxh64": lambda: xxh64,
+    "toeplitz": lambda: toeplitz(bytes(4)),
+    "round_robin": round_robin,
+    "round_robin_consistent": round_robin_consistent,
+    "crc8_custom": lambda: crc(CRC_CUSTOM["crc8_custom"]),
+    "crc16_custom": lambda: crc(CRC_CUSTOM["crc16_custom"]),
+    "crc32_custom": lambda: crc(CRC_CUSTOM["crc32_custom"]),
+    "crc64_custom": lambda: crc(CRC_CUSTOM["crc64_custom"]),
+}
+
+ALGORITHMS = frozenset(_MAKERS)
+"""The names a program may use."""
+
+
+def make(algorithm: str) -> Hash:
+    """A new instance of a calculation, with its own state where it has one."""
+    return _MAKERS[algorithm]()

@@ -1,0 +1,528 @@
+"""The program as frozen data: what the loader produces from BMv2 JSON and what the compiler reads.
+
+Every name has been resolved and every width checked when an object of this module exists, so that its readers need no
+further validation. Widths are in bits, sizes in entries, unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MAX_WIDTH = 1 << 16
+"""The widest field, parameter or register cell, in bits."""
+
+MAX_CELLS = 1 << 24
+"""The largest array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a header type; ``width`` is 0 and ``varbit`` true for the variable-length field."""
+
+    name: str
+    width: int
+    signed: bool = False
+    varbit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderType:
+    name: str
+    fields: tuple[Field, ...]
+    max_length_bytes: int | None = None
+
+    @property
+    def width(self) -> int:
+        """Bits of the fixed part."""
+        return sum(f.width for f in self.fields)
+
+    def field(self, name: str) -> Field | None:
+        return next((f for f in self.fields if f.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A header (or metadata) instance."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A header stack: the names of its elements, first to last."""
+
+    name: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """A header union: the names of its members."""
+
+    name: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnionStack:
+    name: str
+    unions: tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoolConst:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRef:
+    header: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidRef:
+    """The hidden one-bit field ``$valid$`` of a header."""
+
+    header: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """The ``index``-th argument of the enclosing action."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastField:
+    """A field of the last extracted element of a header stack."""
+
+    stack: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnionLastField:
+    """A field of member ``member`` of the last extracted element of a union stack."""
+
+    stack: str
+    member: int
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """``width`` bits that start ``offset`` bits after the parser's position, not consumed."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterRef:
+    register: str
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRef:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StackRef:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnionRef:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnionStackRef:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator; unary ones have ``left`` None, only ``?`` has ``cond``."""
+
+    op: str
+    left: Expr | None
+    right: Expr
+    cond: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """A named object as an argument: ``kind`` is calculation, counter_array, meter_array or register_array."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    items: tuple[Expr, ...]
+
+
+Expr = (
+    Const
+    | BoolConst
+    | FieldRef
+    | ValidRef
+    | ParamRef
+    | LastField
+    | UnionLastField
+    | Lookahead
+    | RegisterRef
+    | HeaderRef
+    | StackRef
+    | UnionRef
+    | UnionStackRef
+    | Op
+    | ObjectRef
+    | Text
+    | Vector
+)
+
+
+# --------------------------------------------------------------------------------------------- actions and parsers
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One call of a primitive; ``place`` names it in messages."""
+
+    op: str
+    args: tuple[Expr, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    name: str
+    id: int
+    params: tuple[Param, ...]
+    body: tuple[Primitive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """Extract to a header, to the next element of a stack, or to member ``member`` of a union stack's next element.
+
+    ``length`` is the variable field's width in bits, None for a header of fixed length.
+    """
+
+    target: HeaderRef | StackRef | UnionStackRef
+    member: int
+    length: Expr | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    target: FieldRef
+    value: Expr
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    condition: Expr
+    error: Expr
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    bits: Expr
+    place: str
+
+
+ParserOp = Extract | Assign | Verify | Advance | Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A component of a select's key and its width."""
+
+    value: Expr
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One arm of a select, in order: ``matches`` has (value, mask) per key component (empty: always taken).
+
+    ``value_set`` names the parser value set to be searched instead; its mask, if any, is the components' masks.
+    ``next_state`` None ends parsing.
+    """
+
+    matches: tuple[tuple[int, int], ...]
+    value_set: str | None
+    next_state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    name: str
+    ops: tuple[ParserOp, ...]
+    key: tuple[KeyPart, ...]
+    transitions: tuple[Transition, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parser:
+    name: str
+    initial: str | None
+    states: Mapping[str, State]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    name: str
+    width: int
+
+
+# ------------------------------------------------------------------------------------------------ match and action
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A match field: ``match`` is exact, lpm, ternary or range; ``mask`` a static mask or None."""
+
+    name: str
+    match: str
+    value: Expr
+    width: int
+    mask: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """An action with its arguments."""
+
+    action: int
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstEntry:
+    """A constant entry: one key element per match field as :meth:`softswitch.tables.Table.insert` takes them.
+
+    ``priority`` is in the P4Runtime sense: the higher number wins.
+    """
+
+    key: tuple[int | tuple[int, int], ...]
+    priority: int
+    call: ActionCall
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``next_by_action`` maps action ids; ``next_on_hit``/``next_on_miss`` are used instead if ``by_hit``."""
+
+    name: str
+    id: int
+    match: str
+    keys: tuple[Key, ...]
+    actions: tuple[int, ...]
+    profile: str | None
+    max_size: int
+    counters: str | None
+    meter: str | None
+    timeout: bool
+    default: ActionCall | None
+    default_const: bool
+    default_action_const: bool
+    entries: tuple[ConstEntry, ...] | None
+    by_hit: bool
+    next_on_hit: str | None
+    next_on_miss: str | None
+    next_by_action: Mapping[int, str | None]
+    next_base: str | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    algorithm: str
+    inputs: tuple[tuple[Expr, int], ...]
+    """(value, width) of each field hashed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionProfile:
+    name: str
+    max_size: int
+    selector: Selector | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    name: str
+    condition: Expr
+    true_next: str | None
+    false_next: str | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectCall:
+    """A direct call of an action from the control flow."""
+
+    name: str
+    action: int
+    next: str | None
+    place: str
+
+
+Node = Table | Conditional | DirectCall
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    name: str
+    initial: str | None
+    nodes: Mapping[str, Node]
+
+
+def successors(node: Node) -> tuple[str | None, ...]:
+    """Every node that may run next (None: the pipeline's end), without repetition and in a fixed order."""
+    if isinstance(node, Conditional):
+        found: list[str | None] = [node.true_next, node.false_next]
+    elif isinstance(node, DirectCall):
+        found = [node.next]
+    elif node.by_hit:
+        found = [node.next_on_hit, node.next_on_miss]
+    else:
+        found = [node.next_by_action.get(action, node.next_base) for action in node.actions]
+        if node.default is None:
+            found.append(node.next_base)
+    return tuple(dict.fromkeys(found))
+
+
+# ------------------------------------------------------------------------------------------------- state and output
+
+
+@dataclass(frozen=True, slots=True)
+class CalculationInput:
+    """``kind`` is field, const, header or payload."""
+
+    kind: str
+    value: Expr | None
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calculation:
+    name: str
+    algorithm: str
+    inputs: tuple[CalculationInput, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    name: str
+    target: FieldRef
+    calculation: str
+    verify: bool
+    update: bool
+    condition: Expr | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class CounterArray:
+    name: str
+    size: int
+    table: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterArray:
+    name: str
+    size: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeterArray:
+    """``unit`` is ``bytes`` or ``packets``; a direct meter has a ``table`` and a ``target`` field."""
+
+    name: str
+    size: int
+    unit: str
+    table: str | None
+    target: FieldRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldList:
+    """A digest (learn list) or a list of fields preserved by clone, resubmit and recirculate."""
+
+    id: int
+    name: str
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deparser:
+    order: tuple[str, ...]
+    body: tuple[Primitive, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramIR:
+    """A whole v1model program."""
+
+    name: str
+    headers: Mapping[str, Header]
+    stacks: Mapping[str, Stack]
+    unions: Mapping[str, Union]
+    union_stacks: Mapping[str, UnionStack]
+    errors: Mapping[str, int]
+    parser: Parser
+    value_sets: Mapping[str, ValueSet]
+    actions: Mapping[int, Action]
+    profiles: Mapping[str, ActionProfile]
+    ingress: Pipeline
+    egress: Pipeline
+    deparser: Deparser
+    calculations: Mapping[str, Calculation]
+    checksums: tuple[Checksum, ...]
+    counters: Mapping[str, CounterArray]
+    registers: Mapping[str, RegisterArray]
+    meters: Mapping[str, MeterArray]
+    digests: Mapping[int, FieldList]
+    field_lists: Mapping[int, FieldList]
+    intrinsics: Mapping[str, FieldRef]
+    """The fields the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``, ...)."""

@@ -1,0 +1,226 @@
+"""Names and expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from softswitch import ir
+
+from .reader import Reader
+
+_T = TypeVar("_T")
+
+_UNARY = frozenset({"not", "~", "valid", "valid_union", "d2b", "b2d", "last_stack_index", "size_stack"})
+_BINARY = frozenset(
+    {
+        *("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "and", "or"),
+        *("==h", "!=h", "==u", "!=u", "==b", "!=b", "two_comp_mod", "sat_cast", "usat_cast"),
+        *("dereference_header_stack", "dereference_stack", "dereference_union_stack"),
+        *("access_field", "access_union_header"),
+    }
+)
+
+
+class Scope:
+    """What the names of a program stand for, as far as it has been read, and how its expressions are read."""
+
+    def __init__(self, root: Reader) -> None:
+        self.root = root
+        self.headers: dict[str, ir.Header] = {}
+        self.stacks: dict[str, ir.Stack] = {}
+        self.unions: dict[str, ir.Union] = {}
+        self.union_stacks: dict[str, ir.UnionStack] = {}
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.value_sets: dict[str, ir.ValueSet] = {}
+        self.actions: dict[int, ir.Action] = {}
+        self.union_members: dict[str, tuple[str, ...]] = {}
+
+    def named(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> dict[str, _T]:
+        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is what messages call them."""
+        found: dict[str, _T] = {}
+        for item in self.root.members(key):
+            name, reader = item.named(kind)
+            if name in found:
+                raise reader.fail("is defined twice")
+            found[name] = read(name, reader)
+        return found
+
+    def one(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> _T:
+        """As :meth:`named` where there must be exactly one."""
+        found = self.named(key, kind, read)
+        if len(found) != 1:
+            raise self.root.fail(f"must have one {kind}, has {len(found)}")
+        return next(iter(found.values()))
+
+    def field(self, reader: Reader) -> ir.FieldRef:
+        """A [header, field] pair."""
+        ref = self.field_or_valid(reader)
+        if isinstance(ref, ir.ValidRef):
+            raise reader.fail("a validity bit cannot be used here")
+        return ref
+
+    def field_or_valid(self, reader: Reader) -> ir.FieldRef | ir.ValidRef:
+        """As :meth:`field`, or the validity of the header."""
+        header, field = (part.text() for part in reader.pair())
+        if header not in self.headers:
+            raise reader.fail(f"there is no header '{header}'")
+        if field == "$valid$":
+            return ir.ValidRef(header)
+        if self.headers[header].type.field(field) is None:
+            raise reader.fail(f"header '{header}' has no field '{field}'")
+        return ir.FieldRef(header, field)
+
+    def width(self, ref: ir.Expr, reader: Reader) -> int:
+        """Width of a field-like expression."""
+        if isinstance(ref, ir.ValidRef):
+            return 1
+        if isinstance(ref, ir.Lookahead):
+            return ref.width
+        found: ir.Field | None = None
+        if isinstance(ref, ir.FieldRef):
+            found = self.headers[ref.header].type.field(ref.field)
+        elif isinstance(ref, ir.LastField):
+            found = self.headers[self.stacks[ref.stack].headers[0]].type.field(ref.field)
+        elif isinstance(ref, ir.UnionLastField):
+            union = self.unions[self.union_stacks[ref.stack].unions[0]]
+            found = self.headers[union.headers[ref.member]].type.field(ref.field)
+        if found is None or found.varbit:
+            raise reader.fail("must be a field of fixed width")
+        return found.width
+
+    def known(self, reader: Reader, names: Mapping[str, object], kind: str) -> str:
+        """A name that must be one of ``names``."""
+        name = reader.text()
+        if name not in names:
+            raise reader.fail(f"there is no {kind} '{name}'")
+        return name
+
+    def expr(self, reader: Reader, params: int | None = None) -> ir.Expr:
+        """A type-value object; ``params`` is the number of parameters of the enclosing action, None outside one."""
+        kind = reader.get("type").text()
+        value = reader.get("value").at(reader.place)
+        match kind:
+            case "field":
+                if isinstance(value.pair()[0].value, dict):
+                    return self._field_of_element(value, params)
+                return self.field_or_valid(value)
+            case "hexstr":
+                return ir.Const(value.hexadecimal())
+            case "bool":
+                return ir.BoolConst(value.truth())
+            case "runtime_data" | "local":
+                if params is None:
+                    raise reader.fail("action data outside an action")
+                index = value.integer()
+                if index >= params:
+                    raise reader.fail(f"action has {params} parameters, index {index} is out of range")
+                return ir.ParamRef(index)
+            case "header":
+                return ir.HeaderRef(self.known(value, self.headers, "header"))
+            case "header_stack":
+                return ir.StackRef(self.known(value, self.stacks, "header stack"))
+            case "header_union":
+                return ir.UnionRef(self.known(value, self.unions, "header union"))
+            case "header_union_stack":
+                return ir.UnionStackRef(self.known(value, self.union_stacks, "header union stack"))
+            case "stack_field":
+                first, second = value.pair()
+                stack = self.known(first, self.stacks, "header stack")
+                field = second.text()
+                if self.headers[self.stacks[stack].headers[0]].type.field(field) is None:
+                    raise value.fail(f"header stack '{stack}' has no field '{field}'")
+                return ir.LastField(stack, field)
+            case "union_stack_field":
+                return self.union_last_field(value)
+            case "lookahead":
+                offset, width = value.pair()
+                return ir.Lookahead(offset.integer(), width.integer(1, 1 << 20))
+            case "register":
+                register, index_expr = value.pair()
+                name = self.known(register, self.objects["register_array"], "register array")
+                return ir.RegisterRef(name, self.expr(index_expr, params))
+            case "calculation" | "counter_array" | "meter_array" | "register_array":
+                return ir.ObjectRef(kind, self.known(value, self.objects[kind], kind.replace("_", " ")))
+            case "string":
+                return ir.Text(value.text())
+            case "parameters_vector":
+                # p4c writes an empty object for no values.
+                if value.value == {}:
+                    return ir.Vector(())
+                return ir.Vector(tuple(self.expr(item.at(reader.place), params) for item in value.elements()))
+            case "expression":
+                return self.operation(value, params)
+            case _:
+                raise reader.fail(f"operand of type '{kind}' is not supported")
+
+    def _field_of_element(self, reader: Reader, params: int | None) -> ir.Expr:
+        """A field, or the validity, of a stack element that the packet selects."""
+        first, second = reader.pair()
+        header = self.operation(first.at(reader.place), params)
+        if second.text() == "$valid$":
+            return ir.Op("valid", None, header)
+        if not isinstance(header, ir.Op) or not isinstance(header.left, ir.StackRef):
+            raise reader.fail("an element of a header stack is expected")
+        fields = self.headers[self.stacks[header.left.name].headers[0]].type.fields
+        names = [field.name for field in fields]
+        if second.text() not in names:
+            raise reader.fail(f"header stack '{header.left.name}' has no field '{second.text()}'")
+        return ir.Op("access_field", header, ir.Const(names.index(second.text())))
+
+    def union_last_field(self, reader: Reader) -> ir.UnionLastField:
+        parts = reader.elements()
+        if len(parts) != 3:
+            raise reader.fail("must be [union stack, member, field]")
+        stack = self.known(parts[0], self.union_stacks, "header union stack")
+        member = self.member(stack, parts[1])
+        header = self.unions[self.union_stacks[stack].unions[0]].headers[member]
+        field = parts[2].text()
+        if self.headers[header].type.field(field) is None:
+            raise reader.fail(f"header '{header}' has no field '{field}'")
+        return ir.UnionLastField(stack, member, field)
+
+    def member(self, stack: str, reader: Reader) -> int:
+        name = reader.text()
+        members = self.union_members[stack]
+        if name not in members:
+            raise reader.fail(f"header union stack '{stack}' has no member '{name}'")
+        return members.index(name)
+
+    def operation(self, reader: Reader, params: int | None) -> ir.Expr:
+        if reader.find("type") is not None:
+            return self.expr(reader, params)
+        op = reader.get("op").text()
+
+        def operand(key: str) -> ir.Expr:
+            return self.expr(reader.get(key).at(reader.place), params)
+
+        if op in _UNARY:
+            return ir.Op(op, None, operand("right"))
+        if op in ("access_field", "access_union_header"):
+            return ir.Op(op, operand("left"), ir.Const(reader.get("right").integer()))
+        if op == "?":
+            return ir.Op(op, operand("left"), operand("right"), operand("cond"))
+        if op in _BINARY:
+            if op in ("+", "-") and reader.find("left") is None:
+                return ir.Op(op, ir.Const(0), operand("right"))
+            return ir.Op(op, operand("left"), operand("right"))
+        raise reader.fail(f"operator '{op}' is not supported")
+
+    def optional_expr(self, reader: Reader, key: str) -> ir.Expr | None:
+        found = reader.find(key)
+        return None if found is None else self.expr(found)
+
+    def primitive(self, reader: Reader, params: int | None) -> ir.Primitive:
+        op = reader.get("op").text()
+        place = f"{reader.place} '{op}'"
+        args = tuple(
+            self.expr(arg.at(f"{place} argument {i}"), params) for i, arg in enumerate(reader.members("parameters"))
+        )
+        return ir.Primitive(op, args, place)
+
+    def action_id(self, reader: Reader) -> ir.Action:
+        number = reader.integer()
+        if number not in self.actions:
+            raise reader.fail(f"there is no action with id {number}")
+        return self.actions[number]

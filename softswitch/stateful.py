@@ -1,0 +1,168 @@
+"""Counters, registers and meters: the arrays of a program, and the state that direct ones keep in table entries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import BadEntry
+
+GREEN, YELLOW, RED = 0, 1, 2
+
+_NS = 1_000_000_000
+
+
+class _Array:
+    """An array with a name and a size; ``kind`` is for messages."""
+
+    __slots__ = ("name", "size")
+    kind = "array"
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self.size:
+            raise BadEntry(f"{self.kind} '{self.name}': index {index} is not in 0..{self.size - 1}")
+
+
+class Counter(_Array):
+    """An array of packet-and-byte counters. Both are always counted, so ``unit`` is ``both``."""
+
+    __slots__ = ("byte_counts", "packet_counts")
+    kind = "counter"
+    unit = "both"
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(name, size)
+        self.packet_counts = [0] * size
+        self.byte_counts = [0] * size
+
+    def read(self, index: int) -> tuple[int, int]:
+        """(packets, bytes). Raises :class:`BadEntry` for an index out of range."""
+        self._check(index)
+        return self.packet_counts[index], self.byte_counts[index]
+
+    def write(self, index: int, packets: int, octets: int) -> None:
+        self._check(index)
+        self.packet_counts[index] = packets
+        self.byte_counts[index] = octets
+
+
+class Register(_Array):
+    """An array of unsigned integers of ``width`` bits."""
+
+    __slots__ = ("cells", "width")
+    kind = "register"
+
+    def __init__(self, name: str, size: int, width: int) -> None:
+        super().__init__(name, size)
+        self.width = width
+        self.cells = [0] * size
+
+    def read(self, index: int) -> int:
+        """Raises :class:`BadEntry` for an index out of range."""
+        self._check(index)
+        return self.cells[index]
+
+    def write(self, index: int, value: int) -> None:
+        """Store ``value``, which must fit ``width`` bits, else :class:`BadEntry`."""
+        self._check(index)
+        if not 0 <= value < 1 << self.width:
+            raise BadEntry(f"register '{self.name}': {value} does not fit {self.width} bits")
+        self.cells[index] = value
+
+
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Rates per second and bursts, in packets or bytes as the meter counts; peak not below committed."""
+
+    committed_rate: int
+    committed_burst: int
+    peak_rate: int
+    peak_burst: int
+
+
+class MeterCell:
+    """One two-rate three-colour marker (RFC 2698, colour-blind), green for everything until it is configured.
+
+    Tokens are kept in units of 1e-9, so that rate times nanoseconds needs no rounding.
+    """
+
+    __slots__ = ("_committed", "_config", "_last_ns", "_peak")
+
+    def __init__(self) -> None:
+        self._config: MeterConfig | None = None
+        self._committed = 0
+        self._peak = 0
+        self._last_ns: int | None = None
+
+    @property
+    def config(self) -> MeterConfig | None:
+        return self._config
+
+    def configure(self, config: MeterConfig | None) -> None:
+        """Set rates, with both buckets full; None returns to no metering. Raises :class:`BadEntry`."""
+        if config is not None:
+            values = (config.committed_rate, config.committed_burst, config.peak_rate, config.peak_burst)
+            if min(values) < 0:
+                raise BadEntry(f"meter: rates and bursts must not be negative, are {values}")
+            if config.peak_rate < config.committed_rate:
+                raise BadEntry(
+                    f"meter: the peak rate {config.peak_rate} is below the committed rate {config.committed_rate}"
+                )
+            self._committed = config.committed_burst * _NS
+            self._peak = config.peak_burst * _NS
+        self._config = config
+        self._last_ns = None
+
+    def execute(self, amount: int, now_ns: int) -> int:
+        """The colour of a packet of ``amount`` units at ``now_ns``."""
+        config = self._config
+        if config is None:
+            return GREEN
+        elapsed = 0 if self._last_ns is None else max(0, now_ns - self._last_ns)
+        self._last_ns = now_ns if self._last_ns is None else max(now_ns, self._last_ns)
+        self._peak = min(self._peak + elapsed * config.peak_rate, config.peak_burst * _NS)
+        self._committed = min(self._committed + elapsed * config.committed_rate, config.committed_burst * _NS)
+        needed = amount * _NS
+        if self._peak < needed:
+            return RED
+        self._peak -= needed
+        if self._committed < needed:
+            return YELLOW
+        self._committed -= needed
+        return GREEN
+
+
+class Meter(_Array):
+    """An array of meters; ``unit`` is ``bytes`` or ``packets``."""
+
+    __slots__ = ("_cells", "unit")
+    kind = "meter"
+
+    def __init__(self, name: str, size: int, unit: str) -> None:
+        super().__init__(name, size)
+        self.unit = unit
+        self._cells: dict[int, MeterCell] = {}
+
+    def read(self, index: int) -> MeterConfig | None:
+        """The configuration, None if there is none. Raises :class:`BadEntry` for an index out of range."""
+        self._check(index)
+        cell = self._cells.get(index)
+        return None if cell is None else cell.config
+
+    def configure(self, index: int, config: MeterConfig | None) -> None:
+        """Raises :class:`BadEntry` for an index out of range or rates that contradict each other."""
+        self._check(index)
+        if config is None:
+            self._cells.pop(index, None)
+        else:
+            self._cells.setdefault(index, MeterCell()).configure(config)
+
+    def execute(self, index: int, length_bytes: int, now_ns: int) -> int:
+        """The colour of a packet; green for a cell that is not configured. ``index`` must be in range."""
+        cell = self._cells.get(index)
+        if cell is None:
+            return GREEN
+        return cell.execute(length_bytes if self.unit == "bytes" else 1, now_ns)

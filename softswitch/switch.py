@@ -1,0 +1,227 @@
+"""A loaded program and the switch that runs it: bytes in, bytes out, no I/O and no clock of its own.
+
+Times are integers in nanoseconds that never go back; the program sees them in microseconds. What simple_switch leaves
+undefined is defined here: an index out of range, a missing multicast group or clone session, a failed assertion are
+counted in :class:`Stats` and never raise.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import hashes, ir
+from .compiler import compile_program
+from .compiler.apply import profile_actions
+from .load import load_ir
+from .stateful import Counter, Meter, Register
+from .tables import ActionProfile, Table
+
+DROP_PORT = 511
+RESUBMIT_LIMIT = 64
+"""Times a packet may be resubmitted before it is dropped, so that no program can stop the switch."""
+
+_log = logging.getLogger("softswitch")
+
+OnDigest = Callable[[int, str, int, tuple[int, ...]], None]
+Ingress = Callable[[int, bytes, int], "list[Queued]"]
+Egress = Callable[["Queued", int, int, int, int], "list[Departure]"]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A validated program: its intermediate form, the Python generated from it, and the function that defines."""
+
+    name: str
+    ir: ir.ProgramIR
+    source: str
+    build: Callable[[Switch], tuple[Ingress, Egress]] = field(repr=False)
+
+
+def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json") -> Program:
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages.
+
+    Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not supported.
+    """
+    program = load_ir(source, name)
+    text = compile_program(program)
+    scope: dict[str, Any] = {}
+    exec(compile(text, f"<{name}>", "exec"), scope)
+    return Program(name, program, text, scope["build"])
+
+
+@dataclass(slots=True)
+class Queued:
+    """A packet that ingress hands to the traffic manager; ``context`` is egress's business."""
+
+    port: int
+    queue: int
+    length_bytes: int
+    context: Any
+
+
+@dataclass(slots=True)
+class Departure:
+    """A packet that leaves through ``port``, if ``packet`` is not None; ``requeue`` are to be queued in turn."""
+
+    port: int
+    packet: bytes | None
+    requeue: Sequence[Queued]
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSession:
+    """Where clones go: (port, replication id) each; cut to ``truncate_bytes`` if it is set."""
+
+    replicas: Sequence[tuple[int, int]]
+    truncate_bytes: int | None = None
+    queue: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts since the switch was made. ``dropped`` is by reason, ``parser_errors`` by the error's name."""
+
+    packets_in: int
+    packets_out: int
+    dropped: dict[str, int]
+    parser_errors: dict[str, int]
+    overruns: dict[str, int]
+    """Uses of an index beyond the end of a counter, register or meter array."""
+
+
+class Switch:
+    """A switch that runs ``program``.
+
+    ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission, multicast and drop;
+    ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses. Both are the
+    generated functions themselves. ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that
+    generated a digest.
+    """
+
+    queued_type = Queued
+    departure_type = Departure
+
+    ingress: Ingress
+    egress: Egress
+
+    def __init__(
+        self, program: Program, *, cpu_port: int | None = None, drop_port: int = DROP_PORT, seed: int = 0
+    ) -> None:
+        spec = program.ir
+        self.program = program
+        self.cpu_port = cpu_port
+        self.drop_port = drop_port
+        self.random = random.Random(seed)
+        self.on_digest: OnDigest | None = None
+        self.max_port = (1 << _width(spec, "ingress_port")) - 1
+        self.packet_counts = [0, 0]
+        self._dropped: dict[str, int] = {}
+        self._parser_errors: dict[str, int] = {}
+        self._overruns: dict[str, int] = {}
+        self._error_names = {code: name for name, code in spec.errors.items()}
+        self.counters = {c.name: Counter(c.name, c.size) for c in spec.counters.values() if c.table is None}
+        self.registers = {r.name: Register(r.name, r.size, r.width) for r in spec.registers.values()}
+        self.meters = {m.name: Meter(m.name, m.size, m.unit) for m in spec.meters.values() if m.table is None}
+        self.action_profiles = {p.name: ActionProfile(p, profile_actions(spec, p.name)) for p in spec.profiles.values()}
+        self.tables = {
+            node.name: Table(node, spec, None if node.profile is None else self.action_profiles[node.profile])
+            for node in _tables(spec)
+        }
+        self.calculations = {c.name: hashes.make(c.algorithm) for c in spec.calculations.values()}
+        self.selectors = {
+            p.name: hashes.make(p.selector.algorithm) for p in spec.profiles.values() if p.selector is not None
+        }
+        self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
+        self.clone_sessions: dict[int, CloneSession] = {}
+        self.value_sets: dict[str, set[tuple[int, ...]]] = {name: set() for name in spec.value_sets}
+        self.ingress, self.egress = program.build(self)
+
+    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
+        """(port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        waiting = self.ingress(port, data, now_ns)
+        sent: list[tuple[int, bytes]] = []
+        passes = 0
+        while waiting:
+            passes += 1
+            if passes > RESUBMIT_LIMIT:
+                self.discard("recirculated too often")
+                break
+            following: list[Queued] = []
+            for queued in waiting:
+                for departure in self.egress(queued, now_ns, now_ns, 0, 0):
+                    if departure.packet is not None:
+                        sent.append((departure.port, departure.packet))
+                    following += departure.requeue
+            waiting = following
+        return sent
+
+    @property
+    def stats(self) -> Stats:
+        packets_in, packets_out = self.packet_counts
+        return Stats(packets_in, packets_out, dict(self._dropped), dict(self._parser_errors), dict(self._overruns))
+
+    # ----------------------------------------------------------------------------------- called by generated code
+
+    def discard(self, reason: str) -> list[Any]:
+        """Count a dropped packet."""
+        self._dropped[reason] = self._dropped.get(reason, 0) + 1
+        return []
+
+    def overrun(self, what: str) -> None:
+        """Count the use of an index out of range."""
+        self._overruns[what] = self._overruns.get(what, 0) + 1
+
+    def parser_error(self, code: int) -> None:
+        name = self._error_names.get(code, str(code))
+        self._parser_errors[name] = self._parser_errors.get(name, 0) + 1
+
+    def learn(self, now_ns: int, name: str, number: int, values: tuple[int, ...]) -> None:
+        if self.on_digest is not None:
+            self.on_digest(now_ns, name, number, values)
+
+    @staticmethod
+    def log(text: str, *values: int) -> None:
+        """``log_msg``: fill the braces of ``text`` in order."""
+        if _log.isEnabledFor(logging.INFO):
+            parts = text.split("{}")
+            filled = parts[0]
+            for i, part in enumerate(parts[1:]):
+                filled += (str(values[i]) if i < len(values) else "{}") + part
+            _log.info("%s", filled)
+
+    def resubmit(
+        self,
+        ingress: Callable[..., list[Queued]],
+        port: int,
+        data: bytes,
+        now_ns: int,
+        carry: tuple[int, tuple[int, ...]],
+    ) -> list[Queued]:
+        """Run ingress again for a packet as it was received."""
+        self._resubmissions += 1
+        try:
+            if self._resubmissions > RESUBMIT_LIMIT:
+                return self.discard("resubmitted too often")
+            return ingress(port, data, now_ns, 6, carry)
+        finally:
+            self._resubmissions -= 1
+
+    _resubmissions = 0
+
+
+def _tables(spec: ir.ProgramIR) -> Iterator[ir.Table]:
+    for pipeline in (spec.ingress, spec.egress):
+        for node in pipeline.nodes.values():
+            if isinstance(node, ir.Table):
+                yield node
+
+
+def _width(spec: ir.ProgramIR, intrinsic: str) -> int:
+    ref = spec.intrinsics[intrinsic]
+    found = spec.headers[ref.header].type.field(ref.field)
+    assert found is not None
+    return found.width

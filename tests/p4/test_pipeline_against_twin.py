@@ -1,0 +1,198 @@
+"""The compiled pipeline on softswitch and the hand-written twin do the same to the same packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference.echelon_twin import DEADLINE, FIXED, Connection, Queued, Rank, Twin
+from reference.frames import MACS, ipv4, shim, tcp, udp
+
+from echelon.p4program import program
+from softswitch import Program, Switch, load_program
+
+HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
+C = "EchelonIngress.classifier."
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Program:
+    return load_program(program().binary.read_bytes(), "echelon.json")
+
+
+def insert(
+    switch: Switch, table: str, key: tuple[object, ...], action: str, args: list[int], priority: int = 0
+) -> None:
+    switch.tables[table].insert(key, priority, action, args)
+
+
+def configure(switch: Switch) -> Twin:
+    """The same configuration in both: four flows by shim, two connections by 5-tuple, three hosts."""
+    twin = Twin()
+    ranks = {
+        (1, 0): Rank(DEADLINE, 1, echelonflow=1, profile=0),
+        (1, 1): Rank(DEADLINE, 2, echelonflow=1, profile=0, offset_us=1000),
+        (2, 0): Rank(DEADLINE, 3, echelonflow=2, profile=1, offset_us=0),
+        (2, 1): Rank(FIXED, 4, queue=5),
+    }
+    segments = {
+        7: [(0, 999, Rank(DEADLINE, 5, echelonflow=3, profile=1, end_bytes=1000)),
+            (1000, 2999, Rank(DEADLINE, 6, echelonflow=3, profile=1, offset_us=700, end_bytes=3000))],
+        8: [(0, 499, Rank(FIXED, 7, queue=2, end_bytes=500))],
+    }  # fmt: skip
+    for key, rank in ranks.items():
+        twin.shim_flow[key] = rank
+        action, args = arguments(rank)
+        insert(switch, C + "shim_flow", key, C + "rank_" + action, args)
+    twin.segment = segments
+    for connection, entries in segments.items():
+        for low, high, rank in entries:
+            action, args = arguments(rank)
+            insert(
+                switch, C + "segment", (connection, (low, high)), C + "segment_" + action, [*args, rank.end_bytes], 1
+            )
+    connections = [
+        ("tcp", (HOSTS[0], HOSTS[1], 100, 200), Connection(7, 3, True, 500, 2850)),
+        ("udp", (HOSTS[1], HOSTS[0], 100, 200), Connection(8, 3, False, 500, 475)),
+    ]
+    for kind, key4, c in connections:
+        getattr(twin, f"{kind}_connection")[key4] = c
+        values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes]
+        insert(switch, f"{C}{kind}_connection", key4, C + "set_connection", values)
+    s = "EchelonIngress.slack."
+    for profile, step in ((0, 100), (1, 333)):
+        lows = [0, *((1 << 31) - k * step + 1 for k in range(7, 0, -1))]
+        queues = list(range(7, -1, -1))
+        twin.profiles[profile] = (lows, queues)
+        for low, high, queue in zip(lows, [*(x - 1 for x in lows[1:]), (1 << 32) - 1], queues, strict=True):
+            key = (profile, (low, high))
+            insert(switch, s + "slack_to_queue", key, s + "set_queue", [queue, low], 1)
+    f = "EchelonIngress.forwarding."
+    twin.flow_path[2] = (3, MACS[9])
+    insert(switch, f + "flow_path", (2,), f + "route", [3, int.from_bytes(MACS[9], "big")])
+    twin.ipv4_lpm = {32: {HOSTS[0]: (1, MACS[1]), HOSTS[1]: (2, MACS[2])}, 8: {10: (3, MACS[3])}}
+    for bits, routes in twin.ipv4_lpm.items():
+        for prefix, (port, mac) in routes.items():
+            key = ((prefix << (32 - bits), bits),)
+            insert(switch, f + "ipv4_lpm", key, f + "route", [port, int.from_bytes(mac, "big")])
+    twin.station[int.from_bytes(MACS[2], "big")] = 2
+    insert(switch, f + "station", (int.from_bytes(MACS[2], "big"),), f + "forward", [2])
+    twin.class_queue = {0: 1, 1: 7, 2: 0}
+    for traffic_class, queue in twin.class_queue.items():
+        insert(switch, "EchelonIngress.traffic_class", (traffic_class,), "EchelonIngress.set_class_queue", [queue])
+    for queue in range(8):
+        twin.dscp[queue] = queue << 3
+        insert(
+            switch, "EchelonIngress.marking.queue_to_dscp", (queue,), "EchelonIngress.marking.set_dscp", [queue << 3]
+        )
+    twin.ecn_threshold[2, 3] = 2
+    insert(switch, "EchelonEgress.queue_depth.ecn_threshold", (2, 3), "EchelonEgress.queue_depth.mark_from", [2])
+    twin.virtual_queue[3] = (5000, 2000)
+    insert(
+        switch, "EchelonIngress.virtual_queue.virtual_queue", (3,), "EchelonIngress.virtual_queue.drain", [5000, 2000]
+    )
+    switch.on_digest = lambda now_ns, name, list_id, values: twin_digests(switch).append(values)
+    return twin
+
+
+def arguments(rank: Rank) -> tuple[str, list[int]]:
+    if rank.kind == FIXED:
+        return "fixed", [rank.flow, rank.queue]
+    return "deadline", [rank.flow, rank.echelonflow, rank.profile, rank.offset_us]
+
+
+_DIGESTS: dict[int, list[tuple[int, ...]]] = {}
+
+
+def twin_digests(switch: Switch) -> list[tuple[int, ...]]:
+    return _DIGESTS.setdefault(id(switch), [])
+
+
+@dataclass(frozen=True)
+class Step:
+    wait_us: int
+    frame: bytes
+    leave: int
+    """How many waiting packets leave first."""
+
+
+def frames() -> st.SearchStrategy[bytes]:
+    host = st.sampled_from(HOSTS)
+    flags = st.sampled_from([0, 0, 0, 1, 2, 4, 5, 8])
+    tos = st.sampled_from([0, 1, 2, 3, 0xB8 | 2])
+    body = st.sampled_from([0, 1, 30, 500, 1200]).map(bytes)
+    shims = st.builds(
+        lambda job, flow, epoch, remaining, fl, version, payload: shim(
+            job, flow, epoch, remaining, flags=fl, version=version, payload=payload
+        ),
+        st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, 1, 1, 1, 2, 2, 127, 128, 200, 255]),
+        st.integers(0, 1 << 31), flags, st.sampled_from([1, 1, 1, 1, 2]), body,
+    )  # fmt: skip
+    tcps = st.builds(lambda p, o: tcp(100, 200, p, options=bytes(4 * o)), body, st.integers(0, 3))
+    udps = st.builds(lambda p: udp(100, 200, p), body)
+    ttl = st.sampled_from([64, 64, 64, 2, 1, 0])
+    good = st.builds(
+        lambda l4, s, d, t, o, fragment: ipv4(
+            s, d, l4[0], l4[1], ttl=t, tos=o, fragment=fragment
+        ),
+        st.one_of(shims.map(lambda x: (17, x)), tcps.map(lambda x: (6, x)), udps.map(lambda x: (17, x))),
+        host, st.one_of(host, st.sampled_from([0x0A0B0C0D, 0xC0000001])), ttl, tos, st.sampled_from([0, 0, 0, 0, 5]),
+    )  # fmt: skip
+    odd = st.one_of(
+        st.builds(lambda s, d, o: ipv4(s, d, 17, bytes(40), options=bytes(4 * o)), host, host, st.integers(1, 10)),
+        st.builds(lambda s, d: ipv4(s, d, 17, bytes(40), checksum=1), host, host),
+        st.builds(lambda s, d, v: ipv4(s, d, 17, bytes(40), version=v), host, host, st.sampled_from([0, 5, 6, 15])),
+        st.just(MACS[2] + MACS[1] + b"\x08\x06" + bytes(46)),
+        st.just(MACS[7] + MACS[1] + b"\x08\x06" + bytes(46)),
+        st.binary(max_size=60),
+        st.builds(lambda f, n: f[: max(len(f) - n, 0)], good, st.integers(1, 1300)),
+    )
+    return st.one_of(good, good, good, odd)
+
+
+steps = st.lists(
+    st.builds(Step, st.sampled_from([0, 0, 1, 50, 100, 333, 501, 2000, 1 << 33, 1 << 47]), frames(), st.integers(0, 3)),
+    max_size=60,
+)
+
+
+def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
+    switch = Switch(compiled)
+    twin = configure(switch)
+    now_us = 0
+    waiting: dict[tuple[int, int], list[tuple[object, Queued, int]]] = {}
+    for number, step in enumerate(sequence):
+        now_us = (now_us + step.wait_us) % (1 << 48)
+        for pairs in list(waiting.values()):
+            for _ in range(min(step.leave, len(pairs))):
+                mine, theirs, since_us = pairs.pop(0)
+                depth = len(pairs)
+                waited_us = (now_us - since_us) % (1 << 32)
+                # Time goes on where the 48-bit clock wraps.
+                enq_ns = since_us * 1000
+                (gone,) = switch.egress(mine, enq_ns, enq_ns + waited_us * 1000, depth, depth)  # type: ignore[arg-type]
+                assert gone.packet == twin.egress(theirs, depth, waited_us), f"step {number}"
+        queued = switch.ingress(1, step.frame, now_us * 1000)
+        expected = twin.ingress(step.frame, now_us)
+        assert len(queued) == (expected is not None), f"step {number}: {step.frame.hex()}"
+        if expected is not None:
+            assert (queued[0].port, queued[0].queue) == (expected.port, expected.queue), f"step {number}"
+            waiting.setdefault((expected.port, expected.queue), []).append((queued[0], expected, now_us))
+            yield "forwarded"
+        else:
+            yield "dropped"
+    digests = [(e, f, ep, k, t) for e, f, ep, k, t in twin.digests]
+    assert [tuple(d) for d in twin_digests(switch)] == digests
+    _DIGESTS.pop(id(switch), None)
+    counter = switch.counters["EchelonIngress.dropped"]
+    assert [counter.read(i)[0] for i in range(4)] == twin.dropped
+
+
+@given(steps)
+@settings(max_examples=200, deadline=None)
+def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None:
+    for _ in compare(compiled, sequence):
+        pass

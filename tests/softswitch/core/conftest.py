@@ -1,0 +1,35 @@
+"""Programs of ``tests/softswitch/programs``, each loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from softswitch import Program, Switch, load_program
+
+PROGRAMS = Path(__file__).parent.parent / "programs"
+
+settings.register_profile("core", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("core")
+
+
+@cache
+def _program(name: str) -> Program:
+    path = PROGRAMS / f"{name}.json"
+    return load_program(path.read_bytes(), path.name)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The directory of the test programs."""
+    return PROGRAMS
+
+
+@pytest.fixture(scope="session")
+def new_switch() -> Callable[[str], Switch]:
+    """Makes a switch that runs a program, given the program's name."""
+    return lambda name: Switch(_program(name))

@@ -1,0 +1,265 @@
+"""Every kind of table against a search of all entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull
+
+MISS = 0xFFFF
+WIDTHS = {"x": 32, "y": 16, "z": 8}
+
+# number of the table in a query, name, fields, kinds of match
+TABLES = [
+    (1, "exact_two", "xy", ("exact", "exact")),
+    (2, "prefix", "x", ("lpm",)),
+    (3, "exact_prefix", "xz", ("lpm", "exact")),
+    (4, "masked", "xz", ("ternary", "exact")),
+    (5, "ranged", "y", ("range",)),
+    (6, "mixed", "zyx", ("ternary", "range", "lpm")),
+    (7, "boxes", "yz", ("range", "range")),
+    (8, "perhaps", "xy", ("optional", "optional")),
+]
+
+Element = int | tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Rule:
+    key: tuple[Element, ...]
+    priority: int
+    answer: int
+
+
+def query(switch: Switch, number: int, x: int, y: int, z: int) -> tuple[int, int]:
+    """(port, answer)."""
+    data = bytes([number]) + x.to_bytes(4, "big") + y.to_bytes(2, "big") + bytes([z, 0, 0])
+    ((port, packet),) = switch.process(0, data, 0)
+    return port, int.from_bytes(packet[8:10], "big")
+
+
+def few(bits: int) -> st.SearchStrategy[int]:
+    """A small set of values spread over the whole width, so that rules and queries often meet."""
+    return st.sampled_from(sorted({0, 1, 2, 3, 5, (1 << bits) - 1, 1 << (bits - 1), (1 << bits) // 3, 0x10, 0x11}))
+
+
+def element(kind: str, bits: int) -> st.SearchStrategy[Element]:
+    full = (1 << bits) - 1
+    if kind == "exact":
+        return few(bits)
+    if kind == "optional":
+        return st.none() | few(bits)
+    if kind == "lpm":
+        lengths = st.integers(0, bits)
+        return st.tuples(few(bits), lengths).map(lambda e: (e[0] & (full ^ (full >> e[1])), e[1]))
+    if kind == "ternary":
+        return st.tuples(few(bits), few(bits)).map(lambda e: (e[0] & e[1], e[1]))
+    return st.tuples(few(bits), few(bits)).map(lambda e: (min(e), max(e)))
+
+
+def matches(kind: str, bits: int, wanted: Element, value: int) -> bool:
+    if wanted is None:
+        return True
+    if isinstance(wanted, int):
+        return wanted == value
+    first, second = wanted
+    if kind == "lpm":
+        return first >> (bits - second) == value >> (bits - second)
+    if kind == "ternary":
+        return value & second == first
+    return first <= value <= second
+
+
+def winner(rules: Sequence[Rule], kinds: Sequence[str], fields: str, values: dict[str, int]) -> int:
+    """The answer by definition: the highest priority, then the longest prefix, then the first inserted."""
+    best: tuple[int, int, int] | None = None
+    answer = MISS
+    by_priority = bool({"ternary", "range", "optional"} & set(kinds))
+    for order, rule in enumerate(rules):
+        parts = zip(kinds, fields, rule.key, strict=True)
+        if all(matches(kind, WIDTHS[f], wanted, values[f]) for kind, f, wanted in parts):
+            prefix = 0
+            if not by_priority:
+                prefix = sum(e[1] for k, e in zip(kinds, rule.key, strict=True) if k == "lpm" and isinstance(e, tuple))
+            rank = (rule.priority if by_priority else 0, prefix, -order)
+            if best is None or rank > best:
+                best, answer = rank, rule.answer
+    return answer
+
+
+@pytest.mark.parametrize(("number", "name", "fields", "kinds"), TABLES, ids=[t[1] for t in TABLES])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_lookup_against_brute_force(
+    new_switch: Callable[[str], Switch],
+    number: int,
+    name: str,
+    fields: str,
+    kinds: tuple[str, ...],
+    data: st.DataObject,
+) -> None:
+    switch = new_switch("matching")
+    table = switch.tables[f"I.{name}"]
+    rules: dict[int, Rule] = {}
+    seen: set[object] = set()
+    for step in range(data.draw(st.integers(1, 14))):
+        if rules and data.draw(st.integers(0, 4)) == 0:
+            handle = data.draw(st.sampled_from(sorted(rules)))
+            table.delete(handle)
+            rule = rules.pop(handle)
+            seen.discard((rule.key, rule.priority if table.by_priority else 0))
+        else:
+            key = tuple(data.draw(element(kind, WIDTHS[f])) for kind, f in zip(kinds, fields, strict=True))
+            priority = data.draw(st.integers(1, 4))
+            identity = (key, priority if table.by_priority else 0)
+            if identity in seen:
+                with pytest.raises(DuplicateEntry):
+                    table.insert(key, priority, "I.answer", (step, 3))
+                continue
+            seen.add(identity)
+            rules[table.insert(key, priority, "I.answer", (step, 3))] = Rule(key, priority, step)
+        values = {f: data.draw(few(WIDTHS[f])) for f in "xyz"}
+        found = query(switch, number, values["x"], values["y"], values["z"])
+        ordered = [rules[handle] for handle in sorted(rules)]
+        answer = winner(ordered, kinds, fields, values)
+        assert found == ((3, answer) if answer != MISS else (1, MISS))
+
+
+def test_constant_entries_in_the_order_of_the_program(new_switch: Callable[[str], Switch]) -> None:
+    switch = new_switch("matching")
+    answers = [query(switch, 9, 0, y, 0)[1] for y in (0x0102, 0x0103, 0x0502, 0x0503)]
+    assert answers == [1, 2, 3, MISS]
+    table = switch.tables["I.constant"]
+    priorities = [entry.priority for entry in table.entries()]
+    assert priorities == sorted(priorities, reverse=True)
+    with pytest.raises(BadEntry, match=r"I\.constant.*constant"):
+        table.insert(((1, 1),), 1, "I.missed", ())
+    with pytest.raises(BadEntry, match="default action is constant"):
+        table.set_default("I.answer", (1, 1))
+
+
+def test_default_actions(new_switch: Callable[[str], Switch]) -> None:
+    switch = new_switch("matching")
+    table = switch.tables["I.keyless"]
+    assert query(switch, 10, 0, 0, 0) == (1, MISS)
+    table.set_default("I.answer", (7, 5))
+    assert query(switch, 10, 0, 0, 0) == (5, 7)
+    assert table.default == ("I.answer", (7, 5))
+    assert not table.default_is_initial
+    table.reset_default()
+    assert query(switch, 10, 0, 0, 0) == (1, MISS)
+    assert table.default_is_initial
+    with pytest.raises(BadEntry, match="no key"):
+        table.insert((), 0, "I.missed", ())
+
+
+def test_no_table_is_touched_by_an_unknown_query(new_switch: Callable[[str], Switch]) -> None:
+    assert query(new_switch("matching"), 99, 1, 2, 3) == (1, 0)
+
+
+def test_modify_keeps_the_counter(new_switch: Callable[[str], Switch]) -> None:
+    switch = new_switch("matching")
+    table = switch.tables["I.exact_one"]
+    handle = table.insert((5,), 0, "I.counted", (11,))
+    assert table.find((5,)) == handle
+    assert query(switch, 0, 5, 0, 0) == (1, 11)
+    table.modify(handle, "I.counted", (12,))
+    assert query(switch, 0, 5, 0, 0) == (1, 12)
+    assert query(switch, 0, 6, 0, 0) == (1, MISS)
+    assert table.read_counter(handle) == (2, 20)
+    table.write_counter(handle, 100, 1000)
+    query(switch, 0, 5, 0, 0)
+    assert table.read_counter(handle) == (101, 1010)
+    table.delete(handle)
+    assert table.find((5,)) is None
+    assert query(switch, 0, 5, 0, 0) == (1, MISS)
+    with pytest.raises(NoSuchEntry, match=r"I\.exact_one"):
+        table.modify(handle, "I.counted", (1,))
+
+
+def test_entries_are_given_back_as_written(new_switch: Callable[[str], Switch]) -> None:
+    table = new_switch("matching").tables["I.mixed"]
+    table.insert(((0x10, 0xF0), (3, 9), (0x0A000000, 8)), 7, "I.answer", (1, 2))
+    table.insert((None, None, None), 1, "I.missed", ())
+    found = [(e.key, e.priority, e.action, e.args) for e in table.entries()]
+    assert found == [
+        (((0x10, 0xF0), (3, 9), (0x0A000000, 8)), 7, "I.answer", (1, 2)),
+        (((0, 0), (0, 0xFFFF), (0, 0)), 1, "I.missed", ()),
+    ]
+    assert (table.key_names, table.match_types, table.key_widths) == (
+        ("hdr.q.z", "hdr.q.y", "hdr.q.x"),
+        ("ternary", "range", "lpm"),
+        (8, 16, 32),
+    )
+
+
+def test_a_full_table_refuses(new_switch: Callable[[str], Switch]) -> None:
+    table = new_switch("matching").tables["I.exact_one"]
+    for i in range(64):
+        table.insert((i,), 0, "I.missed", ())
+    with pytest.raises(TableFull, match=r"table 'I\.exact_one': is full \(64 entries\)"):
+        table.insert((64,), 0, "I.missed", ())
+    table.clear()
+    assert len(table) == 0
+    table.insert((64,), 0, "I.missed", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "reason"),
+    [
+        ("exact_one", (1, 2), "1 fields, this one has 2"),
+        ("exact_one", (1 << 32,), "field 'hdr.q.x': 4294967296 does not fit 32 bits"),
+        ("exact_one", (-1,), "-1 does not fit"),
+        ("exact_one", (None,), "needs an integer"),
+        ("exact_one", ((1, 2),), "needs an integer"),
+        ("prefix", ((1, 33),), "prefix length 33"),
+        ("prefix", ((1, 8),), "behind its prefix"),
+        ("masked", ((3, 1), 0), "outside its mask"),
+        ("ranged", ((5, 4),), "range 5..4 is empty"),
+        ("ranged", ((0, 1 << 16),), "does not fit 16 bits"),
+        ("ranged", ((0, 1, 2),), "pair of integers"),
+    ],
+)
+def test_a_key_that_does_not_fit_is_refused_by_name(
+    new_switch: Callable[[str], Switch], name: str, key: tuple[Element, ...], reason: str
+) -> None:
+    table = new_switch("matching").tables[f"I.{name}"]
+    with pytest.raises(BadEntry) as caught:
+        table.insert(key, 1, "I.missed", ())
+    assert f"table 'I.{name}'" in str(caught.value)
+    assert reason in str(caught.value)
+    assert len(table) == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "args", "reason"),
+    [
+        ("I.nothing", (), "has no action 'I.nothing'; it has 'I.answer', 'I.missed'"),
+        ("I.answer", (1,), "takes 2 arguments, not 1"),
+        ("I.answer", (1, 512), "argument 'port': 512 does not fit 9 bits"),
+    ],
+)
+def test_an_action_that_does_not_fit_is_refused_by_name(
+    new_switch: Callable[[str], Switch], action: str, args: tuple[int, ...], reason: str
+) -> None:
+    table = new_switch("matching").tables["I.prefix"]
+    with pytest.raises(BadEntry) as caught:
+        table.insert(((0, 0),), 0, action, args)
+    assert reason in str(caught.value)
+
+
+def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(new_switch: Callable[[str], Switch]) -> None:
+    """Entries of equal masks share one dictionary: the order of masks is all that is sorted."""
+    switch = new_switch("matching")
+    table: Table = switch.tables["I.masked"]
+    for i in range(200):
+        table.insert(((i, 0xFFFFFFFF), 0), 5, "I.answer", (i, 2))
+    table.insert(((0, 0), 0), 1, "I.answer", (999, 2))
+    assert [query(switch, 4, x, 0, 0)[1] for x in (0, 7, 199, 200)] == [0, 7, 199, 999]
+    order = table.index._order  # type: ignore[union-attr]
+    assert len(order) == 2
