@@ -1,0 +1,531 @@
+"""Traffic manager of one egress port: eight queues, strict levels, weighted shares, rates in integer time.
+
+Who goes next, whenever the port's line is free:
+
+1. a queue whose minimum rate owes it service, round robin among those ("guaranteed" service);
+2. else the highest strict level that has an eligible queue (7 before 0);
+3. inside that level, shares by weight in bytes.
+
+A queue above its maximum rate is not eligible. Nothing is preempted: a packet on the line finishes.
+
+Sharing by weight is *earliest eligible virtual deadline first* (EEVDF: Stoica et al., "A Proportional Share Resource
+Allocation Algorithm for Real-Time, Time-Shared Systems", RTSS 1996), which picks packets as WF2Q+ does (Bennett and
+Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996). Chips use deficit round robin (DWRR) for the same
+long-run shares; EEVDF keeps every backlogged queue within one packet of its share at all times, so that weights 1:2
+come out as 2 1 2, 2 1 2 and not as bursts of a quantum. Shares are of what the minimum rates leave over: guaranteed
+service is not charged to a queue's share.
+
+Rates are exact (see `Pacer`). All times are integer nanoseconds and must not decrease from call to call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = [
+    "GUARANTEE_CREDIT_BYTES",
+    "LEVELS",
+    "MAX_WEIGHT",
+    "QUEUES",
+    "SHAPER_CREDIT_BYTES",
+    "STRICT_QUEUES",
+    "Dequeued",
+    "Pacer",
+    "PortScheduler",
+    "QueueConfig",
+    "QueueStats",
+]
+
+QUEUES = 8
+LEVELS = 8
+MAX_WEIGHT = 1023
+
+_NANOBITS_PER_BYTE = 8 * 10**9
+
+# A queue that waits for others keeps the credit it could not use, up to so many bytes; an idle queue keeps none, so
+# after a pause it is owed one packet. A shaped queue may have to wait for one jumbo frame on the line, a guaranteed one
+# also for a frame of each other guaranteed queue. Less would cost rate; more would let a starved queue burst above it.
+SHAPER_CREDIT_BYTES = 9216
+GUARANTEE_CREDIT_BYTES = QUEUES * 9216
+
+# Virtual time counts bytes per unit of weight in steps of 2**-32: rounding costs a share less than 1e-8.
+_VIRTUAL_SHIFT = 32
+
+
+def _check(field: str, value: int, low: int, high: int | None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{field}: {value!r} is not a whole number")
+    if value < low or (high is not None and value > high):
+        raise ValueError(f"{field}: {value} is not {f'in {low}..{high}' if high is not None else f'at least {low}'}")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """How one queue is served. Raises ValueError, naming the field, for a value out of range."""
+
+    level: int = 0
+    """strict level, 0 (last) to 7 (first)"""
+    weight: int = 1
+    """share among the queues of the level, 1 to 1023"""
+    min_rate_bps: int = 0
+    """bits per second served before any level; 0: no guarantee. A port keeps them only if its rate covers their sum"""
+    max_rate_bps: int | None = None
+    """bits per second never exceeded; None: no limit. At least `min_rate_bps`"""
+    depth_bytes: int = 1 << 20
+    """a packet that would make the queue longer is dropped"""
+
+    def __post_init__(self) -> None:
+        _check("level", self.level, 0, LEVELS - 1)
+        _check("weight", self.weight, 1, MAX_WEIGHT)
+        _check("min_rate_bps", self.min_rate_bps, 0, None)
+        _check("depth_bytes", self.depth_bytes, 0, None)
+        if self.max_rate_bps is not None:
+            _check("max_rate_bps", self.max_rate_bps, 1, None)
+            if self.max_rate_bps < self.min_rate_bps:
+                raise ValueError(f"max_rate_bps: {self.max_rate_bps} is below min_rate_bps {self.min_rate_bps}")
+
+
+STRICT_QUEUES: tuple[QueueConfig, ...] = tuple(QueueConfig(level=queue) for queue in range(QUEUES))
+"""Queue i at level i: what `simple_switch --priority-queues 8` does, and what a port does that nobody configured."""
+
+
+class Dequeued(NamedTuple):
+    """A packet that leaves the traffic manager."""
+
+    queue: int
+    item: object
+    length_bytes: int
+    enq_ns: int
+    """when it was enqueued"""
+    enq_qdepth_pkts: int
+    """packets in its queue when it came, without itself"""
+    deq_qdepth_pkts: int
+    """packets it leaves behind in its queue"""
+    guaranteed: bool
+    """served by its queue's minimum rate, not by its level"""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Totals of one queue since it was made, and what waits in it now."""
+
+    enqueued_packets: int
+    enqueued_bytes: int
+    dequeued_packets: int
+    dequeued_bytes: int
+    dropped_packets: int
+    dropped_bytes: int
+    queued_packets: int
+    queued_bytes: int
+    peak_bytes: int
+    """most bytes that ever waited at once"""
+
+
+class Pacer:
+    """A rate kept exactly: the instant from which the next byte may go, advanced by every byte that goes.
+
+    The virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The instant is rational;
+    `free_ns` is that instant rounded up, and the rounding is carried to the next packet: back-to-back packets together
+    take exactly their bits over the rate, a lone packet of L bytes takes ceil(8e9 L / rate) ns.
+    """
+
+    __slots__ = ("_early", "free_ns", "rate_bps")
+
+    def __init__(self, rate_bps: int, now_ns: int = 0) -> None:
+        _check("rate_bps", rate_bps, 1, None)
+        self.rate_bps = rate_bps
+        self.free_ns = now_ns
+        self._early = 0  # the exact instant is free_ns - _early / rate_bps, 0 <= _early < rate_bps
+
+    def charge(self, length_bytes: int, start_ns: int) -> int:
+        """Send `length_bytes` when the rate allows, not before `start_ns`. Returns `free_ns`: they are through."""
+        if self.free_ns < start_ns:
+            self.free_ns = start_ns
+            self._early = 0
+        rate = self.rate_bps
+        need = length_bytes * _NANOBITS_PER_BYTE - self._early
+        duration_ns = -(-need // rate)
+        self._early = duration_ns * rate - need
+        self.free_ns += duration_ns
+        return self.free_ns
+
+    def correct(self, extra_bytes: int) -> None:
+        """The last charge was `extra_bytes` too small (too large if negative)."""
+        self.charge(extra_bytes, self.free_ns)
+
+    def forfeit(self, now_ns: int) -> None:
+        """Give up the credit of the time before `now_ns`."""
+        if self.free_ns < now_ns:
+            self.free_ns = now_ns
+            self._early = 0
+
+    def set_rate(self, rate_bps: int, now_ns: int) -> None:
+        """Go on at another rate: bits charged and still due at `now_ns` are due at the new rate, credit is given up."""
+        if rate_bps == self.rate_bps:
+            return
+        _check("rate_bps", rate_bps, 1, None)
+        due = max(0, (self.free_ns - now_ns) * self.rate_bps - self._early)
+        duration_ns = -(-due // rate_bps)
+        self.rate_bps = rate_bps
+        self.free_ns = now_ns + duration_ns
+        self._early = duration_ns * rate_bps - due
+
+
+def _repaced(pacer: Pacer | None, rate_bps: int | None, now_ns: int) -> Pacer | None:
+    """`pacer` at another rate; None is no pacing."""
+    if rate_bps is None:
+        return None
+    if pacer is None:
+        return Pacer(rate_bps, now_ns)
+    pacer.set_rate(rate_bps, now_ns)
+    return pacer
+
+
+class _Queue:
+    """One queue: its packets, its place in its level's virtual time, its rates and totals."""
+
+    __slots__ = (
+        "bytes",
+        "config",
+        "contending",
+        "depth_bytes",
+        "dequeued_bytes",
+        "dequeued_packets",
+        "dropped_bytes",
+        "dropped_packets",
+        "enqueued_bytes",
+        "enqueued_packets",
+        "finish",
+        "guarantee",
+        "guarantee_credit_ns",
+        "level",
+        "number",
+        "packets",
+        "peak_bytes",
+        "shaper",
+        "shaper_credit_ns",
+        "start",
+        "weight",
+    )
+
+    def __init__(self, number: int, config: QueueConfig, level: _Level) -> None:
+        self.number = number
+        self.config = config
+        self.packets: deque[tuple[object, int, int, int]] = deque()  # item, length, enqueued at, depth it met
+        self.bytes = 0
+        self.start = 0  # virtual start and finish of the head packet
+        self.finish = 0
+        self.contending = False  # not empty and not held back by its shaper
+        self.enqueued_packets = self.enqueued_bytes = 0
+        self.dequeued_packets = self.dequeued_bytes = 0
+        self.dropped_packets = self.dropped_bytes = 0
+        self.peak_bytes = 0
+        self.guarantee: Pacer | None = None
+        self.shaper: Pacer | None = None
+        self.guarantee_credit_ns = self.shaper_credit_ns = 0
+        self.adopt(config, level, 0)
+
+    def adopt(self, config: QueueConfig, level: _Level, now_ns: int) -> None:
+        """Take another configuration; the caller keeps the queue out of any level meanwhile."""
+        if config.level != self.config.level:
+            self.start = 0  # levels have unrelated virtual times
+        self.config = config
+        self.level = level
+        self.weight = config.weight
+        self.depth_bytes = config.depth_bytes
+        self.guarantee = _repaced(self.guarantee, config.min_rate_bps or None, now_ns)
+        self.shaper = _repaced(self.shaper, config.max_rate_bps, now_ns)
+        if config.min_rate_bps:
+            self.guarantee_credit_ns = GUARANTEE_CREDIT_BYTES * _NANOBITS_PER_BYTE // config.min_rate_bps
+        if config.max_rate_bps:
+            self.shaper_credit_ns = SHAPER_CREDIT_BYTES * _NANOBITS_PER_BYTE // config.max_rate_bps
+
+
+class _Level:
+    """The contending queues of one strict level, and their virtual time.
+
+    `start` of a queue is the service it has had, in bytes per weight. Virtual time is the weighted mean of the
+    contenders' starts, which is where all would be under ideal sharing; a queue at or behind it is eligible, and of
+    those the earliest finish goes. Being a mean, it always leaves some queue eligible; being computed from the queues
+    as they are, it lets any of them change at any time.
+    """
+
+    __slots__ = ("bit", "contenders", "latest", "moment", "weights")
+
+    def __init__(self, number: int) -> None:
+        self.bit = 1 << number
+        self.contenders: list[_Queue] = []
+        self.weights = 0  # sum of the contenders' weights
+        self.moment = 0  # sum of weight x start
+        self.latest = 0  # the latest start ever reached: where virtual time resumes after the level was idle
+
+    def join(self, queue: _Queue) -> None:
+        # A queue that had less than its share before it paused has lost that; one that had more still has to wait.
+        virtual = self.moment // self.weights if self.contenders else self.latest
+        if queue.start < virtual:
+            queue.start = virtual
+        queue.finish = queue.start + (queue.packets[0][1] << _VIRTUAL_SHIFT) // queue.weight
+        queue.contending = True
+        self.contenders.append(queue)
+        self.weights += queue.weight
+        self.moment += queue.weight * queue.start
+
+    def leave(self, queue: _Queue) -> None:
+        queue.contending = False
+        self.contenders.remove(queue)
+        self.weights -= queue.weight
+        self.moment -= queue.weight * queue.start
+
+    def next(self) -> _Queue:
+        contenders = self.contenders
+        chosen = contenders[0]
+        if len(contenders) == 1:
+            return chosen
+        weights = self.weights
+        moment = self.moment
+        earliest = None
+        for queue in contenders:
+            if (earliest is None or queue.finish < earliest) and queue.start * weights <= moment:
+                earliest = queue.finish
+                chosen = queue
+        return chosen
+
+
+class PortScheduler:
+    """Eight queues in front of one line of `rate_bps` (None: infinitely fast).
+
+    `queues` configures queues 0, 1, ...; the rest (all, if None) are as in `STRICT_QUEUES`. A packet that finds no room
+    or no such queue is a counted drop, never an exception; only wrong configuration raises (ValueError).
+    """
+
+    __slots__ = (
+        "_busy_levels",
+        "_guaranteed",
+        "_held",
+        "_levels",
+        "_line",
+        "_queues",
+        "_turn",
+        "on_reconfigured",
+        "unknown_queue_bytes",
+        "unknown_queue_packets",
+    )
+
+    def __init__(self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None) -> None:
+        given = tuple(queues or ())
+        if len(given) > QUEUES:
+            raise ValueError(f"queues: {len(given)} given, a port has {QUEUES}")
+        self._line = None if rate_bps is None else Pacer(rate_bps)
+        self._levels = tuple(_Level(number) for number in range(LEVELS))
+        self._queues = tuple(
+            _Queue(number, config, self._levels[config.level])
+            for number, config in enumerate(given + STRICT_QUEUES[len(given) :])
+        )
+        self._busy_levels = 0  # bit i: level i has contenders
+        self._held: list[_Queue] = []  # not empty, held back by their shapers
+        self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
+        self._turn = 0
+        self.unknown_queue_packets = 0
+        """packets dropped because they named a queue the port does not have"""
+        self.unknown_queue_bytes = 0
+        self.on_reconfigured: Callable[[int], None] | None = None
+        """called with the time after `configure` and `set_rate`: `dequeue` may give something sooner than announced"""
+
+    # -- configuration -------------------------------------------------------------------------------------------------
+
+    @property
+    def rate_bps(self) -> int | None:
+        """The line's rate in bits per second; None: infinitely fast."""
+        return None if self._line is None else self._line.rate_bps
+
+    def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
+        """Change the line's rate, also for the rest of the packet on it. Raises ValueError for a rate below 1."""
+        self._line = _repaced(self._line, rate_bps, now_ns)
+        self._reconfigured(now_ns)
+
+    def config(self, queue: int) -> QueueConfig:
+        """The configuration of one queue. Raises ValueError for a queue the port does not have."""
+        return self._queue(queue).config
+
+    def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
+        """Replace a queue's configuration, from the next `dequeue` on. What waits stays, even beyond a smaller depth.
+
+        Raises ValueError for a queue the port does not have.
+        """
+        changed = self._queue(queue)
+        if changed.contending:
+            self._leave(changed)
+        elif changed in self._held:
+            self._held.remove(changed)
+        changed.adopt(config, self._levels[config.level], now_ns)
+        self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
+        if changed.packets:
+            self._admit(changed, now_ns)
+        self._reconfigured(now_ns)
+
+    # -- packets -------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
+        """Add a packet to a queue. False: dropped and counted, because the queue is full or does not exist."""
+        if not 0 <= queue < QUEUES:
+            self.unknown_queue_packets += 1
+            self.unknown_queue_bytes += length_bytes
+            return False
+        target = self._queues[queue]
+        waiting = target.bytes + length_bytes
+        if waiting > target.depth_bytes:
+            target.dropped_packets += 1
+            target.dropped_bytes += length_bytes
+            return False
+        packets = target.packets
+        depth = len(packets)
+        packets.append((item, length_bytes, now_ns, depth))
+        target.bytes = waiting
+        target.enqueued_packets += 1
+        target.enqueued_bytes += length_bytes
+        if waiting > target.peak_bytes:
+            target.peak_bytes = waiting
+        if not depth:
+            if target.guarantee is not None:
+                target.guarantee.forfeit(now_ns)
+            if target.shaper is not None:
+                target.shaper.forfeit(now_ns)
+            self._admit(target, now_ns)
+        return True
+
+    def dequeue(self, now_ns: int) -> Dequeued | None:
+        """Take the packet that goes next; it occupies the line. None: the line is busy or no queue is eligible."""
+        line = self._line
+        if line is not None and line.free_ns > now_ns:
+            return None
+        if self._held:
+            self._release(now_ns)
+        busy = self._busy_levels
+        if not busy:
+            return None
+        owed = self._owed(now_ns) if self._guaranteed else None
+        if owed is None:
+            level = self._levels[busy.bit_length() - 1]
+            queue = level.next()
+            start = queue.finish
+            level.moment += queue.weight * (start - queue.start)
+            queue.start = start
+            if start > level.latest:
+                level.latest = start
+        else:
+            queue = owed
+
+        packets = queue.packets
+        item, length_bytes, enq_ns, enq_depth = packets.popleft()
+        queue.bytes -= length_bytes
+        queue.dequeued_packets += 1
+        queue.dequeued_bytes += length_bytes
+        if line is not None:
+            line.charge(length_bytes, now_ns)
+        if owed is not None and queue.guarantee is not None:
+            queue.guarantee.charge(length_bytes, now_ns - queue.guarantee_credit_ns)
+        held = False
+        if queue.shaper is not None:
+            held = queue.shaper.charge(length_bytes, now_ns - queue.shaper_credit_ns) > now_ns
+        depth = len(packets)
+        if depth and not held:
+            queue.finish = queue.start + (packets[0][1] << _VIRTUAL_SHIFT) // queue.weight
+        else:
+            self._leave(queue)
+            if depth:
+                self._held.append(queue)
+        return Dequeued(queue.number, item, length_bytes, enq_ns, enq_depth, depth, owed is not None)
+
+    def next_eligible_ns(self, now_ns: int) -> int | None:
+        """When, from `now_ns` on, `dequeue` will give a packet if nothing changes. None: no packet waits."""
+        eligible_ns = now_ns
+        if not self._busy_levels:
+            if not self._held:
+                return None
+            eligible_ns = max(now_ns, min(queue.shaper.free_ns for queue in self._held if queue.shaper is not None))
+        if self._line is not None and self._line.free_ns > eligible_ns:
+            return self._line.free_ns
+        return eligible_ns
+
+    def correct_line(self, extra_bytes: int) -> None:
+        """The packet last dequeued is `extra_bytes` longer on the line than in the queue (shorter if negative).
+
+        For a pipeline behind the queues that adds headers, removes headers, or drops. Only the line is corrected: the
+        queue's own rates and share stay as charged.
+        """
+        if self._line is not None:
+            self._line.correct(extra_bytes)
+
+    # -- what is in it -------------------------------------------------------------------------------------------------
+
+    @property
+    def queued_packets(self) -> int:
+        """Packets waiting in all queues."""
+        return sum(len(queue.packets) for queue in self._queues)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes waiting in all queues."""
+        return sum(queue.bytes for queue in self._queues)
+
+    @property
+    def stats(self) -> tuple[QueueStats, ...]:
+        """Totals, by queue number."""
+        return tuple(
+            QueueStats(
+                queue.enqueued_packets,
+                queue.enqueued_bytes,
+                queue.dequeued_packets,
+                queue.dequeued_bytes,
+                queue.dropped_packets,
+                queue.dropped_bytes,
+                len(queue.packets),
+                queue.bytes,
+                queue.peak_bytes,
+            )
+            for queue in self._queues
+        )
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _queue(self, number: int) -> _Queue:
+        if not 0 <= number < QUEUES:
+            raise ValueError(f"queue: {number} does not exist (a port has queues 0 to {QUEUES - 1})")
+        return self._queues[number]
+
+    def _admit(self, queue: _Queue, now_ns: int) -> None:
+        """A queue with packets enters its level, or waits for its shaper."""
+        if queue.shaper is not None and queue.shaper.free_ns > now_ns:
+            self._held.append(queue)
+        else:
+            queue.level.join(queue)
+            self._busy_levels |= queue.level.bit
+
+    def _leave(self, queue: _Queue) -> None:
+        level = queue.level
+        level.leave(queue)
+        if not level.contenders:
+            self._busy_levels ^= level.bit
+
+    def _release(self, now_ns: int) -> None:
+        waiting, self._held = self._held, []
+        for queue in waiting:
+            self._admit(queue, now_ns)
+
+    def _owed(self, now_ns: int) -> _Queue | None:
+        """The next queue in turn that its minimum rate owes a packet."""
+        guaranteed = self._guaranteed
+        for step in range(len(guaranteed)):
+            turn = (self._turn + step) % len(guaranteed)
+            queue = guaranteed[turn]
+            if queue.contending and queue.guarantee is not None and queue.guarantee.free_ns <= now_ns:
+                self._turn = turn + 1
+                return queue
+        return None
+
+    def _reconfigured(self, now_ns: int) -> None:
+        if self.on_reconfigured is not None:
+            self.on_reconfigured(now_ns)

@@ -1,0 +1,100 @@
+"""A host: one network interface that sends in order, and somebody who takes what arrives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.wire import Wire
+
+
+class VirtualHost:
+    """The interface is an unbounded FIFO at the rate of the host's link."""
+
+    __slots__ = (
+        "_awake",
+        "_loop",
+        "_waiting",
+        "backlog_bytes",
+        "name",
+        "on_idle",
+        "on_packet",
+        "packets_dropped",
+        "packets_received",
+        "packets_sent",
+        "wire",
+    )
+
+    def __init__(self, loop: EventLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
+        self._loop = loop
+        self._waiting: deque[bytes] = deque()
+        self._awake = False  # an event at the end of the packet on the wire is scheduled
+        self.name = name
+        self.on_packet = on_packet
+        """called with the time and the packet for each packet that arrives"""
+        self.on_idle: Callable[[int], None] | None = None
+        """called with the time when the last bit has left and nothing waits; set it before sending"""
+        self.wire: Wire | None = None
+        """the way out; None until connected"""
+        self.backlog_bytes = 0
+        """bytes waiting behind the packet that is being sent"""
+        self.packets_sent = self.packets_received = 0
+        self.packets_dropped = 0
+        """packets given to a host that is not connected"""
+
+    def check_free(self, port: int) -> None:
+        """Raise ValueError if `port` cannot be connected."""
+        if port != 0:
+            raise ValueError(f"{self.name}: port {port} does not exist (the port of a host is 0)")
+        if self.wire is not None:
+            raise ValueError(f"{self.name}: port 0 is already connected")
+
+    def attach(self, port: int, wire: Wire) -> None:
+        """Give the host its way out. Raises as `check_free` does."""
+        self.check_free(port)
+        self.wire = wire
+
+    @property
+    def backlog_packets(self) -> int:
+        """Packets waiting behind the one that is being sent."""
+        return len(self._waiting)
+
+    def send(self, data: bytes) -> None:
+        """Send a packet after those already given."""
+        wire = self.wire
+        if wire is None:
+            self.packets_dropped += 1
+        elif self._waiting or wire.line.free_ns > self._loop.now_ns:
+            self._waiting.append(data)
+            self.backlog_bytes += len(data)
+            self._wake(wire)
+        else:
+            self._transmit(wire, data)
+
+    def receive(self, port: int, data: bytes) -> None:
+        """Take a packet off the wire."""
+        self.packets_received += 1
+        self.on_packet(self._loop.now_ns, data)
+
+    def _transmit(self, wire: Wire, data: bytes) -> None:
+        self.packets_sent += 1
+        wire.transmit(data)
+        if self._waiting or self.on_idle is not None:
+            self._wake(wire)
+
+    def _wake(self, wire: Wire) -> None:
+        if not self._awake:
+            self._awake = True
+            self._loop.at(wire.line.free_ns, self._on_line_free, wire)
+
+    def _on_line_free(self, wire: Wire) -> None:
+        self._awake = False
+        if wire.line.free_ns > self._loop.now_ns:
+            self._wake(wire)  # a packet given at this very instant, before this event, went first
+        elif self._waiting:
+            data = self._waiting.popleft()
+            self.backlog_bytes -= len(data)
+            self._transmit(wire, data)
+        elif self.on_idle is not None:
+            self.on_idle(self._loop.now_ns)
