@@ -1,0 +1,1 @@
+"""The gNMI service: queue configuration and queue counters at OpenConfig paths."""

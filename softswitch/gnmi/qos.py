@@ -1,0 +1,323 @@
+"""Queue configuration and counters of a device's ports as a gNMI tree: get and set, without gRPC.
+
+A Set is all or nothing: every operation is applied to a copy of the configuration, the outcome is checked, and only
+then do the ports that differ change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from finsy.proto import gnmi
+
+from softswitch.gnmi.paths import Step, from_message, to_message
+from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
+from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
+
+__all__ = ["Port", "QosTree", "Value"]
+
+Value = int | str
+
+_CONFIG_FIELDS = {
+    "softswitch:level": "level",
+    "softswitch:weight": "weight",
+    "softswitch:min-rate": "min_rate_bps",
+    "softswitch:max-rate": "max_rate_bps",
+    "softswitch:depth": "depth_bytes",
+}
+
+_STATE_FIELDS = {
+    "transmit-pkts": "dequeued_packets",
+    "transmit-octets": "dequeued_bytes",
+    "dropped-pkts": "dropped_packets",
+    "dropped-octets": "dropped_bytes",
+}
+
+
+class Port(Protocol):
+    """What is needed of an egress port; `softswitch.tm.PortScheduler` is one."""
+
+    @property
+    def rate_bps(self) -> int | None: ...
+
+    def set_rate(self, rate_bps: int | None, now_ns: int) -> None: ...
+
+    def config(self, queue: int) -> QueueConfig: ...
+
+    def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None: ...
+
+    @property
+    def stats(self) -> tuple[QueueStats, ...]: ...
+
+
+# A port that exists is up: it has a line, and lines do not break.
+_PORT_LEAVES: dict[str, Callable[[int, Port], Value]] = {
+    "softswitch:port-rate": lambda _number, port: port.rate_bps or 0,
+    "ifindex": lambda number, _port: number,
+    "oper-status": lambda _number, _port: "UP",
+}
+
+
+@dataclass
+class _Draft:
+    """The values that a Set asks for; those that it does not mention are looked up in the ports."""
+
+    queues: dict[tuple[int, int], dict[str, tuple[int, str]]] = field(default_factory=dict)
+    """(port, queue) -> QueueConfig field -> (value, path)"""
+    rates: dict[int, int] = field(default_factory=dict)
+
+    def put(self, place: Place, value: int) -> None:
+        assert place.port is not None
+        if place.queue is None:
+            self.rates[place.port] = value
+        else:
+            name = _CONFIG_FIELDS[place.steps[-1].name]
+            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place.text)
+
+
+class QosTree:
+    """The tree of one device.
+
+    `ports` is read at every request, so ports may come and go. The caller holds the device's lock.
+    """
+
+    def __init__(self, ports: Mapping[int, Port]) -> None:
+        self._ports = ports
+        self._first_rates: dict[int, int | None] = {}
+
+    def get(self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int) -> Iterator[gnmi.Update]:
+        """Yield the values at `path`.
+
+        Args:
+            path: with or without list keys; ``*`` stands for every instance.
+            prefix: what precedes it, if anything.
+            kind: a GetRequest.DataType.
+            encoding: PROTO yields one update per leaf; JSON and JSON_IETF yield one per place that `path` means.
+
+        Raises:
+            RefusedError: INVALID_ARGUMENT, NOT_FOUND, or UNIMPLEMENTED for another encoding.
+        """
+        if encoding not in (gnmi.PROTO, gnmi.JSON, gnmi.JSON_IETF):
+            name = gnmi.Encoding.Name(encoding) if encoding in gnmi.Encoding.values() else str(encoding)
+            raise RefusedError(Code.UNIMPLEMENTED, f"encoding {name} is not served; JSON_IETF, JSON and PROTO are")
+        tree = self._tree()
+        for place in tree.locate(from_message(path, prefix)):
+            if encoding == gnmi.PROTO:
+                for leaf in tree.leaves(place):
+                    if _wanted(leaf, kind):
+                        yield gnmi.Update(path=to_message(leaf.steps), val=_scalar(self._value(leaf)))
+                continue
+            found = self._json(tree, place, kind, encoding == gnmi.JSON_IETF)
+            if found is not None:
+                text = json.dumps(found).encode()
+                value = (
+                    gnmi.TypedValue(json_ietf_val=text)
+                    if encoding == gnmi.JSON_IETF
+                    else gnmi.TypedValue(json_val=text)
+                )
+                yield gnmi.Update(path=to_message(place.steps), val=value)
+
+    def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
+        """Whether nothing at or below `path` ever changes. Raises RefusedError as `get` does."""
+        tree = self._tree()
+        places = tree.locate(from_message(path, prefix))
+        return all(isinstance(leaf.node, Leaf) and leaf.node.is_constant for at in places for leaf in tree.leaves(at))
+
+    def set(self, request: gnmi.SetRequest, now_ns: int) -> gnmi.SetResponse:
+        """Apply a Set: deletes, then replaces, then updates. Deleted values return to what they were before anyone set
+        them.
+
+        Raises:
+            RefusedError: INVALID_ARGUMENT naming the path and the reason; nothing is changed then.
+        """
+        if request.union_replace:
+            raise RefusedError(Code.UNIMPLEMENTED, "union_replace is not supported; use replace")
+        prefix = request.prefix if request.HasField("prefix") else None
+        draft = _Draft()
+        tree = self._tree()
+        response = gnmi.SetResponse(timestamp=now_ns)
+        if prefix is not None:
+            response.prefix.CopyFrom(prefix)
+        for path in request.delete:
+            self._reset(tree, self._one(tree, path, prefix), draft)
+            response.response.add(path=path, op=gnmi.UpdateResult.DELETE)
+        for update in request.replace:
+            place = self._one(tree, update.path, prefix)
+            self._reset(tree, place, draft)
+            self._assign(tree, place, update.val, draft)
+            response.response.add(path=update.path, op=gnmi.UpdateResult.REPLACE)
+        for update in request.update:
+            self._assign(tree, self._one(tree, update.path, prefix), update.val, draft)
+            response.response.add(path=update.path, op=gnmi.UpdateResult.UPDATE)
+        self._apply(draft, now_ns)
+        return response
+
+    def _tree(self) -> Tree:
+        for number, port in self._ports.items():
+            self._first_rates.setdefault(number, port.rate_bps)
+        return Tree(sorted(self._ports))
+
+    def _value(self, leaf: Place) -> Value:
+        assert leaf.port is not None
+        name = leaf.steps[-1].name
+        port = self._ports[leaf.port]
+        if name == "name":
+            return str(leaf.port if leaf.queue is None else leaf.queue)
+        if name in _PORT_LEAVES:
+            return _PORT_LEAVES[name](leaf.port, port)
+        assert leaf.queue is not None
+        if name in _CONFIG_FIELDS:
+            number: int = getattr(port.config(leaf.queue), _CONFIG_FIELDS[name]) or 0
+            return number
+        counter: int = getattr(port.stats[leaf.queue], _STATE_FIELDS[name])
+        return counter
+
+    def _json(self, tree: Tree, place: Place, kind: int, ietf: bool) -> Any:
+        if isinstance(place.node, Leaf):
+            if not _wanted(place, kind):
+                return None
+            value = self._value(place)
+            return str(value) if ietf and place.node.is_wide else value
+        found: dict[str, Any] = dict(place.steps[-1].keys) if place.steps else {}
+        keys = len(found)
+        for name, child in tree.children(place):
+            value = self._json(tree, child, kind, ietf)
+            if value is None:
+                continue
+            if child.steps[-1].keys:
+                found.setdefault(name, []).append(value)
+            else:
+                found[name] = value
+        return found if len(found) > keys else None
+
+    def _one(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
+        steps = from_message(path, prefix)
+        try:
+            places = tree.locate(steps)
+        except RefusedError as error:
+            raise RefusedError(Code.INVALID_ARGUMENT, error.status.message) from None
+        exact = [place for place in places if place.steps == steps]
+        if not exact:
+            text = Place(Branch({}), steps).text
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{text}: a Set needs the key of every list, and no '*'")
+        return exact[0]
+
+    def _reset(self, tree: Tree, place: Place, draft: _Draft) -> None:
+        if isinstance(place.node, Leaf) and not (place.node.is_config and not place.node.is_text):
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
+        for leaf in tree.leaves(place):
+            assert isinstance(leaf.node, Leaf)
+            assert leaf.port is not None
+            if leaf.node.is_config and not leaf.node.is_text:
+                if leaf.queue is None:
+                    value = self._first_rates[leaf.port]
+                else:
+                    value = getattr(STRICT_QUEUES[leaf.queue], _CONFIG_FIELDS[leaf.steps[-1].name])
+                draft.put(leaf, value or 0)
+
+    def _assign(self, tree: Tree, place: Place, value: gnmi.TypedValue, draft: _Draft) -> None:
+        kind = value.WhichOneof("value")
+        given: Any
+        if kind in ("json_val", "json_ietf_val"):
+            try:
+                given = json.loads(getattr(value, kind))
+            except (ValueError, RecursionError) as error:
+                raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: not JSON: {error}") from None
+        elif kind in ("uint_val", "int_val", "string_val"):
+            given = getattr(value, kind)
+        else:
+            text = "no value" if kind is None else f"a value of type {kind}"
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{place.text}: {text}; send json_ietf_val, or uint_val or string_val at a leaf"
+            )
+        self._assign_json(tree, place, given, draft)
+
+    def _assign_json(self, tree: Tree, place: Place, given: Any, draft: _Draft) -> None:
+        if isinstance(place.node, Leaf):
+            self._assign_leaf(place, given, draft)
+            return
+        if not isinstance(given, dict):
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a JSON object")
+        keys = place.steps[-1].keys if place.steps else {}
+        for name, part in given.items():
+            if name in keys:
+                if part != keys[name]:
+                    raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {name} is {_shown(part)} in the value")
+                continue
+            node = place.node.children.get(name)
+            if isinstance(node, Branch) and node.key:
+                self._assign_list(tree, place, name, node.key, part, draft)
+            else:
+                child = self._child(tree, place, Step(name))
+                self._assign_json(tree, child, part, draft)
+
+    def _assign_list(self, tree: Tree, place: Place, name: str, key: str, given: Any, draft: _Draft) -> None:
+        text = Place(place.node, (*place.steps, Step(name))).text
+        if not isinstance(given, list):
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{text}: {_shown(given)} is not a JSON list")
+        for part in given:
+            instance = part.get(key) if isinstance(part, dict) else None
+            if not isinstance(instance, str) or instance == "*":
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{text}: {_shown(part)} has no {key!r} that names its instance"
+                )
+            self._assign_json(tree, self._child(tree, place, Step(name, {key: instance})), part, draft)
+
+    def _child(self, tree: Tree, place: Place, step: Step) -> Place:
+        try:
+            return tree.locate((*place.steps, step))[0]
+        except RefusedError as error:
+            raise RefusedError(Code.INVALID_ARGUMENT, error.status.message) from None
+
+    def _assign_leaf(self, place: Place, given: Any, draft: _Draft) -> None:
+        node = place.node
+        assert isinstance(node, Leaf)
+        if not node.is_config:
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text} is read-only")
+        if node.is_text:
+            if given != self._value(place):
+                raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not the name in the path")
+            return
+        # RFC 7951 writes 64-bit numbers as strings.
+        number = int(given) if isinstance(given, str) and given.isascii() and given.isdecimal() else given
+        if not isinstance(number, int) or isinstance(number, bool) or not node.low <= number <= node.high:
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{place.text}: {_shown(given)} is not a number in {node.low}..{node.high}"
+            )
+        draft.put(place, number)
+
+    def _apply(self, draft: _Draft, now_ns: int) -> None:
+        configs: dict[tuple[int, int], QueueConfig] = {}
+        for (port, queue), values in draft.queues.items():
+            changes: dict[str, int | None] = {name: value for name, (value, _) in values.items()}
+            if "max_rate_bps" in changes:
+                changes["max_rate_bps"] = changes["max_rate_bps"] or None
+            try:
+                configs[port, queue] = replace(self._ports[port].config(queue), **changes)  # type: ignore[arg-type]
+            except ValueError as error:
+                path = next(path for _, path in values.values()).rpartition("/")[0]
+                raise RefusedError(Code.INVALID_ARGUMENT, f"{path}: {error}") from None
+        for (port, queue), config in configs.items():
+            if config != self._ports[port].config(queue):
+                self._ports[port].configure(queue, config, now_ns)
+        for port, rate_bps in draft.rates.items():
+            if (rate_bps or None) != self._ports[port].rate_bps:
+                self._ports[port].set_rate(rate_bps or None, now_ns)
+
+
+def _wanted(leaf: Place, kind: int) -> bool:
+    assert isinstance(leaf.node, Leaf)
+    return kind == gnmi.GetRequest.ALL or (kind == gnmi.GetRequest.CONFIG) == leaf.node.is_config
+
+
+def _scalar(value: Value) -> gnmi.TypedValue:
+    return gnmi.TypedValue(string_val=value) if isinstance(value, str) else gnmi.TypedValue(uint_val=value)
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

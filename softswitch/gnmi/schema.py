@@ -1,0 +1,210 @@
+"""The served part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks leaves of its own.
+
+    /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/config
+        name, softswitch:level, softswitch:weight, softswitch:min-rate, softswitch:max-rate, softswitch:depth
+    /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/state
+        name, transmit-pkts, transmit-octets, dropped-pkts, dropped-octets
+    /interfaces/interface[name=PORT]/config
+        name, softswitch:port-rate
+    /interfaces/interface[name=PORT]/state
+        name, ifindex, oper-status
+
+Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes; a maximum rate or port rate of 0
+means none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from softswitch.gnmi.paths import Step, path_text
+from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.tm import LEVELS, MAX_WEIGHT, QUEUES
+
+__all__ = ["Branch", "Leaf", "Place", "Tree"]
+
+_UINT64_MAX = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can be set.
+
+    A leaf that `is_constant` keeps its value as long as its port exists.
+    """
+
+    is_config: bool
+    is_text: bool = False
+    is_constant: bool = False
+    low: int = 0
+    high: int = _UINT64_MAX
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the type is uint64, which JSON_IETF writes as a string."""
+        return not self.is_text and self.high > 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A container, or the instance of a list where `key` names the list's key."""
+
+    children: Mapping[str, Branch | Leaf]
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One node with the instances it belongs to: `port` and `queue` are None above the respective list."""
+
+    node: Branch | Leaf
+    steps: tuple[Step, ...]
+    port: int | None = None
+    queue: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The path as text."""
+        return path_text(self.steps)
+
+
+_NAME = Leaf(is_config=True, is_text=True, is_constant=True)
+_STATE_NAME = Leaf(is_config=False, is_text=True, is_constant=True)
+_COUNTER = Leaf(is_config=False)
+
+_QUEUE = Branch(
+    {
+        "config": Branch(
+            {
+                "name": _NAME,
+                "softswitch:level": Leaf(True, high=LEVELS - 1),
+                "softswitch:weight": Leaf(True, low=1, high=MAX_WEIGHT),
+                "softswitch:min-rate": Leaf(True),
+                "softswitch:max-rate": Leaf(True),
+                "softswitch:depth": Leaf(True),
+            }
+        ),
+        "state": Branch(
+            {
+                "name": _STATE_NAME,
+                "transmit-pkts": _COUNTER,
+                "transmit-octets": _COUNTER,
+                "dropped-pkts": _COUNTER,
+                "dropped-octets": _COUNTER,
+            }
+        ),
+    },
+    key="name",
+)
+
+_ROOT = Branch(
+    {
+        "qos": Branch(
+            {
+                "interfaces": Branch(
+                    {
+                        "interface": Branch(
+                            {"output": Branch({"queues": Branch({"queue": _QUEUE})})},
+                            key="interface-id",
+                        )
+                    }
+                )
+            }
+        ),
+        "interfaces": Branch(
+            {
+                "interface": Branch(
+                    {
+                        "config": Branch({"name": _NAME, "softswitch:port-rate": Leaf(True)}),
+                        "state": Branch(
+                            {
+                                "name": _STATE_NAME,
+                                "ifindex": Leaf(False, is_constant=True, high=0xFFFFFFFF),
+                                "oper-status": _STATE_NAME,
+                            }
+                        ),
+                    },
+                    key="name",
+                )
+            }
+        ),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The schema over the ports that a switch has now."""
+
+    ports: Sequence[int]
+    root: Place = field(default=Place(_ROOT, ()))
+
+    def locate(self, steps: Iterable[Step]) -> list[Place]:
+        """Return the places that a path means; a list without its key, or with ``*``, means all its instances.
+
+        Raises:
+            RefusedError: INVALID_ARGUMENT for a name or key that the schema does not have, NOT_FOUND for a port or
+                queue that the switch does not have.
+        """
+        wanted = tuple(steps)
+        places = [self.root]
+        for depth, step in enumerate(wanted):
+            places = [child for place in places for child in self._enter(place, step, wanted[: depth + 1])]
+        return places
+
+    def children(self, place: Place) -> Iterator[tuple[str, Place]]:
+        """Yield the children of a container by name; those of a list's instance too."""
+        assert isinstance(place.node, Branch)
+        for name, node in place.node.children.items():
+            if isinstance(node, Branch) and node.key:
+                for child in self._instances(place, name, node):
+                    yield name, child
+            else:
+                yield name, Place(node, (*place.steps, Step(name)), place.port, place.queue)
+
+    def leaves(self, place: Place) -> Iterator[Place]:
+        """Yield the leaves at and below `place`."""
+        if isinstance(place.node, Leaf):
+            yield place
+        else:
+            for _, child in self.children(place):
+                yield from self.leaves(child)
+
+    def _enter(self, place: Place, step: Step, path: Sequence[Step]) -> Iterator[Place]:
+        if isinstance(place.node, Leaf):
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{path_text(path)}: {path_text(path[:-1])} is a leaf")
+        node = place.node.children.get(step.name)
+        if node is None:
+            known = ", ".join(place.node.children)
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{path_text(path)}: no {step.name!r} there; there are: {known}")
+        key = node.key if isinstance(node, Branch) else ""
+        if set(step.keys) - {key}:
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{path_text(path)}: the key of {step.name!r} is {key or 'nothing'}"
+            )
+        if not (isinstance(node, Branch) and node.key):
+            yield Place(node, (*place.steps, Step(step.name)), place.port, place.queue)
+            return
+        instance = step.keys.get(node.key, "*")
+        if instance == "*":
+            yield from self._instances(place, step.name, node)
+            return
+        numbers = self._numbers(place)
+        # Only the canonical spelling names an instance: "1", not "01".
+        number = int(instance) if instance.isdecimal() and instance.isascii() else -1
+        if number not in numbers or str(number) != instance:
+            what = "ports" if place.port is None else "queues"
+            there = ", ".join(map(str, numbers)) or "none"
+            raise RefusedError(Code.NOT_FOUND, f"{path_text(path)}: no {instance!r} there; {what}: {there}")
+        yield self._instance(place, step.name, node, number)
+
+    def _numbers(self, place: Place) -> Sequence[int]:
+        return self.ports if place.port is None else range(QUEUES)
+
+    def _instances(self, place: Place, name: str, node: Branch) -> Iterator[Place]:
+        return (self._instance(place, name, node, number) for number in self._numbers(place))
+
+    def _instance(self, place: Place, name: str, node: Branch, number: int) -> Place:
+        steps = (*place.steps, Step(name, {node.key: str(number)}))
+        return Place(node, steps, number) if place.port is None else Place(node, steps, place.port, number)

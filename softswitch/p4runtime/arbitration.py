@@ -1,0 +1,161 @@
+"""Client arbitration as a pure state machine: claims and closed streams in, notices and terminations out.
+
+Specification: "Client Arbitration and Controller Replication". Per role, the primary is the live stream that holds the
+highest election id the device has ever seen for that role. A stream that leaves the id unset, or that holds a lower
+one, is a backup. Nothing here knows of gRPC, threads or protobuf messages; a stream is any hashable token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+from softswitch.p4runtime.status import Code, Status
+
+__all__ = ["Arbitration", "Claim", "Notice", "Termination"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a controller says in a MasterArbitrationUpdate.
+
+    `role` is "" for the default role; `role_config` is opaque, kept and handed back; `election_id` is None where unset.
+    """
+
+    device_id: int
+    role: str
+    election_id: int | None
+    role_config: object | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A MasterArbitrationUpdate to send on `stream`.
+
+    `code` is OK for the primary, ALREADY_EXISTS for a backup while there is a primary, NOT_FOUND while there is none.
+    `election_id` is the highest ever seen for the role, None before the first.
+    """
+
+    stream: Hashable
+    role: str
+    role_config: object | None
+    election_id: int | None
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class Termination:
+    """`stream` must be closed with `status`."""
+
+    stream: Hashable
+    status: Status
+
+
+@dataclass(slots=True)
+class _Role:
+    highest: int | None = None
+    config: object | None = None
+    live: dict[Hashable, int | None] = field(default_factory=dict)
+
+    def primary(self) -> Hashable | None:
+        if self.highest is None:
+            return None
+        return next((stream for stream, election_id in self.live.items() if election_id == self.highest), None)
+
+
+class Arbitration:
+    """Who may write, for one device.
+
+    Args:
+        device_id: the only device id that a claim may name.
+        max_streams_per_role: a further stream of the same role is turned away with RESOURCE_EXHAUSTED.
+    """
+
+    def __init__(self, device_id: int, max_streams_per_role: int = 16) -> None:
+        self._device_id = device_id
+        self._max_streams = max_streams_per_role
+        self._roles: dict[str, _Role] = {"": _Role()}
+        self._role_of: dict[Hashable, str] = {}
+
+    def claim(self, stream: Hashable, claim: Claim) -> list[Notice | Termination]:
+        """Return what follows from a claim, in the order of sending: the new primary hears of it last."""
+        refusal = self._refusal(stream, claim)
+        if refusal is not None:
+            return [Termination(stream, refusal), *self.closed(stream)]
+        role = self._roles.setdefault(claim.role, _Role())
+        was_primary = role.primary() == stream and stream in role.live
+        role.live[stream] = claim.election_id
+        self._role_of[stream] = claim.role
+        if claim.election_id is not None and (role.highest is None or claim.election_id >= role.highest):
+            role.highest = claim.election_id
+            role.config = claim.role_config
+            return list(self._notices(claim.role, [*(other for other in role.live if other != stream), stream]))
+        return list(self._notices(claim.role, list(role.live) if was_primary else [stream]))
+
+    def closed(self, stream: Hashable) -> list[Notice | Termination]:
+        """Return what follows from a broken stream: the others hear of it if it was the primary's."""
+        name = self._role_of.pop(stream, None)
+        if name is None:
+            return []
+        role = self._roles[name]
+        was_primary = role.primary() == stream
+        del role.live[stream]
+        return list(self._notices(name, list(role.live))) if was_primary else []
+
+    def knows(self, role: str) -> bool:
+        """Whether any stream ever took `role`; the default role is always known."""
+        return role in self._roles
+
+    def is_primary(self, role: str, election_id: int | None) -> bool:
+        """Whether a unary request with these values comes from the role's primary."""
+        known = self._roles.get(role)
+        return (
+            known is not None
+            and election_id is not None
+            and election_id == known.highest
+            and known.primary() is not None
+        )
+
+    def primaries(self) -> list[Hashable]:
+        """The streams of the primaries of all roles."""
+        found = (role.primary() for role in self._roles.values())
+        return [stream for stream in found if stream is not None]
+
+    def _refusal(self, stream: Hashable, claim: Claim) -> Status | None:
+        current = self._role_of.get(stream)
+        if claim.device_id != self._device_id:
+            if current is not None:
+                return Status(
+                    Code.FAILED_PRECONDITION,
+                    f"this stream belongs to device {self._device_id}; open another one for device {claim.device_id}",
+                )
+            return Status(Code.NOT_FOUND, f"no device {claim.device_id} here, only device {self._device_id}")
+        if current is not None and current != claim.role:
+            return Status(
+                Code.FAILED_PRECONDITION,
+                f"this stream has role {current!r}; close it and open another one for role {claim.role!r}",
+            )
+        role = self._roles.get(claim.role)
+        if role is None:
+            return None
+        if claim.election_id is not None and any(
+            other != stream and election_id == claim.election_id for other, election_id in role.live.items()
+        ):
+            return Status(
+                Code.INVALID_ARGUMENT,
+                f"election id {claim.election_id} is already used by another controller of role {claim.role!r}",
+            )
+        if current is None and len(role.live) >= self._max_streams:
+            return Status(
+                Code.RESOURCE_EXHAUSTED,
+                f"role {claim.role!r} has {len(role.live)} streams already, the most there may be",
+            )
+        return None
+
+    def _notices(self, name: str, streams: list[Hashable]) -> Iterator[Notice]:
+        role = self._roles[name]
+        primary = role.primary()
+        backup_code = Code.NOT_FOUND if primary is None else Code.ALREADY_EXISTS
+        for stream in streams:
+            code = Code.OK if primary is not None and stream == primary else backup_code
+            yield Notice(stream, name, role.config, role.highest, code)

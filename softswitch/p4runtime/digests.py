@@ -1,0 +1,155 @@
+"""Digest lists as a pure state machine: data-plane messages and time in, lists out (specification: "DigestEntry").
+
+Messages gather per digest until the list is full or its first message is `max_timeout_ns` old. A list that was sent is
+remembered until every controller that received it has acknowledged it, or until it is `ack_timeout_ns` old; meanwhile
+the same message is not sent again. Time is an integer in nanoseconds, given by the caller: virtual or real makes no
+difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, field
+
+__all__ = ["DigestBatch", "DigestConfig", "DigestLists"]
+
+Message = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DigestConfig:
+    """How the lists of one digest are cut and remembered; all zero means one message a list, nothing remembered."""
+
+    max_timeout_ns: int = 0
+    max_list_size: int = 0
+    """Messages; 0 means that only the timeout cuts a list."""
+    ack_timeout_ns: int = 0
+    """0 means that acknowledgements are neither awaited nor remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestBatch:
+    """One DigestList to send: distinct messages in the order in which the data plane made them."""
+
+    digest_id: int
+    list_id: int
+    messages: tuple[Message, ...]
+    timestamp_ns: int
+
+
+@dataclass(slots=True)
+class _Learning:
+    config: DigestConfig
+    buffer: dict[Message, None] = field(default_factory=dict)
+    first_ns: int = 0
+    unacknowledged: set[Message] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Outstanding:
+    batch: DigestBatch
+    expires_ns: int
+    awaited: set[Hashable]
+
+
+class DigestLists:
+    """The digests of one pipeline that a controller has enabled; `list_ids` gives each list its number."""
+
+    def __init__(self, list_ids: Iterator[int]) -> None:
+        self._list_ids = list_ids
+        self._learning: dict[int, _Learning] = {}
+        self._outstanding: dict[tuple[int, int], _Outstanding] = {}
+        self.lost_messages = 0
+        """Messages of lists that were due while no primary was there to take them."""
+
+    @property
+    def configs(self) -> dict[int, DigestConfig]:
+        """The enabled digests."""
+        return {digest_id: learning.config for digest_id, learning in self._learning.items()}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a list that was sent is not yet acknowledged."""
+        return bool(self._outstanding)
+
+    def configure(self, digest_id: int, config: DigestConfig) -> None:
+        """Enable a digest or change its parameters; messages already gathered stay."""
+        learning = self._learning.get(digest_id)
+        if learning is None:
+            self._learning[digest_id] = _Learning(config)
+        else:
+            learning.config = config
+
+    def disable(self, digest_id: int) -> None:
+        """Stop a digest and forget its messages."""
+        del self._learning[digest_id]
+        for key in [key for key in self._outstanding if key[0] == digest_id]:
+            del self._outstanding[key]
+
+    def learn(self, digest_id: int, message: Message, now_ns: int, streams: Collection[Hashable]) -> DigestBatch | None:
+        """Take one message of the data plane; return the list that it completes, to be sent to `streams`."""
+        learning = self._learning.get(digest_id)
+        if learning is None or message in learning.buffer or message in learning.unacknowledged:
+            return None
+        if not learning.buffer:
+            learning.first_ns = now_ns
+        learning.buffer[message] = None
+        config = learning.config
+        if config.max_timeout_ns == 0 or 0 < config.max_list_size <= len(learning.buffer):
+            return self._cut(digest_id, learning, now_ns, streams)
+        return None
+
+    def tick(self, now_ns: int, streams: Collection[Hashable]) -> Iterator[DigestBatch]:
+        """Forget lists older than their `ack_timeout_ns`; yield the lists that are due, to be sent to `streams`."""
+        for key in [key for key, sent in self._outstanding.items() if sent.expires_ns <= now_ns]:
+            self._forget(key)
+        for digest_id, learning in self._learning.items():
+            if learning.buffer and learning.first_ns + learning.config.max_timeout_ns <= now_ns:
+                batch = self._cut(digest_id, learning, now_ns, streams)
+                if batch is not None:
+                    yield batch
+
+    def next_tick_ns(self) -> int | None:
+        """When `tick` next has something to do; None if nothing is pending."""
+        due = [
+            learning.first_ns + learning.config.max_timeout_ns
+            for learning in self._learning.values()
+            if learning.buffer
+        ]
+        return min([*due, *(sent.expires_ns for sent in self._outstanding.values())], default=None)
+
+    def acknowledge(self, digest_id: int, list_id: int, stream: Hashable) -> None:
+        """Take an acknowledgement; one for an unknown list is ignored, as the list may have expired."""
+        key = (digest_id, list_id)
+        sent = self._outstanding.get(key)
+        if sent is not None:
+            sent.awaited.discard(stream)
+            if not sent.awaited:
+                self._forget(key)
+
+    def await_only(self, streams: Collection[Hashable]) -> None:
+        """Await nothing more from streams other than `streams`: they are closed, or no longer a primary's."""
+        for key, sent in list(self._outstanding.items()):
+            sent.awaited.intersection_update(streams)
+            if not sent.awaited:
+                self._forget(key)
+
+    def _cut(
+        self, digest_id: int, learning: _Learning, now_ns: int, streams: Collection[Hashable]
+    ) -> DigestBatch | None:
+        messages = tuple(learning.buffer)
+        learning.buffer.clear()
+        if not streams:
+            self.lost_messages += len(messages)
+            return None
+        batch = DigestBatch(digest_id, next(self._list_ids), messages, now_ns)
+        if learning.config.ack_timeout_ns:
+            learning.unacknowledged.update(messages)
+            self._outstanding[digest_id, batch.list_id] = _Outstanding(
+                batch, now_ns + learning.config.ack_timeout_ns, set(streams)
+            )
+        return batch
+
+    def _forget(self, key: tuple[int, int]) -> None:
+        batch = self._outstanding.pop(key).batch
+        self._learning[batch.digest_id].unacknowledged.difference_update(batch.messages)

@@ -1,0 +1,132 @@
+"""DirectCounterEntry and DirectMeterEntry: what table entries carry, read and written by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from finsy.proto import p4r
+
+from softswitch.p4runtime.arrays import counts
+from softswitch.p4runtime.metering import meter_config, meter_message
+from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.p4runtime.tables import TableStore, TableView
+from softswitch.tables import Entry
+
+__all__ = ["DirectCounterStore", "DirectMeterStore"]
+
+
+class _DirectStore:
+    """What both kinds share: finding the entries that a message means."""
+
+    what: str
+
+    def __init__(self, tables: TableStore) -> None:
+        self._tables = tables
+
+    def write(self, kind: int, entity: Any) -> None:
+        """Change the resource of one entry, or of every entry of the table where no key is given."""
+        view = self._tables.view(entity.table_entry.table_id)
+        if kind != p4r.Update.MODIFY:
+            raise view.refused(Code.INVALID_ARGUMENT, f"a direct {self.what} can only be modified")
+        if not self._has(view):
+            raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.what}")
+        if entity.table_entry.is_default_action:
+            raise view.refused(Code.UNIMPLEMENTED, f"the default entry has no {self.what}")
+        self._check(view, entity)
+        for entry in self._entries(view, entity.table_entry):
+            self._put(view, entry, entity)
+
+    def read(self, query: Any) -> Iterator[p4r.Entity]:
+        """Yield the resource of one entry, of all of a table where no key is given, of all tables where the id is 0."""
+        wanted = query.table_entry
+        if wanted.table_id:
+            view = self._tables.view(wanted.table_id)
+            if not self._has(view):
+                raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.what}")
+            views = [view]
+        else:
+            views = [view for view in self._tables.views() if self._has(view)]
+        for view in views:
+            for entry in self._entries(view, wanted):
+                yield self._entity(view, entry, query)
+
+    def current(self, entity: Any) -> Iterator[p4r.Entity]:
+        """Yield the resources that an update of `entity` would change."""
+        self._tables.view(entity.table_entry.table_id)
+        return self.read(entity)
+
+    def _entries(self, view: TableView, wanted: p4r.TableEntry) -> list[Entry]:
+        if wanted.match:
+            return [view.find(wanted)]
+        return [entry for entry in view.table.entries() if wanted.priority in (0, entry.priority)]
+
+    def _has(self, view: TableView) -> bool:
+        raise NotImplementedError
+
+    def _check(self, view: TableView, entity: Any) -> None:
+        raise NotImplementedError
+
+    def _put(self, view: TableView, entry: Entry, entity: Any) -> None:
+        raise NotImplementedError
+
+    def _entity(self, view: TableView, entry: Entry, query: Any) -> p4r.Entity:
+        raise NotImplementedError
+
+    def _key(self, view: TableView, entry: Entry) -> p4r.TableEntry:
+        message = p4r.TableEntry(table_id=view.info.id, priority=entry.priority)
+        view.key.encode(entry.key, message)
+        return message
+
+
+class DirectCounterStore(_DirectStore):
+    """Direct counters."""
+
+    what = "counter"
+
+    def _has(self, view: TableView) -> bool:
+        return view.table.has_counters
+
+    def _check(self, view: TableView, entity: p4r.DirectCounterEntry) -> None:
+        counts(entity.data, f"table {view.info.name}")
+
+    def _put(self, view: TableView, entry: Entry, entity: p4r.DirectCounterEntry) -> None:
+        if entity.HasField("data"):
+            view.table.write_counter(entry.handle, entity.data.packet_count, entity.data.byte_count)
+
+    def _entity(self, view: TableView, entry: Entry, query: p4r.DirectCounterEntry) -> p4r.Entity:
+        data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
+        return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=self._key(view, entry), data=data))
+
+
+class DirectMeterStore(_DirectStore):
+    """Direct meters. A write without a config returns an entry's meter to green for everything."""
+
+    what = "meter"
+
+    def read(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
+        """As for direct counters; counters per colour do not exist here."""
+        self._refuse_counters(query)
+        return super().read(query)
+
+    def _has(self, view: TableView) -> bool:
+        return view.table.meter_unit is not None
+
+    def _check(self, view: TableView, entity: p4r.DirectMeterEntry) -> None:
+        self._refuse_counters(entity)
+        meter_config(entity.config, f"table {view.info.name}")
+
+    def _put(self, view: TableView, entry: Entry, entity: p4r.DirectMeterEntry) -> None:
+        entry.meter.configure(
+            meter_config(entity.config, f"table {view.info.name}") if entity.HasField("config") else None
+        )
+
+    def _entity(self, view: TableView, entry: Entry, query: p4r.DirectMeterEntry) -> p4r.Entity:
+        message = p4r.DirectMeterEntry(table_entry=self._key(view, entry))
+        if entry.meter.config is not None:
+            message.config.CopyFrom(meter_message(entry.meter.config))
+        return p4r.Entity(direct_meter_entry=message)
+
+    def _refuse_counters(self, entity: p4r.DirectMeterEntry) -> None:
+        if entity.HasField("counter_data"):
+            raise RefusedError(Code.UNIMPLEMENTED, "meters do not count packets per colour on this switch")

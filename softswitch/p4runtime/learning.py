@@ -1,0 +1,95 @@
+"""DigestEntry messages, and digests of the data plane as P4Data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator
+
+from finsy.proto import p4r
+
+from softswitch.p4runtime.digests import DigestBatch, DigestConfig, DigestLists
+from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
+from softswitch.p4runtime.p4info import DigestInfo, P4InfoError, P4InfoIndex
+from softswitch.p4runtime.status import Code, RefusedError
+
+__all__ = ["DigestStore"]
+
+
+class DigestStore:
+    """The digests of a program: their configuration, and the shape of their messages."""
+
+    def __init__(self, info: P4InfoIndex, lists: DigestLists) -> None:
+        self._infos = info.digests
+        self._lists = lists
+        self._ids = {digest.name: digest.id for digest in info.digests.values()}
+        self._types = {digest.id: _message_type(digest, info) for digest in info.digests.values()}
+
+    def write(self, kind: int, entity: p4r.DigestEntry) -> None:
+        """INSERT enables, MODIFY changes, DELETE disables a digest."""
+        digest_id = entity.digest_id
+        self.check(digest_id)
+        name = f"digest {self._infos[digest_id].name}"
+        enabled = digest_id in self._lists.configs
+        if kind == p4r.Update.INSERT and enabled:
+            raise RefusedError(Code.ALREADY_EXISTS, f"{name} is already enabled")
+        if kind != p4r.Update.INSERT and not enabled:
+            raise RefusedError(Code.NOT_FOUND, f"{name} is not enabled")
+        if kind == p4r.Update.DELETE:
+            self._lists.disable(digest_id)
+            return
+        config = entity.config
+        if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{name}: a timeout or size is negative")
+        self._lists.configure(
+            digest_id, DigestConfig(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns)
+        )
+
+    def read(self, query: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+        """Yield the configuration of an enabled digest, of all where the id is 0."""
+        if query.digest_id:
+            self.check(query.digest_id)
+        for digest_id, config in self._lists.configs.items():
+            if query.digest_id in (0, digest_id):
+                yield p4r.Entity(
+                    digest_entry=p4r.DigestEntry(
+                        digest_id=digest_id,
+                        config=p4r.DigestEntry.Config(
+                            max_timeout_ns=config.max_timeout_ns,
+                            max_list_size=config.max_list_size,
+                            ack_timeout_ns=config.ack_timeout_ns,
+                        ),
+                    )
+                )
+
+    def current(self, entity: p4r.DigestEntry) -> Iterator[p4r.Entity]:
+        """Yield the configuration that an update of `entity` would change."""
+        self.check(entity.digest_id)
+        return self.read(entity)
+
+    def check(self, digest_id: int) -> None:
+        """Raise RefusedError (INVALID_ARGUMENT) unless the program has a digest of that id."""
+        if digest_id not in self._infos:
+            raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no digest with id {digest_id}")
+
+    def learn(
+        self, name: str, values: tuple[int, ...], now_ns: int, streams: Collection[Hashable]
+    ) -> DigestBatch | None:
+        """Take what the data plane calls digest `name`; return the list that is now complete."""
+        digest_id = self._ids.get(name)
+        return None if digest_id is None else self._lists.learn(digest_id, values, now_ns, streams)
+
+    def message(self, batch: DigestBatch) -> p4r.DigestList:
+        """Return `batch` as a message."""
+        encode = self._types[batch.digest_id].encode
+        return p4r.DigestList(
+            digest_id=batch.digest_id,
+            list_id=batch.list_id,
+            data=[encode(values) for values in batch.messages],
+            timestamp=batch.timestamp_ns,
+        )
+
+
+def _message_type(digest: DigestInfo, info: P4InfoIndex) -> DataType:
+    try:
+        return compile_type(digest.type_spec, info.type_info)
+    except UnsupportedTypeError as error:
+        raise P4InfoError(f"digest {digest.name}: {error}") from None

@@ -1,0 +1,328 @@
+"""The P4Info as frozen records with lookups by id: everything the codecs need to know of a program.
+
+The index is built once per pipeline; the codecs never touch the P4Info message again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from finsy.proto import p4i
+
+__all__ = [
+    "ActionInfo",
+    "ArrayInfo",
+    "DigestInfo",
+    "MatchInfo",
+    "MatchKind",
+    "MetadataInfo",
+    "P4InfoError",
+    "P4InfoIndex",
+    "ParamInfo",
+    "ProfileInfo",
+    "Scope",
+    "TableInfo",
+    "ValueSetInfo",
+    "index_p4info",
+]
+
+
+class P4InfoError(ValueError):
+    """The P4Info contradicts itself or asks for what this switch cannot do."""
+
+
+class MatchKind(Enum):
+    """How a key field matches; the value is the name of FieldMatch's oneof member."""
+
+    EXACT = "exact"
+    LPM = "lpm"
+    TERNARY = "ternary"
+    RANGE = "range"
+    OPTIONAL = "optional"
+
+
+class Scope(Enum):
+    """Where a table allows an action."""
+
+    TABLE_AND_DEFAULT = 0
+    TABLE_ONLY = 1
+    DEFAULT_ONLY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class MatchInfo:
+    """One key field: P4Info id, name, width in bits."""
+
+    id: int
+    name: str
+    width: int
+    kind: MatchKind
+
+
+@dataclass(frozen=True, slots=True)
+class ParamInfo:
+    """One action parameter: P4Info id, name, width in bits."""
+
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    """An action with its parameters in the program's order."""
+
+    id: int
+    name: str
+    params: tuple[ParamInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A match-action table; `profile_id`, `direct_counter_id` and `direct_meter_id` are 0 where it has none."""
+
+    id: int
+    name: str
+    fields: tuple[MatchInfo, ...]
+    actions: Mapping[int, Scope]
+    size: int
+    const_default: bool
+    is_const: bool
+    has_idle_timeout: bool
+    profile_id: int
+    direct_counter_id: int
+    direct_meter_id: int
+
+    @property
+    def needs_priority(self) -> bool:
+        """Whether entries carry a non-zero priority: some field is ternary, range or optional."""
+        return any(match.kind in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL) for match in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileInfo:
+    """An action profile or selector; `max_group_size` 0 means no static limit."""
+
+    id: int
+    name: str
+    table_ids: tuple[int, ...]
+    with_selector: bool
+    size: int
+    max_group_size: int
+    sum_of_members: bool
+    max_member_weight: int
+    weights_disallowed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """An indirect counter or meter, or a register array (whose `type_spec` is set)."""
+
+    id: int
+    name: str
+    size: int
+    type_spec: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetInfo:
+    """A parser value set: what its members match, and how many there may be."""
+
+    id: int
+    name: str
+    fields: tuple[MatchInfo, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DigestInfo:
+    """A digest and the type of its messages."""
+
+    id: int
+    name: str
+    type_spec: Any
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataInfo:
+    """One field of a @controller_header, in wire order."""
+
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True)
+class P4InfoIndex:
+    """All entities of one P4Info by id."""
+
+    tables: Mapping[int, TableInfo]
+    actions: Mapping[int, ActionInfo]
+    profiles: Mapping[int, ProfileInfo]
+    counters: Mapping[int, ArrayInfo]
+    meters: Mapping[int, ArrayInfo]
+    registers: Mapping[int, ArrayInfo]
+    value_sets: Mapping[int, ValueSetInfo]
+    digests: Mapping[int, DigestInfo]
+    packet_in: tuple[MetadataInfo, ...] | None
+    packet_out: tuple[MetadataInfo, ...] | None
+    type_info: Any = field(repr=False)
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+_Record = TypeVar("_Record", bound=_Named)
+
+_KINDS = {
+    p4i.MatchField.EXACT: MatchKind.EXACT,
+    p4i.MatchField.LPM: MatchKind.LPM,
+    p4i.MatchField.TERNARY: MatchKind.TERNARY,
+    p4i.MatchField.RANGE: MatchKind.RANGE,
+    p4i.MatchField.OPTIONAL: MatchKind.OPTIONAL,
+}
+
+
+def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
+    """Return the index of `p4info`.
+
+    Raises:
+        P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is unknown here.
+    """
+    actions = _by_id(
+        "action",
+        (
+            ActionInfo(
+                action.preamble.id,
+                action.preamble.name,
+                tuple(
+                    ParamInfo(param.id, param.name, _width(f"{action.preamble.name}.{param.name}", param))
+                    for param in action.params
+                ),
+            )
+            for action in p4info.actions
+        ),
+    )
+    direct = {resource.preamble.id: "counter" for resource in p4info.direct_counters}
+    direct |= {resource.preamble.id: "meter" for resource in p4info.direct_meters}
+    profiles = _by_id("action profile", map(_profile, p4info.action_profiles))
+    tables = _by_id("table", (_table(table, actions, profiles, direct) for table in p4info.tables))
+    headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
+    return P4InfoIndex(
+        tables=tables,
+        actions=actions,
+        profiles=profiles,
+        counters=_by_id("counter", (_array(counter) for counter in p4info.counters)),
+        meters=_by_id("meter", (_array(meter) for meter in p4info.meters)),
+        registers=_by_id("register", (_array(register) for register in p4info.registers)),
+        value_sets=_by_id("value set", map(_value_set, p4info.value_sets)),
+        digests=_by_id(
+            "digest",
+            (DigestInfo(digest.preamble.id, digest.preamble.name, digest.type_spec) for digest in p4info.digests),
+        ),
+        packet_in=_header(headers.get("packet_in")),
+        packet_out=_header(headers.get("packet_out")),
+        type_info=p4info.type_info,
+    )
+
+
+def _by_id(what: str, records: Iterable[_Record]) -> dict[int, _Record]:
+    found: dict[int, _Record] = {}
+    for record in records:
+        if record.id == 0:
+            raise P4InfoError(f"{what} {record.name!r} has no id in the P4Info")
+        if record.id in found:
+            raise P4InfoError(f"{what} id {record.id} appears twice in the P4Info, the second time for {record.name!r}")
+        found[record.id] = record
+    return found
+
+
+def _width(place: str, typed: Any) -> int:
+    width: int = typed.bitwidth
+    if width <= 0:
+        raise P4InfoError(f"{place} has no bit width; values translated to strings are not supported")
+    return width
+
+
+def _array(message: Any) -> ArrayInfo:
+    type_spec = message.type_spec if hasattr(message, "type_spec") else None
+    return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec)
+
+
+def _header(header: p4i.ControllerPacketMetadata | None) -> tuple[MetadataInfo, ...] | None:
+    if header is None:
+        return None
+    name = header.preamble.name
+    return tuple(MetadataInfo(part.id, part.name, _width(f"{name}.{part.name}", part)) for part in header.metadata)
+
+
+def _profile(profile: p4i.ActionProfile) -> ProfileInfo:
+    sum_of_members = profile.WhichOneof("selector_size_semantics") == "sum_of_members"
+    return ProfileInfo(
+        id=profile.preamble.id,
+        name=profile.preamble.name,
+        table_ids=tuple(profile.table_ids),
+        with_selector=profile.with_selector,
+        size=int(profile.size),
+        max_group_size=profile.max_group_size,
+        sum_of_members=sum_of_members,
+        max_member_weight=profile.sum_of_members.max_member_weight if sum_of_members else 0,
+        weights_disallowed=profile.weights_disallowed,
+    )
+
+
+def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, ...]:
+    fields: list[MatchInfo] = []
+    for match in matches:
+        kind = _KINDS.get(match.match_type) if match.WhichOneof("match") == "match_type" else None
+        if kind is None:
+            raise P4InfoError(f"{place}: field {match.name!r} has a match type that this switch does not know")
+        fields.append(MatchInfo(match.id, match.name, _width(f"{place}, field {match.name!r}", match), kind))
+    return tuple(fields)
+
+
+def _value_set(value_set: p4i.ValueSet) -> ValueSetInfo:
+    name = value_set.preamble.name
+    return ValueSetInfo(value_set.preamble.id, name, _fields(f"value set {name}", value_set.match), value_set.size)
+
+
+def _table(
+    table: p4i.Table,
+    actions: Mapping[int, ActionInfo],
+    profiles: Mapping[int, ProfileInfo],
+    direct: Mapping[int, str],
+) -> TableInfo:
+    name = table.preamble.name
+    scopes: dict[int, Scope] = {}
+    for ref in table.action_refs:
+        if ref.id not in actions:
+            raise P4InfoError(f"table {name} refers to action {ref.id}, which the P4Info does not have")
+        scopes[ref.id] = Scope(ref.scope)
+    if table.implementation_id and table.implementation_id not in profiles:
+        raise P4InfoError(f"table {name} refers to action profile {table.implementation_id}, which is not there")
+    resources: dict[str, int] = {}
+    for number in table.direct_resource_ids:
+        if number not in direct:
+            raise P4InfoError(f"table {name} refers to direct resource {number}, which the P4Info does not have")
+        resources[direct[number]] = number
+    return TableInfo(
+        id=table.preamble.id,
+        name=name,
+        fields=_fields(f"table {name}", table.match_fields),
+        actions=scopes,
+        size=int(table.size),
+        const_default=table.const_default_action_id != 0,
+        is_const=table.is_const_table,
+        has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
+        profile_id=table.implementation_id,
+        direct_counter_id=resources.get("counter", 0),
+        direct_meter_id=resources.get("meter", 0),
+    )

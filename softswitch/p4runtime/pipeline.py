@@ -1,0 +1,197 @@
+"""One forwarding pipeline: a loaded program, its switch, and the P4Runtime view of everything in it.
+
+A pipeline that is saved but not yet committed is a whole one too: controllers fill its tables, and committing it means
+putting its switch in the place of the running one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from finsy.proto import p4r
+
+from softswitch import Program, ProgramError, Switch, load_program
+from softswitch.p4runtime.arrays import CounterStore, MeterStore, RegisterStore
+from softswitch.p4runtime.digests import DigestLists
+from softswitch.p4runtime.direct import DirectCounterStore, DirectMeterStore
+from softswitch.p4runtime.learning import DigestStore
+from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, index_p4info
+from softswitch.p4runtime.packetio import ControllerHeader
+from softswitch.p4runtime.profiles import ProfileStore
+from softswitch.p4runtime.replication import ReplicationStore
+from softswitch.p4runtime.status import OK, Code, RefusedError, Status
+from softswitch.p4runtime.tables import TableStore
+from softswitch.p4runtime.valuesets import ValueSetStore
+
+__all__ = ["EntityStore", "Pipeline"]
+
+
+_CELLS = frozenset({"counter_entry", "meter_entry", "register_entry", "value_set_entry"})
+"""Kinds of entities that always exist."""
+
+
+class EntityStore(Protocol):
+    """All entities of one kind, as the messages that P4Runtime has for them."""
+
+    def write(self, kind: int, entity: Any) -> None:
+        """Apply one update of type `kind` (INSERT, MODIFY or DELETE), or raise RefusedError and change nothing."""
+
+    def read(self, query: Any) -> Iterator[p4r.Entity]:
+        """Yield the entities that `query` selects; RefusedError for a query that selects nothing that could exist."""
+
+    def current(self, entity: Any) -> Iterator[p4r.Entity]:
+        """Yield what an update with `entity` would change, as it is, with nothing left out; RefusedError as for
+        `write`."""
+
+
+class Pipeline:
+    """A program that runs, or that could.
+
+    Raises:
+        RefusedError: INVALID_ARGUMENT if the program cannot be loaded or the P4Info does not describe it.
+    """
+
+    def __init__(
+        self,
+        config: p4r.ForwardingPipelineConfig,
+        make_switch: Callable[[Program], Switch],
+        list_ids: Iterator[int],
+        now_ns: Callable[[], int],
+    ) -> None:
+        if not config.HasField("p4info"):
+            raise RefusedError(Code.INVALID_ARGUMENT, "the pipeline config has no P4Info")
+        if not config.p4_device_config:
+            raise RefusedError(
+                Code.INVALID_ARGUMENT,
+                "the pipeline config has no p4_device_config; send the JSON that p4c-bm2-ss wrote",
+            )
+        self.config = config
+        try:
+            info = index_p4info(config.p4info)
+            self.switch = make_switch(load_program(config.p4_device_config, "p4_device_config"))
+            self._build(info, list_ids, now_ns)
+        except (P4InfoError, ProgramError) as error:
+            raise RefusedError(Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}") from None
+
+    def _build(self, info: P4InfoIndex, list_ids: Iterator[int], now_ns: Callable[[], int]) -> None:
+        profiles = ProfileStore(info, self.switch)
+        self.digests = DigestLists(list_ids)
+        self.learning = DigestStore(info, self.digests)
+        self.packet_in = ControllerHeader(info.packet_in or ())
+        self.packet_out = ControllerHeader(info.packet_out or ())
+        self.tables = TableStore(info, self.switch, profiles, now_ns)
+        self.replication = ReplicationStore(self.switch)
+        self._stores: dict[str, EntityStore] = {
+            "table_entry": self.tables,
+            "direct_counter_entry": DirectCounterStore(self.tables),
+            "direct_meter_entry": DirectMeterStore(self.tables),
+            "action_profile_member": profiles.members,
+            "action_profile_group": profiles.groups,
+            "counter_entry": CounterStore(info, self.switch),
+            "meter_entry": MeterStore(info, self.switch),
+            "register_entry": RegisterStore(info, self.switch),
+            "packet_replication_engine_entry": self.replication,
+            "value_set_entry": ValueSetStore(info, self.switch),
+            "digest_entry": self.learning,
+        }
+
+    def write(self, updates: Sequence[p4r.Update], atomicity: int) -> list[Status]:
+        """Apply a batch; return one status per update.
+
+        With ROLLBACK_ON_ERROR or DATAPLANE_ATOMIC the first failure undoes what came before it; the others then end
+        with ABORTED. The caller holds the device's lock all along, so no packet sees a state in between and the two
+        modes are the same.
+        """
+        if atomicity == p4r.WriteRequest.CONTINUE_ON_ERROR:
+            return [self._attempt(update) for update in updates]
+        undo: list[p4r.Update] = []
+        for index, update in enumerate(updates):
+            inverse = self._inverse(update)
+            status = self._attempt(update)
+            if status.code:
+                for step in reversed(undo):
+                    self._store(step.entity).write(step.type, _content(step.entity))
+                rolled_back = Status(Code.ABORTED, f"rolled back because update {index} failed")
+                return [status if at == index else rolled_back for at in range(len(updates))]
+            undo += reversed(inverse)
+        return [OK] * len(updates)
+
+    def read(self, query: p4r.Entity) -> Iterator[p4r.Entity]:
+        """Yield the entities that `query` selects.
+
+        Raises:
+            RefusedError: as the specification says for the kind of entity.
+        """
+        return self._store(query).read(_content(query))
+
+    def entities(self) -> Iterator[p4r.Entity]:
+        """Yield all forwarding state, in an order in which it can be written anew."""
+        for query in (
+            p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
+            p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
+            *self.tables.everything(),
+            p4r.Entity(counter_entry=p4r.CounterEntry()),
+            p4r.Entity(meter_entry=p4r.MeterEntry()),
+            p4r.Entity(register_entry=p4r.RegisterEntry()),
+            p4r.Entity(value_set_entry=p4r.ValueSetEntry()),
+            *self.replication.everything(),
+            p4r.Entity(digest_entry=p4r.DigestEntry()),
+        ):
+            yield from self.read(query)
+
+    def adopt(self, other: Pipeline) -> None:
+        """Take over all forwarding state of `other`, to be done before anything is written.
+
+        Raises:
+            RefusedError: INVALID_ARGUMENT naming what this program has no place for; this pipeline is then of no use.
+        """
+        self.tables.clear()
+        for entity in other.entities():
+            content = _content(entity)
+            if getattr(content, "is_const", False):
+                continue
+            exists = entity.WhichOneof("entity") in _CELLS or getattr(content, "is_default_action", False)
+            try:
+                self._store(entity).write(p4r.Update.MODIFY if exists else p4r.Update.INSERT, content)
+            except RefusedError as error:
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"the forwarding state cannot be preserved: {error.status.message}"
+                ) from None
+
+    def _attempt(self, update: p4r.Update) -> Status:
+        entity = update.entity
+        try:
+            store = self._store(entity)
+            if not 1 <= update.type <= 3:
+                raise RefusedError(Code.INVALID_ARGUMENT, "the update's type is not INSERT, MODIFY or DELETE")
+            store.write(update.type, _content(entity))
+        except RefusedError as error:
+            return error.status
+        return OK
+
+    def _store(self, entity: p4r.Entity) -> EntityStore:
+        kind = entity.WhichOneof("entity") or ""
+        store = self._stores.get(kind)
+        if store is None:
+            if not kind:
+                raise RefusedError(Code.INVALID_ARGUMENT, "the entity is empty")
+            raise RefusedError(Code.UNIMPLEMENTED, f"a {kind} is not supported by this switch")
+        return store
+
+    def _inverse(self, update: p4r.Update) -> list[p4r.Update]:
+        """The updates that undo `update`, to be computed before it; none for one that will be refused anyway."""
+        entity = update.entity
+        if update.type == p4r.Update.INSERT:
+            return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]
+        back = p4r.Update.INSERT if update.type == p4r.Update.DELETE else p4r.Update.MODIFY
+        try:
+            return [p4r.Update(type=back, entity=before) for before in self._store(entity).current(_content(entity))]
+        except RefusedError:
+            return []
+
+
+def _content(entity: p4r.Entity) -> Any:
+    kind = entity.WhichOneof("entity")
+    assert kind is not None
+    return getattr(entity, kind)

@@ -1,0 +1,258 @@
+"""The gRPC shell around `Device`: P4Runtime and gNMI on one port.
+
+Everything that decides is in `Device` and in `softswitch.gnmi`; here messages are moved between gRPC's threads and
+those.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, NoReturn, Self
+
+import grpc  # type: ignore[import-untyped]
+from finsy.proto import gnmi_grpc, p4r, p4r_grpc, rpc_status
+
+from softswitch.gnmi.service import GnmiService
+from softswitch.p4runtime.device import ControllerStream, Device
+from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError, Status
+
+__all__ = ["Server"]
+
+_OPTIONS = [
+    # A pipeline or a large Write may exceed gRPC's 4 MiB; the specification asks servers to raise the limit.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 16 << 20),
+    ("grpc.absolute_max_metadata_size", 16 << 20),
+    # Without this a second server on the same port would silently share its connections.
+    ("grpc.so_reuseport", 0),
+]
+
+_GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+_P4_ERROR_URL = "type.googleapis.com/p4.v1.Error"
+
+_ERROR_TEXT_BYTES = 16 << 10
+"""Texts of per-update errors beyond this total are left out, their codes stay. The reply travels as metadata: with 1000
+failed updates of 40 bytes each it must stay below the 64 KiB that common clients accept, or the client would see no
+error at all."""
+
+
+_BACKLOG = 10_000
+"""Messages that may wait for a slow client before further packet-ins are dropped."""
+
+
+class Server:
+    """A gRPC server for one or several devices.
+
+    A P4Runtime message finds its device by device id. A gNMI request does by `prefix.target` (the device id in
+    decimal), which may be left out where there is only one device.
+
+    Args:
+        devices: the devices, by distinct device ids.
+        address: "host:port"; port 0 takes a free one.
+        max_workers: RPCs served at a time, where an open stream or gNMI subscription counts as one; others wait. None
+            means 32, and 16 more per device.
+
+    Raises:
+        ValueError: no device, or two of the same id.
+        OSError: the address cannot be used.
+    """
+
+    def __init__(
+        self, devices: Device | Sequence[Device], address: str = "127.0.0.1:0", *, max_workers: int | None = None
+    ) -> None:
+        listed = [devices] if isinstance(devices, Device) else list(devices)
+        self.devices = {device.device_id: device for device in listed}
+        if not listed:
+            raise ValueError("devices: a server needs at least one")
+        if len(self.devices) != len(listed):
+            raise ValueError("devices: two have the same device id")
+        self._address = address
+        threads = ThreadPoolExecutor(max_workers or 32 + 16 * len(listed), thread_name_prefix="softswitch-rpc")
+        self._grpc = grpc.server(threads, options=_OPTIONS)
+        p4r_grpc.add_P4RuntimeServicer_to_server(_P4RuntimeService(self.devices), self._grpc)
+        gnmi_grpc.add_gNMIServicer_to_server(GnmiService(self.devices), self._grpc)
+        try:
+            self.port: int = self._grpc.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect: the host as given, the port as bound."""
+        return f"{self._address.rpartition(':')[0]}:{self.port}"
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._grpc.start()
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """End all streams, after `grace_s` at most, and wait until they have ended."""
+        self._grpc.stop(grace_s).wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+
+class _P4RuntimeService(p4r_grpc.P4RuntimeServicer):
+    def __init__(self, devices: dict[int, Device]) -> None:
+        self._devices = devices
+
+    def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:  # noqa: N802
+        try:
+            self._device(request.device_id).write_all(request)
+        except (RefusedError, BatchFailedError) as error:
+            _abort(context, error)
+        return p4r.WriteResponse()
+
+    def Read(self, request: p4r.ReadRequest, context: Any) -> Iterator[p4r.ReadResponse]:  # noqa: N802
+        try:
+            yield from self._device(request.device_id).read(request)
+        except (RefusedError, BatchFailedError) as error:
+            _abort(context, error)
+
+    def SetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4r.SetForwardingPipelineConfigRequest, context: Any
+    ) -> p4r.SetForwardingPipelineConfigResponse:
+        try:
+            self._device(request.device_id).set_pipeline(request)
+        except RefusedError as error:
+            _abort(context, error)
+        return p4r.SetForwardingPipelineConfigResponse()
+
+    def GetForwardingPipelineConfig(  # noqa: N802
+        self, request: p4r.GetForwardingPipelineConfigRequest, context: Any
+    ) -> p4r.GetForwardingPipelineConfigResponse:
+        try:
+            return self._device(request.device_id).get_pipeline(request)
+        except RefusedError as error:
+            _abort(context, error)
+
+    def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:  # noqa: N802
+        if request.device_id == 0:
+            return next(iter(self._devices.values())).capabilities(request)
+        try:
+            return self._device(request.device_id).capabilities(request)
+        except RefusedError as error:
+            _abort(context, error)
+
+    def StreamChannel(  # noqa: N802
+        self, requests: Iterable[p4r.StreamMessageRequest], context: Any
+    ) -> Iterator[p4r.StreamMessageResponse]:
+        # The queue decouples the device, which must not wait for a slow client while its lock is held, from the socket.
+        outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None] = SimpleQueue()
+        session = _Session(self._devices, outbox)
+        if not context.add_callback(lambda: outbox.put(None)):
+            return  # the call has ended already
+        reader = threading.Thread(target=session.serve, args=(requests,), name="softswitch-stream", daemon=True)
+        reader.start()
+        try:
+            while (message := outbox.get()) is not None:
+                if isinstance(message, Status):
+                    _abort(context, RefusedError(message.code, message.message))
+                yield message
+        finally:
+            session.close()
+
+    def _device(self, device_id: int) -> Device:
+        device = self._devices.get(device_id)
+        if device is None:
+            known = ", ".join(map(str, self._devices))
+            raise RefusedError(Code.NOT_FOUND, f"no device {device_id} here; devices: {known}")
+        return device
+
+
+class _Session:
+    """One StreamChannel: it belongs to no device until its first arbitration message names one."""
+
+    def __init__(
+        self, devices: dict[int, Device], outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None]
+    ) -> None:
+        self._devices = devices
+        self._outbox = outbox
+        self._stream: ControllerStream | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def serve(self, requests: Iterable[p4r.StreamMessageRequest]) -> None:
+        """Hand the client's messages to the device until the client has no more, or is gone."""
+        try:
+            for request in requests:
+                self._receive(request)
+        except grpc.RpcError:
+            pass  # how the iterator tells that the call was cancelled
+        finally:
+            self._outbox.put(None)
+
+    def close(self) -> None:
+        """Tell the device that the stream is gone; later messages are ignored."""
+        with self._lock:
+            self._closed = True
+            stream = self._stream
+        if stream is not None:
+            stream.close()
+
+    def _receive(self, request: p4r.StreamMessageRequest) -> None:
+        stream = self._stream
+        if stream is None:
+            stream = self._open(request)
+        if stream is not None:
+            stream.receive(request)
+
+    def _open(self, request: p4r.StreamMessageRequest) -> ControllerStream | None:
+        device = self._devices.get(request.arbitration.device_id)
+        if request.WhichOneof("update") != "arbitration":
+            error = p4r.StreamError(
+                canonical_code=Code.PERMISSION_DENIED, message="arbitrate first: no device is chosen"
+            )
+            self._outbox.put(p4r.StreamMessageResponse(error=error))
+            return None
+        if device is None:
+            known = ", ".join(map(str, self._devices))
+            text = f"no device {request.arbitration.device_id} here; devices: {known}"
+            self._outbox.put(Status(Code.NOT_FOUND, text))
+            return None
+        with self._lock:
+            if self._closed:
+                return None
+            self._stream = device.open_stream(self._send, self._outbox.put)
+            return self._stream
+
+    def _send(self, message: p4r.StreamMessageResponse) -> None:
+        # Packets may be dropped when a client is slow, messages that it may have to answer must not be.
+        if self._outbox.qsize() < _BACKLOG or message.WhichOneof("update") != "packet":
+            self._outbox.put(message)
+
+
+class _RpcStatus(grpc.Status):  # type: ignore[misc]
+    """A status with the google.rpc.Status that the specification asks for in its trailing metadata."""
+
+    def __init__(self, code: Code, details: str, rpc: rpc_status.Status) -> None:
+        self.code = _GRPC_CODES[code]
+        self.details = details
+        self.trailing_metadata = (("grpc-status-details-bin", rpc.SerializeToString()),)
+
+
+def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
+    if isinstance(error, RefusedError):
+        context.abort(_GRPC_CODES[error.status.code], error.status.message)
+    else:
+        message = str(error)[:1000]
+        rpc = rpc_status.Status(code=Code.UNKNOWN, message=message)
+        budget = _ERROR_TEXT_BYTES
+        for status in error.statuses:
+            text = status.message if len(status.message) <= budget else ""
+            budget -= len(text)
+            detail = rpc.details.add()
+            detail.type_url = _P4_ERROR_URL
+            detail.value = p4r.Error(canonical_code=status.code, message=text).SerializeToString()
+        context.abort_with_status(_RpcStatus(Code.UNKNOWN, message, rpc))
+    raise AssertionError("gRPC's abort always raises")

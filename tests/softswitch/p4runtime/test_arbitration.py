@@ -1,0 +1,239 @@
+"""Arbitration: the specification's rules one by one, and random histories against a model of the whole history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
+from softswitch.p4runtime.status import Code
+
+DEVICE = 7
+
+
+def claim(election_id: int | None, role: str = "", config: object = None, device_id: int = DEVICE) -> Claim:
+    return Claim(device_id, role, election_id, config)
+
+
+def codes(outcomes: list[Notice | Termination]) -> list[tuple[object, Code]]:
+    return [
+        (outcome.stream, outcome.code if isinstance(outcome, Notice) else outcome.status.code) for outcome in outcomes
+    ]
+
+
+def test_first_claim_makes_a_primary() -> None:
+    arbitration = Arbitration(DEVICE)
+    assert arbitration.claim("a", claim(5)) == [Notice("a", "", None, 5, Code.OK)]
+    assert arbitration.is_primary("", 5)
+    assert not arbitration.is_primary("", 4)
+    assert not arbitration.is_primary("", None)
+
+
+def test_higher_id_takes_over_and_the_new_primary_hears_last() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    arbitration.claim("b", claim(3))
+    assert codes(arbitration.claim("c", claim(9))) == [
+        ("a", Code.ALREADY_EXISTS),
+        ("b", Code.ALREADY_EXISTS),
+        ("c", Code.OK),
+    ]
+    assert not arbitration.is_primary("", 5)
+
+
+def test_lower_id_becomes_backup_and_only_it_hears() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    assert arbitration.claim("b", claim(3)) == [Notice("b", "", None, 5, Code.ALREADY_EXISTS)]
+
+
+def test_primary_that_leaves_is_not_replaced_by_itself() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    arbitration.claim("b", claim(3))
+    assert arbitration.closed("a") == [Notice("b", "", None, 5, Code.NOT_FOUND)]
+    assert not arbitration.is_primary("", 3)
+    assert not arbitration.is_primary("", 5)
+    assert codes(arbitration.claim("b", claim(4))) == [("b", Code.NOT_FOUND)]
+    assert codes(arbitration.claim("b", claim(5))) == [("b", Code.OK)]
+
+
+def test_primary_that_downgrades_itself() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    arbitration.claim("b", claim(3))
+    assert codes(arbitration.claim("a", claim(2))) == [("a", Code.NOT_FOUND), ("b", Code.NOT_FOUND)]
+
+
+def test_backup_that_leaves_is_not_announced() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    arbitration.claim("b", claim(3))
+    assert arbitration.closed("b") == []
+    assert arbitration.closed("b") == []
+
+
+def test_unset_election_ids_never_win_and_never_clash() -> None:
+    arbitration = Arbitration(DEVICE)
+    assert arbitration.claim("a", claim(None)) == [Notice("a", "", None, None, Code.NOT_FOUND)]
+    assert arbitration.claim("b", claim(None)) == [Notice("b", "", None, None, Code.NOT_FOUND)]
+    assert codes(arbitration.claim("c", claim(0))) == [
+        ("a", Code.ALREADY_EXISTS),
+        ("b", Code.ALREADY_EXISTS),
+        ("c", Code.OK),
+    ]
+
+
+def test_election_id_in_use_ends_the_second_stream_only() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    (outcome,) = arbitration.claim("b", claim(5))
+    assert isinstance(outcome, Termination)
+    assert outcome.status.code == Code.INVALID_ARGUMENT
+    assert "lection id 5 is already used" in outcome.status.message
+    assert arbitration.is_primary("", 5)
+
+
+def test_same_election_id_for_another_role_is_fine() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    assert codes(arbitration.claim("b", claim(5, "routing"))) == [("b", Code.OK)]
+    assert arbitration.primaries() == ["a", "b"]
+
+
+def test_wrong_device() -> None:
+    arbitration = Arbitration(DEVICE)
+    assert codes(arbitration.claim("a", claim(5, device_id=8))) == [("a", Code.NOT_FOUND)]
+    arbitration.claim("a", claim(5))
+    assert codes(arbitration.claim("a", claim(5, device_id=8))) == [("a", Code.FAILED_PRECONDITION)]
+    assert not arbitration.is_primary("", 5), "a terminated stream is no longer live"
+
+
+def test_role_cannot_change_and_the_others_learn_that_the_primary_is_gone() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5))
+    arbitration.claim("b", claim(3))
+    assert codes(arbitration.claim("a", claim(5, "routing"))) == [
+        ("a", Code.FAILED_PRECONDITION),
+        ("b", Code.NOT_FOUND),
+    ]
+    assert not arbitration.knows("routing")
+
+
+def test_too_many_streams() -> None:
+    arbitration = Arbitration(DEVICE, max_streams_per_role=2)
+    arbitration.claim("a", claim(1))
+    arbitration.claim("b", claim(2))
+    assert codes(arbitration.claim("c", claim(3))) == [("c", Code.RESOURCE_EXHAUSTED)]
+    assert codes(arbitration.claim("a", claim(4)))[-1] == ("a", Code.OK)
+
+
+def test_role_config_is_the_primarys_latest() -> None:
+    arbitration = Arbitration(DEVICE)
+    arbitration.claim("a", claim(5, "r", "first"))
+    assert arbitration.claim("b", claim(3, "r", "ignored")) == [Notice("b", "r", "first", 5, Code.ALREADY_EXISTS)]
+    assert arbitration.claim("a", claim(5, "r", "second")) == [
+        Notice("b", "r", "second", 5, Code.ALREADY_EXISTS),
+        Notice("a", "r", "second", 5, Code.OK),
+    ]
+
+
+@dataclass
+class RoleModel:
+    """The specification's prose, literally: every id ever accepted, and who is live with which."""
+
+    ever: list[int] = field(default_factory=list)
+    live: dict[int, int | None] = field(default_factory=dict)
+
+    def primary(self) -> int | None:
+        holders = [stream for stream, election_id in self.live.items() if self.ever and election_id == max(self.ever)]
+        assert len(holders) <= 1
+        return holders[0] if holders else None
+
+
+class ArbitrationHistories(RuleBasedStateMachine):
+    """What each controller was last told must be true, whatever happened before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arbitration = Arbitration(DEVICE, max_streams_per_role=3)
+        self.roles = {"": RoleModel(), "r": RoleModel()}
+        self.told: dict[int, Notice] = {}
+
+    def role_of(self, stream: int) -> str | None:
+        return next((name for name, role in self.roles.items() if stream in role.live), None)
+
+    def absorb(self, outcomes: list[Notice | Termination]) -> None:
+        for outcome in outcomes:
+            assert isinstance(outcome.stream, int)
+            if isinstance(outcome, Termination):
+                self.told.pop(outcome.stream, None)
+            else:
+                self.told[outcome.stream] = outcome
+
+    @rule(
+        stream=st.integers(0, 5),
+        election_id=st.one_of(st.none(), st.integers(0, 4)),
+        role=st.sampled_from(["", "r"]),
+        device_id=st.sampled_from([DEVICE] * 9 + [1]),
+    )
+    def claims(self, stream: int, election_id: int | None, role: str, device_id: int) -> None:
+        current = self.role_of(stream)
+        model = self.roles[role]
+        if device_id != DEVICE:
+            expected = Code.NOT_FOUND if current is None else Code.FAILED_PRECONDITION
+        elif current is not None and current != role:
+            expected = Code.FAILED_PRECONDITION
+        elif election_id is not None and election_id in [i for s, i in model.live.items() if s != stream]:
+            expected = Code.INVALID_ARGUMENT
+        elif current is None and len(model.live) == 3:
+            expected = Code.RESOURCE_EXHAUSTED
+        else:
+            expected = Code.OK
+        outcomes = self.arbitration.claim(stream, claim(election_id, role, device_id=device_id))
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Termination)]
+        if expected:
+            assert [(outcome.stream, outcome.status.code) for outcome in refused] == [(stream, expected)]
+            if current is not None:
+                del self.roles[current].live[stream]
+        else:
+            assert not refused
+            assert stream in [outcome.stream for outcome in outcomes]
+            model.live[stream] = election_id
+            if election_id is not None and election_id >= max(model.ever, default=0):
+                model.ever.append(election_id)
+                assert outcomes[-1].stream == stream, "the new primary must hear last"
+        self.absorb(outcomes)
+
+    @rule(stream=st.integers(0, 5))
+    def closes(self, stream: int) -> None:
+        current = self.role_of(stream)
+        if current is not None:
+            del self.roles[current].live[stream]
+        self.told.pop(stream, None)
+        self.absorb(self.arbitration.closed(stream))
+
+    @invariant()
+    def everybody_knows_the_truth(self) -> None:
+        for name, role in self.roles.items():
+            primary = role.primary()
+            for stream in role.live:
+                notice = self.told[stream]
+                if stream == primary:
+                    assert notice.code == Code.OK
+                else:
+                    assert notice.code == (Code.NOT_FOUND if primary is None else Code.ALREADY_EXISTS)
+                assert notice.election_id == (max(role.ever) if role.ever else None)
+                assert notice.role == name
+            for election_id in (None, *range(5)):
+                writes = primary is not None and election_id is not None and role.live[primary] == election_id
+                assert self.arbitration.is_primary(name, election_id) == writes
+        expected = [role.primary() for role in self.roles.values() if role.primary() is not None]
+        assert sorted(map(str, self.arbitration.primaries())) == sorted(map(str, expected))
+
+
+ArbitrationHistories.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestArbitrationHistories = ArbitrationHistories.TestCase

@@ -1,0 +1,793 @@
+"""Every kind of entity: what is written is read back, reaches the data plane, and is refused as the specification says."""
+
+# ruff: noqa: E501 - messages in text form stay on one line
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from finsy.proto import p4r
+
+from softswitch.p4runtime.status import BatchFailedError, Code
+
+
+def frame(dst: int = 0, src: int = 0, kind: int = 0x800) -> bytes:
+    return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + kind.to_bytes(2, "big") + bytes(46)
+
+
+EXACT_KEY = 'match { field_id: 1 exact { value: "\\x0a" } } match { field_id: 2 exact { value: "\\x01" } }'
+FORWARD = (
+    'action { action { action_id: $forward params { param_id: 1 value: "\\x02" } '
+    'params { param_id: 2 value: "\\x07" } } }'
+)
+FLOOD = 'action { action { action_id: $flood params { param_id: 1 value: "\\x05" } } }'
+EXACT = f"table_entry {{ table_id: $exact_table {EXACT_KEY} {FORWARD} }}"
+DST = 'match { field_id: 1 exact { value: "\\x0a" } }'
+
+SYMMETRIC = [
+    EXACT,
+    f'table_entry {{ table_id: $exact_table {EXACT_KEY} {FORWARD} metadata: "\\x00\\xff" controller_metadata: 77 }}',
+    'table_entry { table_id: $lpm_table match { field_id: 1 lpm { value: "\\x0a\\x00\\x00\\x00\\x00\\x00" prefix_len: 8 } }'
+    + FLOOD
+    + "}",
+    f"table_entry {{ table_id: $lpm_table {FLOOD} }}",
+    """table_entry { table_id: $ternary_table priority: 5
+        match { field_id: 1 ternary { value: "\\x0a" mask: "\\xff\\x0f" } }
+        match { field_id: 2 range { low: "\\x00" high: "\\x08\\x00" } }
+        match { field_id: 3 optional { value: "\\x01\\xff" } } action { action { action_id: $learn } } }""",
+    "table_entry { table_id: $ternary_table priority: 2147483647 action { action { action_id: $learn } } }",
+    f"table_entry {{ table_id: $idle_table {DST} {FLOOD} idle_timeout_ns: 1000000 }}",
+    """table_entry { table_id: $selector_table match { field_id: 1 exact { value: "\\x0a" } }
+        action { action_profile_action_set {
+            action_profile_actions { action { action_id: $flood params { param_id: 1 value: "\\x01" } } weight: 2 }
+            action_profile_actions { action { action_id: $flood params { param_id: 1 value: "\\x01" } } weight: 1 } } } }""",
+    "action_profile_member { action_profile_id: $members member_id: 4 action { action_id: $NoAction } }",
+    """action_profile_member { action_profile_id: $chooser member_id: 4294967295
+        action { action_id: $flood params { param_id: 1 value: "\\x01" } } }""",
+    "action_profile_group { action_profile_id: $chooser group_id: 9 max_size: 12 }",
+    """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 5 metadata: "x"
+        replicas { port: "\\x01" instance: 1 } replicas { port: "\\x01" instance: 2 } replicas { egress_port: 3 } } }""",
+    """packet_replication_engine_entry { clone_session_entry { session_id: 7 class_of_service: 3
+        packet_length_bytes: 64 replicas { port: "\\x01\\xfe" instance: 65535 } } }""",
+    "digest_entry { digest_id: $station_t config { max_timeout_ns: 5 max_list_size: 6 ack_timeout_ns: 7 } }",
+]
+
+
+@pytest.mark.parametrize("text", SYMMETRIC)
+def test_inserted_once_read_back_deleted_once(controller: Any, text: str) -> None:
+    insert = controller.program.update("INSERT", text)
+    delete = controller.program.update("DELETE", text)
+    kind = insert.entity.WhichOneof("entity")
+    assert [status.code for status in controller.write(insert, insert)] == [Code.OK, Code.ALREADY_EXISTS]
+    assert controller.read(text) == [insert.entity]
+    assert [status.code for status in controller.write(controller.program.update("MODIFY", text))] == [Code.OK]
+    assert controller.read(text) == [insert.entity]
+    assert [status.code for status in controller.write(delete, delete)] == [Code.OK, Code.NOT_FOUND]
+    assert controller.read(text) == []
+    assert controller.write(controller.program.update("MODIFY", text))[0].code == Code.NOT_FOUND
+    assert kind is not None
+
+
+CELLS = [
+    "counter_entry { counter_id: $port_counter index { index: 3 } data { byte_count: 10 packet_count: 2 } }",
+    'register_entry { register_id: $last_type index { index: 7 } data { bitstring: "\\xff\\xff\\xff\\xff" } }',
+    "meter_entry { meter_id: $port_meter index { index: 1 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }",
+    'value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact { value: "\\x90" } } } }',
+]
+
+
+@pytest.mark.parametrize("text", CELLS)
+def test_cells_can_only_be_modified(controller: Any, text: str) -> None:
+    for kind in ("INSERT", "DELETE"):
+        assert controller.write(controller.program.update(kind, text))[0].code == Code.INVALID_ARGUMENT
+    controller.do("MODIFY", text)
+    assert controller.read(text) == [controller.program.entity(text)]
+
+
+def test_byte_strings_are_read_back_in_canonical_form(controller: Any) -> None:
+    controller.do("INSERT", EXACT.replace('"\\x0a"', '"\\x00\\x00\\x0a"').replace('"\\x02"', '"\\x00\\x02"'))
+    assert controller.read(EXACT) == [controller.program.entity(EXACT)]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[str, str, Code, str]] = [
+    ("INSERT", "table_entry { }", Code.INVALID_ARGUMENT, "no table with id 0"),
+    ("INSERT", "table_entry { table_id: 5 }", Code.INVALID_ARGUMENT, "no table with id 5"),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {FORWARD} }}",
+        Code.INVALID_ARGUMENT,
+        "'hdr.ethernet.dst' is missing",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} {DST} {FORWARD} }}",
+        Code.INVALID_ARGUMENT,
+        "table IngressImpl.exact_table: field 'hdr.ethernet.dst' is given twice",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table match {{ field_id: 9 }} {FORWARD} }}",
+        Code.INVALID_ARGUMENT,
+        "there is no match field 9",
+    ),
+    (
+        "INSERT",
+        'table_entry { table_id: $exact_table match { field_id: 1 lpm { value: "\\x01" prefix_len: 2 } } }',
+        Code.INVALID_ARGUMENT,
+        "field 'hdr.ethernet.dst' is exact, the entry gives lpm",
+    ),
+    ("INSERT", "table_entry { table_id: $exact_table match { field_id: 1 } }", Code.INVALID_ARGUMENT, "gives nothing"),
+    (
+        "INSERT",
+        EXACT.replace('"\\x01"', '"\\x02\\x00"'),
+        Code.INVALID_ARGUMENT,
+        "field 'standard.ingress_port': 0x0200 does not fit bit<9>",
+    ),
+    (
+        "INSERT",
+        EXACT.replace('"\\x01"', '""'),
+        Code.INVALID_ARGUMENT,
+        "'standard.ingress_port': the byte string is empty",
+    ),
+    (
+        "INSERT",
+        EXACT.replace('"\\x07"', '"\\x01\\x07"'),
+        Code.INVALID_ARGUMENT,
+        "parameter 'mark': 0x0107 does not fit bit<8>",
+    ),
+    (
+        "INSERT",
+        EXACT.replace("param_id: 2", "param_id: 3"),
+        Code.INVALID_ARGUMENT,
+        "action IngressImpl.forward: there is no parameter 3",
+    ),
+    ("INSERT", EXACT.replace("param_id: 2", "param_id: 1"), Code.INVALID_ARGUMENT, "parameter 'port' is given twice"),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} action {{ action {{ action_id: $forward }} }} }}",
+        Code.INVALID_ARGUMENT,
+        "parameter 'port' is missing",
+    ),
+    ("INSERT", f"table_entry {{ table_id: $exact_table {EXACT_KEY} }}", Code.INVALID_ARGUMENT, "the action is missing"),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} action {{ action_profile_member_id: 1 }} }}",
+        Code.INVALID_ARGUMENT,
+        "an entry needs an action, this one has action_profile_member_id",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} action {{ action {{ action_id: $learn }} }} }}",
+        Code.INVALID_ARGUMENT,
+        "table IngressImpl.exact_table: there is no action with id",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table {EXACT_KEY} action {{ action {{ action_id: $NoAction }} }} }}",
+        Code.PERMISSION_DENIED,
+        "action NoAction cannot be the action of an entry",
+    ),
+    ("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " priority: 1"), Code.INVALID_ARGUMENT, "priority 1 is given"),
+    ("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " is_const: true"), Code.INVALID_ARGUMENT, "is_const"),
+    ("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " idle_timeout_ns: 1"), Code.INVALID_ARGUMENT, "idle timeouts"),
+    ("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " meter_config { }"), Code.INVALID_ARGUMENT, "no direct meter"),
+    (
+        "INSERT",
+        EXACT.replace(EXACT_KEY, EXACT_KEY + " meter_counter_data { }"),
+        Code.UNIMPLEMENTED,
+        "meters do not count packets per colour",
+    ),
+    (
+        "INSERT",
+        EXACT.replace(EXACT_KEY, EXACT_KEY + " counter_data { packet_count: -1 }"),
+        Code.INVALID_ARGUMENT,
+        "a count is negative",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $lpm_table {FLOOD} counter_data {{ }} }}",
+        Code.INVALID_ARGUMENT,
+        "no direct counter",
+    ),
+    (
+        "INSERT",
+        f'table_entry {{ table_id: $lpm_table match {{ field_id: 1 lpm {{ value: "\\x00" }} }} {FLOOD} }}',
+        Code.INVALID_ARGUMENT,
+        "prefix length 0 is not in 1..48; omit the field for don't care",
+    ),
+    (
+        "INSERT",
+        f'table_entry {{ table_id: $lpm_table match {{ field_id: 1 lpm {{ value: "\\x01" prefix_len: 8 }} }} {FLOOD} }}',
+        Code.INVALID_ARGUMENT,
+        "0x1 has bits set behind its prefix of 8",
+    ),
+    (
+        "INSERT",
+        f'table_entry {{ table_id: $lpm_table match {{ field_id: 1 lpm {{ value: "\\x01" prefix_len: 49 }} }} {FLOOD} }}',
+        Code.INVALID_ARGUMENT,
+        "prefix length 49 is not in 1..48",
+    ),
+    ("INSERT", "table_entry { table_id: $ternary_table }", Code.INVALID_ARGUMENT, "priority 0 is not positive"),
+    (
+        "INSERT",
+        "table_entry { table_id: $ternary_table priority: -1 }",
+        Code.INVALID_ARGUMENT,
+        "priority -1 is not positive",
+    ),
+    (
+        "INSERT",
+        'table_entry { table_id: $ternary_table priority: 1 match { field_id: 1 ternary { value: "\\x00" mask: "\\x00" } } }',
+        Code.INVALID_ARGUMENT,
+        "field 'source': the mask is 0",
+    ),
+    (
+        "INSERT",
+        'table_entry { table_id: $ternary_table priority: 1 match { field_id: 1 ternary { value: "\\x03" mask: "\\x01" } } }',
+        Code.INVALID_ARGUMENT,
+        "0x3 has bits set outside its mask 0x1",
+    ),
+    (
+        "INSERT",
+        'table_entry { table_id: $ternary_table priority: 1 match { field_id: 2 range { low: "\\x03" high: "\\x01" } } }',
+        Code.INVALID_ARGUMENT,
+        "the range is empty: 3 is above 1",
+    ),
+    (
+        "INSERT",
+        'table_entry { table_id: $ternary_table priority: 1 match { field_id: 2 range { low: "\\x00" high: "\\xff\\xff" } } }',
+        Code.INVALID_ARGUMENT,
+        "the range covers every value",
+    ),
+    ("INSERT", f"table_entry {{ table_id: $const_table {DST} {FLOOD} }}", Code.PERMISSION_DENIED, "constant"),
+    (
+        "MODIFY",
+        f'table_entry {{ table_id: $const_table match {{ field_id: 1 exact {{ value: "\\x90\\x00" }} }} {FLOOD} }}',
+        Code.PERMISSION_DENIED,
+        "constant",
+    ),
+    (
+        "DELETE",
+        'table_entry { table_id: $const_table match { field_id: 1 exact { value: "\\x90\\x00" } } }',
+        Code.PERMISSION_DENIED,
+        "constant",
+    ),
+    ("INSERT", f"table_entry {{ table_id: $keyless_table {FLOOD} }}", Code.INVALID_ARGUMENT, "has no key"),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $exact_table is_default_action: true {FORWARD} }}",
+        Code.INVALID_ARGUMENT,
+        "the default entry can only be modified",
+    ),
+    (
+        "DELETE",
+        "table_entry { table_id: $exact_table is_default_action: true }",
+        Code.INVALID_ARGUMENT,
+        "the default entry can only be modified",
+    ),
+    (
+        "MODIFY",
+        f"table_entry {{ table_id: $exact_table is_default_action: true {EXACT_KEY} {FORWARD} }}",
+        Code.INVALID_ARGUMENT,
+        "neither match fields nor a priority",
+    ),
+    (
+        "MODIFY",
+        f"table_entry {{ table_id: $exact_table is_default_action: true {FLOOD} }}",
+        Code.PERMISSION_DENIED,
+        "action IngressImpl.flood cannot be the default action",
+    ),
+    (
+        "MODIFY",
+        "table_entry { table_id: $ternary_table is_default_action: true action { action { action_id: $learn } } }",
+        Code.PERMISSION_DENIED,
+        "the default entry is constant",
+    ),
+    (
+        "MODIFY",
+        f"table_entry {{ table_id: $profile_table is_default_action: true {FLOOD} }}",
+        Code.PERMISSION_DENIED,
+        "the default entry is constant",
+    ),
+    (
+        "MODIFY",
+        f"table_entry {{ table_id: $idle_table is_default_action: true idle_timeout_ns: 5 {FLOOD} }}",
+        Code.INVALID_ARGUMENT,
+        "no idle timeout",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $profile_table {DST} {FLOOD} }}",
+        Code.INVALID_ARGUMENT,
+        "this one has action",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $profile_table {DST} action {{ action_profile_member_id: 8 }} }}",
+        Code.NOT_FOUND,
+        "there is no member 8",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_group_id: 8 }} }}",
+        Code.NOT_FOUND,
+        "there is no group 8",
+    ),
+    (
+        "INSERT",
+        f"table_entry {{ table_id: $profile_table {DST} action {{ action_profile_action_set {{ }} }} }}",
+        Code.INVALID_ARGUMENT,
+        "needs an action selector",
+    ),
+    ("INSERT", "action_profile_member { action_profile_id: 1 }", Code.INVALID_ARGUMENT, "no action profile with id 1"),
+    (
+        "INSERT",
+        "action_profile_member { action_profile_id: $members }",
+        Code.INVALID_ARGUMENT,
+        "the member id is missing",
+    ),
+    (
+        "INSERT",
+        "action_profile_member { action_profile_id: $members member_id: 1 }",
+        Code.INVALID_ARGUMENT,
+        "member 1 has no action",
+    ),
+    (
+        "INSERT",
+        "action_profile_member { action_profile_id: $members member_id: 1 action { action_id: $drop } }",
+        Code.INVALID_ARGUMENT,
+        "action profile IngressImpl.members: there is no action with id",
+    ),
+    (
+        "INSERT",
+        "action_profile_group { action_profile_id: $members group_id: 1 }",
+        Code.INVALID_ARGUMENT,
+        "no selector",
+    ),
+    (
+        "INSERT",
+        "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 1 } }",
+        Code.NOT_FOUND,
+        "no member 5",
+    ),
+    (
+        "INSERT",
+        "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 } }",
+        Code.INVALID_ARGUMENT,
+        "a weight is not positive",
+    ),
+    (
+        "INSERT",
+        "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 2000000000 } }",
+        Code.RESOURCE_EXHAUSTED,
+        "the weights add up to more than",
+    ),
+    (
+        "INSERT",
+        'action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 1 watch_port: "1" } }',
+        Code.UNIMPLEMENTED,
+        "watch ports",
+    ),
+    ("MODIFY", "counter_entry { }", Code.INVALID_ARGUMENT, "the counter id is missing"),
+    ("MODIFY", "counter_entry { counter_id: 3 }", Code.INVALID_ARGUMENT, "no counter with id 3"),
+    (
+        "MODIFY",
+        "counter_entry { counter_id: $port_counter index { index: 16 } }",
+        Code.OUT_OF_RANGE,
+        "counter IngressImpl.port_counter: index 16",
+    ),
+    (
+        "MODIFY",
+        "counter_entry { counter_id: $port_counter index { index: -1 } }",
+        Code.INVALID_ARGUMENT,
+        "index -1 is negative",
+    ),
+    ("MODIFY", "register_entry { register_id: $last_type index { } }", Code.INVALID_ARGUMENT, "the data is missing"),
+    (
+        "MODIFY",
+        "register_entry { register_id: $last_type index { } data { bool: true } }",
+        Code.INVALID_ARGUMENT,
+        "register IngressImpl.last_type: the data is bool; the P4Info says bitstring",
+    ),
+    (
+        "MODIFY",
+        'register_entry { register_id: $last_type index { } data { bitstring: "\\x01\\x00\\x00\\x00\\x00" } }',
+        Code.OUT_OF_RANGE,
+        "does not fit bit<32>",
+    ),
+    (
+        "MODIFY",
+        "meter_entry { meter_id: $port_meter config { cir: 2 pir: 1 } }",
+        Code.INVALID_ARGUMENT,
+        "pir 1 is below cir 2",
+    ),
+    ("MODIFY", "meter_entry { meter_id: $port_meter config { cir: -2 } }", Code.INVALID_ARGUMENT, "negative"),
+    ("MODIFY", "meter_entry { meter_id: $port_meter config { eburst: 2 } }", Code.INVALID_ARGUMENT, "eburst"),
+    ("MODIFY", "meter_entry { meter_id: $port_meter counter_data { } }", Code.UNIMPLEMENTED, "per colour"),
+    (
+        "MODIFY",
+        f"direct_counter_entry {{ table_entry {{ table_id: $exact_table {EXACT_KEY} }} }}",
+        Code.NOT_FOUND,
+        "there is no entry with the key",
+    ),
+    (
+        "INSERT",
+        "direct_counter_entry { table_entry { table_id: $exact_table } }",
+        Code.INVALID_ARGUMENT,
+        "only be modified",
+    ),
+    (
+        "MODIFY",
+        "direct_counter_entry { table_entry { table_id: $lpm_table } }",
+        Code.INVALID_ARGUMENT,
+        "no direct counter",
+    ),
+    (
+        "MODIFY",
+        "direct_meter_entry { table_entry { table_id: $exact_table } }",
+        Code.INVALID_ARGUMENT,
+        "no direct meter",
+    ),
+    (
+        "MODIFY",
+        "direct_counter_entry { table_entry { table_id: $exact_table is_default_action: true } }",
+        Code.UNIMPLEMENTED,
+        "the default entry has no counter",
+    ),
+    ("INSERT", "packet_replication_engine_entry { }", Code.INVALID_ARGUMENT, "is empty"),
+    (
+        "INSERT",
+        "packet_replication_engine_entry { multicast_group_entry { } }",
+        Code.INVALID_ARGUMENT,
+        "multicast group 0: the id is not in 1..65535",
+    ),
+    (
+        "INSERT",
+        "packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { egress_port: 512 } } }",
+        Code.INVALID_ARGUMENT,
+        "port 512 does not fit bit<9>",
+    ),
+    (
+        "INSERT",
+        'packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { port: "" } } }',
+        Code.INVALID_ARGUMENT,
+        "the byte string is empty",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 } replicas { port: "\\x01" } } }""",
+        Code.INVALID_ARGUMENT,
+        "port 1 with instance 0 is given twice",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 instance: 65536 } } }""",
+        Code.INVALID_ARGUMENT,
+        "instance 65536",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 backup_replicas { } } } }""",
+        Code.UNIMPLEMENTED,
+        "backup replicas",
+    ),
+    (
+        "INSERT",
+        "packet_replication_engine_entry { clone_session_entry { session_id: 32768 } }",
+        Code.INVALID_ARGUMENT,
+        "clone session 32768: the id is not in 1..32767",
+    ),
+    (
+        "INSERT",
+        "packet_replication_engine_entry { clone_session_entry { session_id: 1 class_of_service: 8 } }",
+        Code.INVALID_ARGUMENT,
+        "class of service 8",
+    ),
+    (
+        "INSERT",
+        "packet_replication_engine_entry { clone_session_entry { session_id: 1 packet_length_bytes: -8 } }",
+        Code.INVALID_ARGUMENT,
+        "packet_length_bytes",
+    ),
+    ("INSERT", "digest_entry { digest_id: 3 }", Code.INVALID_ARGUMENT, "no digest with id 3"),
+    (
+        "INSERT",
+        "digest_entry { digest_id: $station_t config { max_list_size: -1 } }",
+        Code.INVALID_ARGUMENT,
+        "negative",
+    ),
+    (
+        "MODIFY",
+        """value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact { value: "\\x09" } } }
+            members { match { field_id: 1 exact { value: "\\x00\\x09" } } } }""",
+        Code.ALREADY_EXISTS,
+        "a member is given twice",
+    ),
+    (
+        "MODIFY",
+        "value_set_entry { value_set_id: $special_types" + " members { }" * 5 + "}",
+        Code.RESOURCE_EXHAUSTED,
+        "has room for 4",
+    ),
+    ("MODIFY", "value_set_entry { value_set_id: 2 }", Code.INVALID_ARGUMENT, "no value set with id 2"),
+    ("INSERT", "extern_entry { }", Code.UNIMPLEMENTED, "extern_entry is not supported"),
+    ("INSERT", "", Code.INVALID_ARGUMENT, "the entity is empty"),
+    ("UNSPECIFIED", EXACT, Code.INVALID_ARGUMENT, "not INSERT, MODIFY or DELETE"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "code", "reason"), REFUSED)
+def test_refused(controller: Any, kind: str, text: str, code: Code, reason: str) -> None:
+    before = controller.read(*EVERYTHING)
+    (status,) = controller.write(controller.program.update(kind, text))
+    assert status.code == code, status
+    assert reason in status.message
+    assert controller.read(*EVERYTHING) == before
+
+
+EVERYTHING = [
+    "table_entry { counter_data { } meter_config { } }",
+    "action_profile_member { }",
+    "action_profile_group { }",
+    "counter_entry { }",
+    "meter_entry { }",
+    "register_entry { }",
+    "value_set_entry { }",
+    "digest_entry { }",
+    "packet_replication_engine_entry { multicast_group_entry { } }",
+    "packet_replication_engine_entry { clone_session_entry { } }",
+]
+
+
+def test_a_full_table(controller: Any) -> None:
+    for number in range(1, 18):
+        text = f'table_entry {{ table_id: $lpm_table match {{ field_id: 1 lpm {{ value: "\\x{number:02x}" prefix_len: 48 }} }} {FLOOD} }}'
+        (status,) = controller.write(controller.program.update("INSERT", text))
+        assert status.code == (Code.OK if number <= 16 else Code.RESOURCE_EXHAUSTED)
+    assert "IngressImpl.lpm_table" in status.message
+
+
+def test_errors_do_not_stop_a_batch(controller: Any) -> None:
+    bad = controller.program.update("INSERT", "table_entry { table_id: 5 }")
+    statuses = controller.write(controller.program.exact(1), bad, controller.program.exact(2))
+    assert [status.code for status in statuses] == [Code.OK, Code.INVALID_ARGUMENT, Code.OK]
+    assert len(controller.read("table_entry { table_id: $exact_table }")) == 2
+
+
+# -- default entries, direct resources ---------------------------------------------------------------------------------
+
+
+def test_default_entry(controller: Any) -> None:
+    query = "table_entry { table_id: $exact_table is_default_action: true }"
+    initial = "table_entry { table_id: $exact_table is_default_action: true action { action { action_id: $drop } } }"
+    changed = f'table_entry {{ table_id: $exact_table is_default_action: true {FORWARD} metadata: "m" }}'
+    assert controller.read(query) == [controller.program.entity(initial)]
+    controller.do("MODIFY", changed)
+    assert controller.read(query) == [controller.program.entity(changed)]
+    assert controller.device.switch.process(1, frame(dst=99), 0) == [(2, frame(dst=99))]
+    controller.do("MODIFY", query)
+    assert controller.read(query) == [controller.program.entity(initial)]
+    assert controller.device.switch.process(1, frame(dst=99), 0) == []
+
+
+def test_direct_counter(controller: Any) -> None:
+    controller.do("INSERT", EXACT.replace(EXACT_KEY, EXACT_KEY + " counter_data { packet_count: 5 byte_count: 500 }"))
+    controller.device.switch.process(1, frame(dst=10), 0)
+    key = f"table_entry {{ table_id: $exact_table {EXACT_KEY} }}"
+    (counter,) = controller.read(f"direct_counter_entry {{ {key} }}")
+    assert counter == controller.program.entity(
+        f"direct_counter_entry {{ {key} data {{ packet_count: 6 byte_count: 560 }} }}"
+    )
+    (entry,) = controller.read(f"table_entry {{ table_id: $exact_table {EXACT_KEY} counter_data {{ }} }}")
+    assert (entry.table_entry.counter_data.packet_count, entry.table_entry.counter_data.byte_count) == (6, 560)
+    assert not controller.read(EXACT)[0].table_entry.HasField("counter_data")
+    controller.do("MODIFY", EXACT)
+    assert controller.read(f"direct_counter_entry {{ {key} }}") == [counter], "an unset counter stays as it is"
+    controller.do("MODIFY", f"direct_counter_entry {{ {key} data {{ }} }}")
+    assert controller.read("direct_counter_entry { table_entry { } }")[0].direct_counter_entry.data.packet_count == 0
+
+
+def test_direct_meter(controller: Any) -> None:
+    entry = f"table_entry {{ table_id: $meter_table {DST} action {{ action {{ action_id: $measure }} }} %s }}"
+    config = "meter_config { cir: 1 cburst: 2 pir: 3 pburst: 4 }"
+    key = f"table_entry {{ table_id: $meter_table {DST} }}"
+    controller.do("INSERT", entry % config)
+    assert controller.read(entry % "meter_config { }") == [controller.program.entity(entry % config)]
+    assert controller.read(f"direct_meter_entry {{ {key} }}") == [
+        controller.program.entity(f"direct_meter_entry {{ {key} {config.replace('meter_config', 'config')} }}")
+    ]
+    controller.do("MODIFY", entry % "")
+    assert not controller.read(entry % "meter_config { }")[0].table_entry.HasField("meter_config")
+    controller.do("MODIFY", f"direct_meter_entry {{ {key} config {{ cir: 9 pir: 9 }} }}")
+    assert controller.read(entry % "meter_config { }")[0].table_entry.meter_config.cir == 9
+    controller.do("MODIFY", f"direct_meter_entry {{ {key} }}")
+    assert not controller.read("direct_meter_entry { table_entry { } }")[0].direct_meter_entry.HasField("config")
+
+
+# -- reads -------------------------------------------------------------------------------------------------------------
+
+
+def ternary(priority: int, source: int | None, extra: str = "") -> str:
+    match = "" if source is None else f'match {{ field_id: 1 ternary {{ value: "\\x{source:02x}" mask: "\\xff" }} }}'
+    return f"table_entry {{ table_id: $ternary_table priority: {priority} {match} {extra} action {{ action {{ action_id: $learn }} }} }}"
+
+
+def test_filters(controller: Any) -> None:
+    texts = [ternary(1, 1), ternary(2, 1), ternary(2, 2, 'metadata: "m"'), ternary(3, None, "controller_metadata: 4")]
+    controller.do("INSERT", *texts)
+    entities = [controller.program.entity(text) for text in texts]
+    table = "table_id: $ternary_table"
+    one = 'match { field_id: 1 ternary { value: "\\x01" mask: "\\xff" } }'
+    assert controller.read(f"table_entry {{ {table} }}") == entities
+    assert controller.read(f"table_entry {{ {table} priority: 2 }}") == entities[1:3]
+    assert controller.read(f"table_entry {{ {table} {one} }}") == entities[:2]
+    assert controller.read(f"table_entry {{ {table} {one} priority: 2 }}") == entities[1:2]
+    assert controller.read(f'table_entry {{ {table} metadata: "m" }}') == entities[2:3]
+    assert controller.read(f"table_entry {{ {table} controller_metadata: 4 }}") == entities[3:]
+    assert controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $learn }} }} }}") == entities
+    assert controller.read(f"table_entry {{ {table} action {{ action {{ action_id: $NoAction }} }} }}") == []
+    constants = controller.read("table_entry { table_id: $const_table }")
+    assert [entry.table_entry.is_const for entry in constants] == [True, True]
+    assert controller.read("table_entry { }") == [*entities, *constants]
+
+
+REFUSED_QUERIES = [
+    ("", Code.INVALID_ARGUMENT),
+    ("table_entry { priority: 4 }", Code.INVALID_ARGUMENT),
+    ("table_entry { table_id: 4 }", Code.INVALID_ARGUMENT),
+    ("table_entry { table_id: $lpm_table time_since_last_hit { } }", Code.INVALID_ARGUMENT),
+    ("table_entry { meter_counter_data { } }", Code.UNIMPLEMENTED),
+    ("table_entry { table_id: $lpm_table match { field_id: 7 } }", Code.INVALID_ARGUMENT),
+    (f"direct_counter_entry {{ table_entry {{ table_id: $exact_table {EXACT_KEY} }} }}", Code.NOT_FOUND),
+    ("counter_entry { counter_id: $port_counter index { index: 16 } }", Code.OUT_OF_RANGE),
+    ("register_entry { register_id: 4 }", Code.INVALID_ARGUMENT),
+    ("meter_entry { counter_data { } }", Code.UNIMPLEMENTED),
+    ("direct_meter_entry { counter_data { } }", Code.UNIMPLEMENTED),
+    ("packet_replication_engine_entry { }", Code.INVALID_ARGUMENT),
+    ("digest_entry { digest_id: 4 }", Code.INVALID_ARGUMENT),
+    ("extern_entry { }", Code.UNIMPLEMENTED),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), REFUSED_QUERIES)
+def test_refused_query_comes_after_the_answers_to_the_others(controller: Any, text: str, code: Code) -> None:
+    cell = "counter_entry { counter_id: $port_counter index { index: 1 } }"
+    request = p4r.ReadRequest(device_id=1, entities=[controller.program.entity(part) for part in (cell, text, cell)])
+    found = []
+    with pytest.raises(BatchFailedError) as caught:
+        found.extend(controller.device.read(request))
+    assert [len(response.entities) for response in found] == [2]
+    assert [status.code for status in caught.value.statuses] == [Code.OK, code, Code.OK]
+
+
+def test_whole_arrays(controller: Any) -> None:
+    controller.do("MODIFY", "counter_entry { counter_id: $port_counter data { packet_count: 3 } }")
+    cells = controller.read("counter_entry { counter_id: $port_counter }")
+    assert [(cell.counter_entry.index.index, cell.counter_entry.data.packet_count) for cell in cells] == [
+        (index, 3) for index in range(16)
+    ]
+    assert len(controller.read("register_entry { }")) == 8
+    assert len(controller.read("meter_entry { }")) == 4
+
+
+# -- effect on packets -------------------------------------------------------------------------------------------------
+
+
+def test_register_holds_what_the_program_wrote(controller: Any) -> None:
+    controller.device.switch.process(3, frame(kind=0x86DD), 0)
+    (cell,) = controller.read("register_entry { register_id: $last_type index { index: 3 } }")
+    assert cell.register_entry.data.bitstring == b"\x86\xdd"
+
+
+def test_multicast_group_replicates(controller: Any) -> None:
+    controller.do(
+        "INSERT",
+        "packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1 replicas { egress_port: 3 } replicas { egress_port: 4 } } }",
+    )
+    sent = controller.device.switch.process(1, frame(kind=0x9000), 0)
+    assert sorted(sent) == [(3, frame(kind=0x9000)), (4, frame(kind=0x9000))]
+
+
+def test_clone_session_copies(controller: Any) -> None:
+    controller.do(
+        "INSERT",
+        EXACT,
+        "packet_replication_engine_entry { clone_session_entry { session_id: 7 replicas { egress_port: 6 } } }",
+    )
+    sent = controller.device.switch.process(1, frame(dst=10, kind=0xFFFF), 0)
+    assert sorted(sent) == [(2, frame(dst=10, kind=0xFFFF)), (6, frame(dst=10, kind=0xFFFF))]
+
+
+def test_members_and_groups(controller: Any) -> None:
+    member = 'action_profile_member {{ action_profile_id: $chooser member_id: {} action {{ action_id: $forward params {{ param_id: 1 value: "\\x0{}" }} params {{ param_id: 2 value: "\\x00" }} }} }}'
+    group = "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 1 weight: 1 } members { member_id: 2 weight: 1 } }"
+    entry = f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_group_id: 1 }} }}"
+    for text in (member.format(1, 3), member.format(2, 4), group, entry):
+        controller.do("INSERT", text)
+    assert controller.read("action_profile_group { }", "table_entry { table_id: $selector_table }") == [
+        controller.program.entity(group),
+        controller.program.entity(entry),
+    ]
+    switch = controller.device.switch
+    ports = {switch.process(1, frame(dst=10, src=src), 0)[0][0] for src in range(50)}
+    assert ports == {3, 4}
+    controller.do("MODIFY", member.format(2, 5))
+    assert {switch.process(1, frame(dst=10, src=src), 0)[0][0] for src in range(50)} == {3, 5}
+    for text in (member.format(1, 3), group):
+        (status,) = controller.write(controller.program.update("DELETE", text))
+        assert status.code == Code.FAILED_PRECONDITION, status
+    one_shot = f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_action_set {{ }} }} }}"
+    (status,) = controller.write(controller.program.update("MODIFY", one_shot))
+    assert status.code == Code.INVALID_ARGUMENT
+    assert "cannot be mixed" in status.message
+    for text in (entry, group, member.format(1, 3)):
+        controller.do("DELETE", text)
+
+
+def one_shot(*ports: int) -> str:
+    actions = " ".join(
+        f'action_profile_actions {{ weight: 1 action {{ action_id: $forward params {{ param_id: 1 value: "\\x{port:02x}" }} params {{ param_id: 2 value: "\\x00" }} }} }}'
+        for port in ports
+    )
+    return f"table_entry {{ table_id: $selector_table {DST} action {{ action_profile_action_set {{ {actions} }} }} }}"
+
+
+def test_one_shot(controller: Any) -> None:
+    controller.do("INSERT", one_shot(3, 4))
+    switch = controller.device.switch
+    assert {switch.process(1, frame(dst=10, src=src), 0)[0][0] for src in range(50)} == {3, 4}
+    controller.do("MODIFY", one_shot(5))
+    assert {switch.process(1, frame(dst=10, src=src), 0)[0][0] for src in range(50)} == {5}
+    kept = f'table_entry {{ table_id: $selector_table {DST} metadata: "m" }}'
+    controller.do("MODIFY", kept)
+    assert controller.read("table_entry { table_id: $selector_table }") == [
+        controller.program.entity(one_shot(5)[:-1] + 'metadata: "m" }')
+    ]
+    assert controller.read("action_profile_member { }", "action_profile_group { }") == []
+    member = "action_profile_member { action_profile_id: $chooser member_id: 1 action { action_id: $NoAction } }"
+    (status,) = controller.write(controller.program.update("INSERT", member))
+    assert status.code == Code.INVALID_ARGUMENT
+    (status,) = controller.write(controller.program.update("INSERT", one_shot(6)))
+    assert status.code == Code.ALREADY_EXISTS
+    controller.do("DELETE", one_shot())
+    controller.do("INSERT", member)
+    assert len(switch.action_profiles["IngressImpl.chooser"].members) == 1, "hidden members went with their entry"
+
+
+def test_value_set_and_digest(controller: Any) -> None:
+    controller.do("MODIFY", CELLS[3])
+    controller.do("INSERT", ternary(1, None), "digest_entry { digest_id: $station_t config { max_list_size: 1 } }")
+    controller.device.switch.process(4, frame(src=5, kind=0x90), 1234)
+    controller.device.switch.process(4, frame(src=6, kind=0x91), 1234)
+    special = [message.digest.data[0].struct.members[2].bool for message in controller.inbox[1:]]
+    assert special == [True, False]
+
+
+# -- idle timeouts -----------------------------------------------------------------------------------------------------
+
+
+def test_idle_timeout(controller: Any, clock: Any) -> None:
+    clock.now_ns = 1000
+    entry = f'table_entry {{ table_id: $idle_table {DST} {FLOOD} idle_timeout_ns: 100 metadata: "m" }}'
+    controller.do("INSERT", entry)
+    device = controller.device
+    controller.inbox.clear()
+    assert device.next_tick_ns() == 1100
+    device.tick(1099)
+    assert controller.inbox == []
+    device.switch.process(1, frame(dst=10), 1050)
+    device.tick(1149)
+    assert controller.inbox == []
+    clock.now_ns = 1149
+    (found,) = controller.read("table_entry { table_id: $idle_table time_since_last_hit { } }")
+    assert found.table_entry.time_since_last_hit.elapsed_ns == 99
+    device.tick(1150)
+    (message,) = controller.inbox
+    assert message.idle_timeout_notification.timestamp == 1150
+    assert list(message.idle_timeout_notification.table_entry) == [controller.program.entity(entry).table_entry]
+    assert device.next_tick_ns() == 1250, "the time starts anew after a notification"

@@ -1,0 +1,277 @@
+"""Mutated messages: whatever a controller sends, it gets a status, and the device goes on working."""
+
+# ruff: noqa: E501 - messages in text form stay on one line
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from finsy.proto import gnmi, p4r
+from google.protobuf.message import DecodeError, Message
+
+from softswitch.gnmi.qos import QosTree
+from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError
+from softswitch.tm import PortScheduler
+
+ROUNDS = 2000
+
+SEEDS = [
+    """table_entry { table_id: $exact_table match { field_id: 1 exact { value: "\\x0a" } }
+        match { field_id: 2 exact { value: "\\x01" } } counter_data { packet_count: 3 } metadata: "m"
+        action { action { action_id: $forward params { param_id: 1 value: "\\x02" } params { param_id: 2 value: "\\x07" } } } }""",
+    """table_entry { table_id: $lpm_table match { field_id: 1 lpm { value: "\\x0a\\x00" prefix_len: 44 } }
+        action { action { action_id: $flood params { param_id: 1 value: "\\x05" } } } }""",
+    """table_entry { table_id: $ternary_table priority: 5 match { field_id: 1 ternary { value: "\\x0a" mask: "\\xff\\x0f" } }
+        match { field_id: 2 range { low: "\\x00" high: "\\x08\\x00" } } match { field_id: 3 optional { value: "\\x01" } }
+        action { action { action_id: $learn } } }""",
+    'table_entry { table_id: $meter_table match { field_id: 1 exact { value: "\\x01" } } meter_config { cir: 1 pir: 2 } action { action { action_id: $measure } } }',
+    'table_entry { table_id: $idle_table match { field_id: 1 exact { value: "\\x01" } } idle_timeout_ns: 9 action { action { action_id: $NoAction } } }',
+    """table_entry { table_id: $selector_table match { field_id: 1 exact { value: "\\x01" } } action { action_profile_action_set {
+        action_profile_actions { weight: 3 action { action_id: $NoAction } } } } }""",
+    'table_entry { table_id: $const_table match { field_id: 1 exact { value: "\\x90\\x00" } } }',
+    "table_entry { table_id: $exact_table is_default_action: true action { action { action_id: $drop } } }",
+    "action_profile_member { action_profile_id: $members member_id: 3 action { action_id: $NoAction } }",
+    "action_profile_member { action_profile_id: $chooser member_id: 3 action { action_id: $NoAction } }",
+    "action_profile_group { action_profile_id: $chooser group_id: 3 max_size: 9 members { member_id: 3 weight: 2 } }",
+    'table_entry { table_id: $profile_table match { field_id: 1 exact { value: "\\x01" } } action { action_profile_member_id: 3 } }',
+    "counter_entry { counter_id: $port_counter index { index: 1 } data { packet_count: 4 } }",
+    "meter_entry { meter_id: $port_meter index { index: 1 } config { cir: 1 cburst: 2 pir: 3 pburst: 4 } }",
+    'register_entry { register_id: $last_type index { index: 7 } data { bitstring: "\\x07" } }',
+    "direct_counter_entry { table_entry { table_id: $exact_table } data { byte_count: 8 } }",
+    "direct_meter_entry { table_entry { table_id: $meter_table } config { cir: 1 pir: 8 } }",
+    "packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 5 replicas { egress_port: 3 } } }",
+    'packet_replication_engine_entry { clone_session_entry { session_id: 5 replicas { port: "\\x01" } class_of_service: 2 } }',
+    'value_set_entry { value_set_id: $special_types members { match { field_id: 1 exact { value: "\\x90" } } } }',
+    "digest_entry { digest_id: $station_t config { max_list_size: 6 ack_timeout_ns: 9 } }",
+    "extern_entry { extern_type_id: 1 }",
+]
+
+
+def mutated(message: Message, random_: random.Random) -> Message:
+    """A copy of `message` with bytes of its encoding changed, or fields dropped, repeated or replaced."""
+    copy = type(message)()
+    if random_.random() < 0.5:
+        data = bytearray(message.SerializeToString(deterministic=True))
+        for _ in range(random_.randint(1, 4)):
+            if data:
+                data[random_.randrange(len(data))] = random_.choice([0, 1, 2, 0x7F, 0x80, 0xFF, random_.randrange(256)])
+        try:
+            copy.ParseFromString(bytes(data))
+            return copy
+        except DecodeError:
+            pass
+    copy.CopyFrom(message)
+    _mutate_field(copy, random_)
+    return copy
+
+
+def _mutate_field(message: Message, random_: random.Random) -> None:
+    present = message.ListFields()
+    if not present:
+        return
+    field, value = random_.choice(present)
+    if random_.random() < 0.15:
+        message.ClearField(field.name)
+    elif field.message_type is None:
+        if isinstance(value, bytes):
+            setattr(
+                message,
+                field.name,
+                random_.choice([b"", b"\0", value + b"\1", b"\0" + value, random_.randbytes(7), b"\xff" * 9]),
+            )
+        elif isinstance(value, bool):
+            setattr(message, field.name, not value)
+        elif isinstance(value, int):
+            choices = [0, 1, value + 1, value * 2, 2**31 - 1] + ([-1, -(2**31)] if field.cpp_type in (1, 2) else [])
+            setattr(message, field.name, min(random_.choice(choices), 2**31 - 1))
+    elif hasattr(value, "add"):
+        if random_.random() < 0.2:
+            value.add().CopyFrom(random_.choice(list(value)))
+        else:
+            _mutate_field(random_.choice(list(value)), random_)
+    else:
+        _mutate_field(random_.choice(list(value.values())) if hasattr(value, "values") else value, random_)
+
+
+def outcome(call: Callable[..., object], *args: object) -> list[Code]:
+    """The codes that a call ends with. Any other exception is a failure of the test."""
+    try:
+        found = call(*args)
+        found = tuple(found) if isinstance(found, Iterator) else found
+    except RefusedError as error:
+        return [error.status.code]
+    except BatchFailedError as error:
+        return [status.code for status in error.statuses]
+    return [status.code for status in found] if isinstance(found, list) else [Code.OK]
+
+
+def test_mutated_writes_and_reads(controller: Any) -> None:
+    random_ = random.Random(1)
+    seeds = [controller.program.entity(text) for text in SEEDS]
+    seen: set[Code] = set()
+    for number in range(ROUNDS):
+        entities = [mutated(random_.choice(seeds), random_) for _ in range(random_.randint(1, 3))]
+        updates = [p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=entity) for entity in entities]
+        if random_.random() < 0.3:
+            updates.append(p4r.Update(type=random_.choice([1, 3]), entity=random_.choice(seeds)))
+        statuses = outcome(controller.device.write, controller.request(*updates, atomicity=random_.choice([0, 0, 1])))
+        assert len(statuses) == len(updates)
+        seen.update(statuses)
+        request = p4r.ReadRequest(device_id=1, entities=entities)
+        seen.update(outcome(controller.device.read, request))
+        if number % 100 == 0:
+            controller.device.tick(number)
+    assert seen >= {
+        Code.OK,
+        Code.INVALID_ARGUMENT,
+        Code.NOT_FOUND,
+        Code.ALREADY_EXISTS,
+        Code.OUT_OF_RANGE,
+        Code.UNIMPLEMENTED,
+        Code.PERMISSION_DENIED,
+        Code.ABORTED,
+    }
+    controller.set_pipeline("VERIFY_AND_COMMIT", controller.program.config())
+    for seed in seeds[:3]:
+        assert controller.write(p4r.Update(type=p4r.Update.INSERT, entity=seed))[0].code == Code.OK
+
+
+def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
+    random_ = random.Random(2)
+    seeds = [controller.program.entity(text) for text in SEEDS]
+    everything = [
+        "table_entry { counter_data { } meter_config { } }",
+        "action_profile_member { }",
+        "action_profile_group { }",
+        "counter_entry { }",
+        "register_entry { }",
+        "meter_entry { }",
+        "value_set_entry { }",
+        "digest_entry { }",
+        "packet_replication_engine_entry { multicast_group_entry { } }",
+        "packet_replication_engine_entry { clone_session_entry { } }",
+    ]
+    rolled_back = 0
+    for _ in range(300):
+        updates = [
+            p4r.Update(type=random_.choice([1, 2, 3]), entity=mutated(random_.choice(seeds), random_)) for _ in range(6)
+        ]
+        updates += [p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(seeds)) for _ in range(4)]
+        random_.shuffle(updates)
+        before = sorted(str(entity) for entity in controller.read(*everything))
+        statuses = controller.write(*updates, atomicity=random_.choice([0, 1, 2, 2]))
+        if Code.ABORTED in [status.code for status in statuses]:
+            rolled_back += 1
+            assert sorted(str(entity) for entity in controller.read(*everything)) == before
+    assert rolled_back > 50
+
+
+def test_mutated_stream_messages(controller: Any, connect: Callable[..., Any]) -> None:
+    random_ = random.Random(3)
+    controller.device.on_packet_out = lambda data: None
+    seeds = [
+        p4r.StreamMessageRequest(
+            packet=p4r.PacketOut(
+                payload=b"abc",
+                metadata=[
+                    p4r.PacketMetadata(metadata_id=1, value=b"\1"),
+                    p4r.PacketMetadata(metadata_id=2, value=b"\1"),
+                ],
+            )
+        ),
+        p4r.StreamMessageRequest(
+            digest_ack=p4r.DigestListAck(digest_id=controller.program.ids["station_t"], list_id=1)
+        ),
+        p4r.StreamMessageRequest(other={"type_url": "x", "value": b"y"}),
+        p4r.StreamMessageRequest(
+            arbitration=p4r.MasterArbitrationUpdate(
+                device_id=1, election_id=p4r.Uint128(low=3), role=p4r.Role(name="r")
+            )
+        ),
+    ]
+    for _ in range(ROUNDS):
+        seed = random_.choice(seeds[:3] if random_.random() < 0.9 else seeds)
+        if controller.ended:
+            controller = connect(2)
+        controller.inbox.clear()
+        message = mutated(seed, random_)
+        controller.stream.receive(message)
+        answered = [response.WhichOneof("update") for response in controller.inbox]
+        if message.WhichOneof("update") == "arbitration":
+            assert controller.ended or "arbitration" in answered
+        else:
+            assert set(answered) <= {"error"}
+    controller.stream.close()
+
+
+@pytest.mark.parametrize("part", ["p4info", "program"])
+def test_mutated_pipelines(controller: Any, part: str) -> None:
+    random_ = random.Random(4)
+    refused = 0
+    for _ in range(60 if part == "p4info" else 25):
+        config = controller.program.config()
+        if part == "p4info":
+            config.p4info.CopyFrom(mutated(config.p4info, random_))
+        else:
+            data = bytearray(config.p4_device_config)
+            for _ in range(3):
+                at = random_.randrange(len(data))
+                data[at : at + random_.randint(0, 3)] = random_.choice([b"", b"9", b'"', b"[", b"null", b"-"])
+            config.p4_device_config = bytes(data)
+        refused += outcome(controller.set_pipeline, "VERIFY", config) == [Code.INVALID_ARGUMENT]
+    assert refused > 0
+    assert controller.write(controller.program.exact(1))[0].code == Code.OK
+
+
+def test_mutated_gnmi_sets() -> None:
+    random_ = random.Random(5)
+    tree = QosTree({1: PortScheduler(10**9), 2: PortScheduler(None)})
+    names = [
+        "qos",
+        "interfaces",
+        "interface",
+        "output",
+        "queues",
+        "queue",
+        "config",
+        "state",
+        "softswitch:level",
+        "name",
+        "*",
+        "",
+    ]
+    seen: set[Code] = set()
+    for _ in range(ROUNDS):
+        path = gnmi.Path(
+            elem=[
+                gnmi.PathElem(name=name)
+                for name in ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
+            ]
+        )
+        path.elem[2].key["interface-id"] = random_.choice(["1", "2", "2", "9", "x", "-1", "*", "١"])
+        path.elem[5].key["name"] = random_.choice(["0", "7", "8", ""])
+        if random_.random() < 0.3:
+            path.elem[random_.randrange(7)].name = random_.choice(names)
+        if random_.random() < 0.5:
+            path.elem.add(
+                name=random_.choice(["softswitch:level", "softswitch:weight", "softswitch:depth", "name", "x"])
+            )
+        value = random_.choice(
+            [
+                gnmi.TypedValue(uint_val=random_.choice([0, 1, 5, 2000, 2**64 - 1])),
+                gnmi.TypedValue(int_val=-3),
+                gnmi.TypedValue(
+                    json_ietf_val=random_.choice([b"{}", b"[]", b"3", b'"3"', b"nan", b'{"name": 3}', b"\0"])
+                ),
+                gnmi.TypedValue(json_val=b'{"softswitch:weight": 4, "softswitch:level": 2}'),
+            ]
+        )
+        update = gnmi.Update(path=path, val=value)
+        operation = random_.choice(["update", "replace", "delete"])
+        request = gnmi.SetRequest(**{operation: [path if operation == "delete" else update]})  # type: ignore[arg-type]
+        seen.update(outcome(tree.set, request, 0))
+        seen.update(outcome(tree.get, path, None, 0, random_.choice([0, 1, 2, 3, 4])))
+    assert seen == {Code.OK, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.UNIMPLEMENTED}
