@@ -26,8 +26,8 @@ class Fixed:
 class Deadline:
     """The switch ranks each packet by its slack: reference time of `echelonflow` + `offset_s` - now.
 
-    `thresholds_s` are seven ascending tardiness values in seconds: a packet whose tardiness has reached the first k of
-    them goes to queue `k` counted from `lowest`, but never above `highest`.
+    `thresholds_s` are `highest - lowest` ascending tardiness values in seconds: a packet whose tardiness has reached k
+    of them goes to queue `lowest + k`.
     """
 
     echelonflow: str

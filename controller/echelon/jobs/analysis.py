@@ -86,12 +86,14 @@ def consumer_finish_s(finish_s: Sequence[Fraction], compute_s: Sequence[Fraction
 
 
 def with_profile_error(job: Job, error: Fraction) -> Job:
-    """`job` as somebody sees it whose profile of compute distances is wrong by `error`: 1/5 is 20 % too long.
+    """`job` as somebody sees it whose profile of its compute times is wrong by `error`: 1/5 is 20 % too long.
 
-    Arrangement offsets are scaled; what is computed and sent is not.
+    The durations of compute units are scaled, and so are the arrangement offsets, which are distances of computing.
+    Bytes are counted, not profiled: flows stay as they are.
     """
     return replace(
         job,
+        computes=tuple(replace(c, duration_s=c.duration_s * (1 + error)) for c in job.computes),
         echelonflows=tuple(
             replace(h, offsets_s=tuple(offset * (1 + error) for offset in h.offsets_s)) for h in job.echelonflows
         ),

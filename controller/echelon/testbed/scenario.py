@@ -17,8 +17,8 @@ transport:                        # of the emulated senders; the defaults are sh
   host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
 control_latency: 0 s              # from an event to the switches' new state, for policies that react to events
 stop_controller_after_iteration: 5    # from then on the switches are on their own (default: never)
-profile_error: 0.2                # the controller believes compute distances 20 % longer than they are (default 0);
-                                  # -0.2: shorter. What is really computed stays the same
+profile_error: 0.2                # the controller believes that computing takes 20 % longer than it does (default 0),
+                                  # and so the distances between flows; -0.2: shorter. What is really computed stays
 delays:                           # the first compute unit of a worker in an iteration (counted from 1) takes longer
   - {job: b, worker: h1, iteration: 2, delay: 500 ms}
 background:                       # traffic that belongs to no job, at a constant rate
@@ -141,7 +141,7 @@ class Scenario:
 
     @property
     def believed_jobs(self) -> tuple[Job, ...]:
-        """The jobs as the controller sees them, with `profile_error`."""
+        """The jobs as the controller sees them: compute times and arrangements are wrong by `profile_error`."""
         return tuple(with_profile_error(job, self.profile_error) for job in self.jobs)
 
 

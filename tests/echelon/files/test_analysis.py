@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import networkx as nx
@@ -68,11 +69,23 @@ def test_a_connection_carries_flows_by_time_not_by_listing() -> None:
     assert [flow.name for flow in connections(Job("j", computes, flows, ()))["h1", "h2"]] == ["EARLY", "LATE"]
 
 
-@pytest.mark.parametrize(("error", "offsets"), [("0.2", (0, "1.2", "3.6")), ("-0.5", (0, "0.5", "1.5"))])
-def test_profile_error_scales_distances_and_nothing_else(error: str, offsets: tuple[str | int, ...]) -> None:
-    computes = (ComputeUnit("a", "h1", Fraction(1)),)
+@pytest.mark.parametrize(
+    ("error", "durations", "offsets"),
+    [
+        ("0.2", ("1.2", "0.6"), (0, "1.2", "3.6")),
+        ("-0.5", ("0.5", "0.25"), (0, "0.5", "1.5")),
+        (0, (1, "0.5"), (0, 1, 3)),
+    ],
+)
+def test_profile_error_scales_compute_times_and_distances_and_nothing_else(
+    error: str | int, durations: tuple[str | int, ...], offsets: tuple[str | int, ...]
+) -> None:
+    computes = (ComputeUnit("a", "h1", Fraction(1)), ComputeUnit("b", "h2", Fraction(1, 2), ("a", "A")))
     flows = tuple(Flow(name, "h1", "h2", 1) for name in "ABC")
-    job = Job("j", computes, flows, (EchelonFlow("h", ("A", "B", "C"), (Fraction(0), Fraction(1), Fraction(3))),))
+    held = EchelonFlow("h", ("A", "B", "C"), (Fraction(0), Fraction(1), Fraction(3)))
+    job = Job("j", computes, flows, (held,), Fraction(4), Fraction(5))
     believed = with_profile_error(job, Fraction(error))
+    assert [unit.duration_s for unit in believed.computes] == [Fraction(duration) for duration in durations]
     assert believed.echelonflows[0].offsets_s == tuple(Fraction(offset) for offset in offsets)
-    assert (believed.computes, believed.flows) == (job.computes, job.flows)
+    restored = tuple(replace(b, duration_s=c.duration_s) for b, c in zip(believed.computes, computes, strict=True))
+    assert replace(believed, computes=restored, echelonflows=(held,)) == job

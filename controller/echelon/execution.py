@@ -1,0 +1,224 @@
+"""The closed loop of one training job as a state machine without I/O: facts in, instructions out.
+
+The fluid simulator, the virtual fabric and a real emulator drive the same machine: they tell it what finished and when,
+and it says what starts now. It only stores the times it is given, so they may be of any type (exact seconds, integer
+nanoseconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Generic, TypeAlias, TypeVar
+
+from echelon.jobs import analysis
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+
+T = TypeVar("T")
+"""A point in time; the unit is the driver's."""
+
+
+@dataclass(slots=True)
+class Span(Generic[T]):
+    """When something started and finished (None: not yet)."""
+
+    start: T
+    finish: T | None = None
+
+
+@dataclass(slots=True)
+class IterationRecord(Generic[T]):
+    """What happened in one iteration of a job; `finish` is None while it goes on."""
+
+    iteration: int
+    """Counted from 1."""
+    start: T
+    finish: T | None = None
+    flows: dict[str, Span[T]] = field(default_factory=dict)
+    computes: dict[str, Span[T]] = field(default_factory=dict)
+    references: dict[str, T] = field(default_factory=dict)
+    """Reference time by EchelonFlow: the start of the first of its flows to start. That is the head flow, unless the
+    head flow's producer is late: then the EchelonFlow is late from birth, which is what makes it rank higher."""
+
+
+@dataclass(slots=True)
+class JobRecord(Generic[T]):
+    """All iterations of a job so far; the last may be unfinished."""
+
+    job: str
+    iterations: list[IterationRecord[T]] = field(default_factory=list)
+
+    @property
+    def finished(self) -> list[IterationRecord[T]]:
+        return [i for i in self.iterations if i.finish is not None]
+
+
+def duration_s(record: IterationRecord[Fraction]) -> Fraction:
+    """How long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
+    if record.finish is None:
+        raise ValueError(f"iteration {record.iteration} has not finished")
+    return record.finish - record.start
+
+
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Fraction]) -> Fraction:
+    """Tardiness of an EchelonFlow in a finished iteration, seconds. Raises `ValueError` if a flow has not finished."""
+    finish: dict[str, Fraction] = {}
+    for name in echelonflow.flows:
+        at = record.flows[name].finish if name in record.flows else None
+        if at is None:
+            raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
+        finish[name] = at
+    return analysis.tardiness_s(echelonflow, record.references[echelonflow.name], finish)
+
+
+@dataclass(frozen=True, slots=True)
+class StartCompute:
+    """A worker starts a compute unit; report `compute_finished` after `duration_s`."""
+
+    name: str
+    worker: str
+    duration_s: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlow:
+    """A flow starts; report `flow_finished` when its last byte has arrived."""
+
+    flow: Flow
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class IterationFinished(Generic[T]):
+    """All units and flows of an iteration are finished."""
+
+    iteration: int
+    start: T
+    finish: T
+
+
+Instruction: TypeAlias = StartCompute | StartFlow | IterationFinished[T]
+
+
+def _for_ever(iteration: int) -> bool:
+    return True
+
+
+class JobExecution(Generic[T]):
+    """A job that runs iteration after iteration, the next when all of this one is finished.
+
+    `delays` maps (worker, iteration) to seconds by which the first unit that the worker starts in that iteration takes
+    longer (a straggler). `more(iteration)` is asked before each iteration after the first whether to begin it.
+
+    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle, nothing to do, an
+    EchelonFlow of flows that it does not have or that another EchelonFlow holds.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        delays: Mapping[tuple[str, int], Fraction] | None = None,
+        more: Callable[[int], bool] = _for_ever,
+    ) -> None:
+        self.job = job
+        self.record: JobRecord[T] = JobRecord(job.name)
+        self._delays = dict(delays or {})
+        self._more = more
+        self._last: int | None = None
+        self._order = analysis.topological_order(job)
+        if not self._order:
+            raise ValueError(f"job {job.name}: an iteration has neither compute units nor flows")
+        steps: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
+        self._steps = {step.name: step for step in steps}
+        self._followers: dict[str, list[str]] = {name: [] for name in self._order}
+        for name in self._order:
+            for before in self._steps[name].after:
+                self._followers[before].append(name)
+        self._echelonflow_of: dict[str, str] = {}
+        for echelonflow in job.echelonflows:
+            for name in echelonflow.flows:
+                if not isinstance(self._steps.get(name), Flow):
+                    raise ValueError(f"job {job.name}: EchelonFlow {echelonflow.name} has no flow {name} to hold")
+                if self._echelonflow_of.setdefault(name, echelonflow.name) != echelonflow.name:
+                    raise ValueError(f"job {job.name}: flow {name} is in two EchelonFlows")
+        self._missing: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._unfinished = 0
+        self._delayed: set[str] = set()
+
+    def stop_after(self, iteration: int) -> None:
+        """Begin no iteration after this one."""
+        self._last = iteration
+
+    def start(self, now: T) -> list[Instruction[T]]:
+        """Begin iteration 1."""
+        if self.record.iterations:
+            raise ValueError(f"job {self.job.name} has started already")
+        return self._begin(1, now)
+
+    def compute_finished(self, name: str, now: T) -> list[Instruction[T]]:
+        """A compute unit is done. Raises `ValueError` if it was not running."""
+        return self._finished(name, now, self._current.computes)
+
+    def flow_finished(self, name: str, now: T) -> list[Instruction[T]]:
+        """The last byte of a flow has arrived. Raises `ValueError` if the flow was not running."""
+        return self._finished(name, now, self._current.flows)
+
+    @property
+    def _current(self) -> IterationRecord[T]:
+        if not self.record.iterations:
+            raise ValueError(f"job {self.job.name} has not started")
+        return self.record.iterations[-1]
+
+    def _begin(self, iteration: int, now: T) -> list[Instruction[T]]:
+        self.record.iterations.append(IterationRecord(iteration, now))
+        self._missing = {name: len(self._steps[name].after) for name in self._order}
+        self._unfinished = len(self._steps)
+        self._delayed.clear()
+        return self._start_all((name for name in self._order if not self._steps[name].after), now)
+
+    def _start_all(self, names: Iterable[str], now: T) -> list[Instruction[T]]:
+        current = self._current
+        out: list[Instruction[T]] = []
+        for name in names:
+            step = self._steps[name]
+            self._running.add(name)
+            if isinstance(step, Flow):
+                current.flows[name] = Span(now)
+                echelonflow = self._echelonflow_of.get(name)
+                if echelonflow is not None:
+                    current.references.setdefault(echelonflow, now)
+                out.append(StartFlow(step, current.iteration))
+            else:
+                current.computes[name] = Span(now)
+                out.append(StartCompute(name, step.worker, step.duration_s + self._delay_of(step.worker)))
+        return out
+
+    def _delay_of(self, worker: str) -> Fraction:
+        if worker in self._delayed:
+            return Fraction(0)
+        self._delayed.add(worker)
+        return self._delays.get((worker, self._current.iteration), Fraction(0))
+
+    def _finished(self, name: str, now: T, spans: dict[str, Span[T]]) -> list[Instruction[T]]:
+        if name not in self._running or name not in spans:
+            raise ValueError(f"job {self.job.name}: {name} finished but was not running")
+        self._running.remove(name)
+        spans[name].finish = now
+        self._unfinished -= 1
+        ready = []
+        for follower in self._followers[name]:
+            self._missing[follower] -= 1
+            if not self._missing[follower]:
+                ready.append(follower)
+        if self._unfinished:
+            return self._start_all(ready, now)
+        current = self._current
+        current.finish = now
+        following = current.iteration + 1
+        out: list[Instruction[T]] = [IterationFinished(current.iteration, current.start, now)]
+        if (self._last is None or following <= self._last) and self._more(following):
+            out += self._begin(following, now)
+        return out

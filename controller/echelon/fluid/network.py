@@ -1,0 +1,128 @@
+"""The flows under way and the rates at which they drain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.fluid.rounding import Rounding
+from echelon.policies.base import ActiveFlow, Link
+from echelon.policies.network import FlowKey
+
+_ZERO = Fraction(0)
+
+
+class FluidError(RuntimeError):
+    """A run cannot go on because of what the policy answers: no rates, the wrong number of them, or for no time."""
+
+
+@dataclass(slots=True)
+class FlowUnderWay:
+    """A flow in the network; `remaining_bytes` and `rate_Bps` are as of the last allocation."""
+
+    key: FlowKey
+    iteration: int
+    echelonflow: str | None
+    links: tuple[Link, ...]
+    size_bytes: int
+    start_s: Fraction
+    ideal_finish_s: Fraction
+    max_rate_Bps: Fraction | None  # noqa: N815
+    sequence: int
+    remaining_bytes: Fraction
+    rate_Bps: Fraction = _ZERO  # noqa: N815
+    finish_s: Fraction | None = None
+    """At the present rate; None: not at all."""
+
+    def as_seen(self) -> ActiveFlow:
+        """What a policy sees of it."""
+        return ActiveFlow(
+            job=self.key[0],
+            flow=self.key[1],
+            iteration=self.iteration,
+            echelonflow=self.echelonflow,
+            links=self.links,
+            size_bytes=self.size_bytes,
+            remaining_bytes=self.remaining_bytes,
+            start_s=self.start_s,
+            ideal_finish_s=self.ideal_finish_s,
+            sequence=self.sequence,
+            max_rate_Bps=self.max_rate_Bps,
+        )
+
+
+class FluidNetwork:
+    """Flows drain at constant rates from one allocation to the next.
+
+    Rates are due anew when `changed` is true: a flow has started or finished since they were set.
+    """
+
+    def __init__(self, rounding: Rounding) -> None:
+        self.changed = False
+        self._rounding = rounding
+        self._flows: dict[FlowKey, FlowUnderWay] = {}
+        self._started = 0
+        self._allocated_s = _ZERO
+
+    @property
+    def idle(self) -> bool:
+        return not self._flows
+
+    def start(
+        self,
+        key: FlowKey,
+        iteration: int,
+        echelonflow: str | None,
+        links: tuple[Link, ...],
+        size_bytes: int,
+        now_s: Fraction,
+        ideal_finish_s: Fraction,
+        max_rate_Bps: Fraction | None = None,  # noqa: N803
+    ) -> None:
+        """Put a flow into the network. Without bytes or links to cross, it is finished at once."""
+        self._flows[key] = FlowUnderWay(
+            key=key,
+            iteration=iteration,
+            echelonflow=echelonflow,
+            links=links,
+            size_bytes=size_bytes,
+            start_s=now_s,
+            ideal_finish_s=ideal_finish_s,
+            max_rate_Bps=max_rate_Bps,
+            sequence=self._started,
+            remaining_bytes=Fraction(size_bytes),
+            finish_s=None if size_bytes and links else now_s,
+        )
+        self._started += 1
+        self.changed = True
+
+    def take_finished(self, now_s: Fraction) -> list[FlowKey]:
+        """Remove the flows that have finished by now, in order of their start."""
+        done = [flow.key for flow in self._flows.values() if flow.finish_s is not None and flow.finish_s <= now_s]
+        for key in done:
+            del self._flows[key]
+        self.changed = self.changed or bool(done)
+        return done
+
+    def next_finish_s(self) -> Fraction | None:
+        """When the next flow finishes at the present rates; None if none does."""
+        return min((flow.finish_s for flow in self._flows.values() if flow.finish_s is not None), default=None)
+
+    def advance(self, now_s: Fraction) -> list[ActiveFlow]:
+        """Drain until now, at the present rates; the flows that are left, in order of their start."""
+        elapsed = now_s - self._allocated_s
+        for flow in self._flows.values():
+            if flow.rate_Bps:
+                flow.remaining_bytes = self._rounding.bytes(flow.remaining_bytes - flow.rate_Bps * elapsed)
+        self._allocated_s = now_s
+        return [flow.as_seen() for flow in self._flows.values()]
+
+    def set_rates(self, rates_Bps: Sequence[Fraction]) -> None:  # noqa: N803
+        """New rates from the time of the last `advance` on, for the flows in the order that it gave."""
+        if len(rates_Bps) != len(self._flows):
+            raise FluidError(f"the policy answers with {len(rates_Bps)} rates for {len(self._flows)} flows")
+        for flow, rate in zip(self._flows.values(), rates_Bps, strict=True):
+            flow.rate_Bps = rate
+            flow.finish_s = self._allocated_s + flow.remaining_bytes / rate if rate else None
+        self.changed = False

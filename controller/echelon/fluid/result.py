@@ -1,0 +1,47 @@
+"""What goes into a fluid simulation besides jobs, and what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.execution import JobRecord, Span, duration_s
+from echelon.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundFlow:
+    """Traffic that no job claims: best effort for every policy."""
+
+    name: str
+    src: str
+    dst: str
+    start_s: Fraction = Fraction(0)
+    size_bytes: int | None = None
+    """None: it goes on as long as the run."""
+    max_rate_Bps: Fraction | None = None  # noqa: N815
+    """Bytes per second that the sender does not exceed; None: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FluidResult:
+    """A run of jobs under one policy. All times are seconds from the beginning of the run."""
+
+    plan: Plan
+    jobs: Mapping[str, JobRecord[Fraction]]
+    background: Mapping[str, Span[Fraction]]
+    end_s: Fraction
+    allocations: int
+    """How often rates were set."""
+    roundings: int
+    """How many numbers were rounded because they had grown too large."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every number is exact."""
+        return self.roundings == 0
+
+    def iteration_times_s(self, job: str) -> tuple[Fraction, ...]:
+        """Durations of the job's finished iterations."""
+        return tuple(duration_s(record) for record in self.jobs[job].finished)

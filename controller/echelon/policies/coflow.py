@@ -1,0 +1,89 @@
+"""Varys: coflows in order of their bottleneck, each finishing all its flows together.
+
+Source: Chowdhury, Zhong, Stoica, Efficient Coflow Scheduling with Varys, SIGCOMM '14: SEBF (smallest effective
+bottleneck first), MADD (minimum allocation for desired duration), and backfilling, section 5.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Job
+from echelon.plan import Fixed, FlowPlan, Plan
+from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.fair import spread
+from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.policies.network import capacities_Bps, shortest_paths
+from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES, to_port
+
+
+def bottleneck_s(flows: Iterable[ActiveFlow], capacities: Mapping[Link, Fraction]) -> Fraction | None:
+    """Gamma: the shortest time in which these flows can finish, seconds; None if a link that they need is full."""
+    load: dict[Link, Fraction] = defaultdict(Fraction)
+    for flow in flows:
+        for link in flow.links:
+            load[link] += flow.remaining_bytes
+    if any(not capacities[link] for link in load):
+        return None
+    return max(load[link] / capacities[link] for link in load)
+
+
+class Varys:
+    """SEBF between coflows, MADD inside, backfill with what is left.
+
+    A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed anew at every flow
+    start and finish, so a central scheduler has to hear of each (the plan is `reactive`).
+    """
+
+    name = "coflow"
+
+    def __init__(self) -> None:
+        self._capacities: dict[Link, Fraction] = {}
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        """Equal queues until the scheduler has heard of the flows. Raises `PlanError` if a worker cannot be reached."""
+        self._capacities = capacities_Bps(fabric)
+        paths = shortest_paths(jobs, fabric)
+        queues = spread(jobs, paths, QUEUES)
+        return Plan(
+            policy=self.name,
+            flows=tuple(FlowPlan(*key, Fixed(queues[key]), path) for key, path in paths.items()),
+            default_schedule=to_port({}),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+            reactive=True,
+        )
+
+    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Rates of Varys; best effort gets what no coflow can use, in max-min fair shares."""
+        members: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+        best_effort = []
+        for i, flow in enumerate(flows):
+            if flow.echelonflow is None:
+                best_effort.append(i)
+            else:
+                members[flow.job, flow.iteration, flow.echelonflow].append(i)
+
+        def effective_bottleneck(coflow: list[int]) -> tuple[Fraction, int]:
+            gamma = bottleneck_s((flows[i] for i in coflow), self._capacities)
+            return gamma or ZERO, min(flows[i].sequence for i in coflow)
+
+        residual = residual_of(self._capacities, flows)
+        rates = [ZERO] * len(flows)
+        skipped: list[int] = []
+        for coflow in sorted(members.values(), key=effective_bottleneck):
+            gamma = bottleneck_s((flows[i] for i in coflow), residual)
+            if gamma is None:
+                skipped += coflow
+            elif gamma:
+                for i in coflow:
+                    rates[i] = flows[i].remaining_bytes / gamma
+                    for link in flows[i].links:
+                        residual[link] -= rates[i]
+        fill_evenly(flows, skipped, residual, rates)
+        by_arrival = sorted((i for coflow in members.values() for i in coflow), key=lambda i: flows[i].sequence)
+        fill_in_order(flows, by_arrival, residual, rates)
+        fill_evenly(flows, best_effort, residual, rates)
+        return Allocation(tuple(rates))

@@ -1,0 +1,109 @@
+"""EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them.
+
+Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon Formation, HotNets '22.
+Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link makes its
+tardiness smallest (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders, see `orders`, and of
+what deadlines count from, see `references`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TypeVar
+
+from echelon.execution import IterationRecord, duration_s
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Job
+from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.policies import PlanError
+from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.policies.network import FlowKey, capacities_Bps, shortest_paths
+from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
+from echelon.policies.references import REFERENCES, Due
+from echelon.policies.tardiness import effective_tardiness_s
+
+MIN_SHARE = Fraction(1, 100)
+"""Of the port, for every queue below the highest: a packet that waits there still moves, so that the next packet of
+its flow can be ranked anew."""
+BEST_EFFORT_QUEUE = 0
+
+Choice = TypeVar("Choice")
+
+
+class Echelon:
+    """EDF inside EchelonFlows.
+
+    Between them an `order`: ``normalised``, ``deadline`` or ``setf``; deadlines count from a `reference`: the
+    ``iteration`` or the ``echelonflow``. Flows that are in no EchelonFlow have no ideal finish time: best effort.
+    Raises `PlanError` for any other order or reference.
+    """
+
+    name = "echelon"
+
+    def __init__(self, order: str = "normalised", reference: str = "iteration") -> None:
+        self._order = _chosen(ORDERS, "order", order)()
+        self._reference = _chosen(REFERENCES, "reference", reference)()
+        self._capacities: dict[Link, Fraction] = {}
+        self._jobs: dict[str, JobFacts] = {}
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        """Every flow ranked by its slack. Raises `PlanError` if a worker cannot be reached or a job takes no time."""
+        # Imported here because the simulator imports the policies' interfaces.
+        from echelon.fluid import run_alone
+
+        self._capacities = capacities_Bps(fabric)
+        paths = shortest_paths(jobs, fabric)
+        alone = {job.name: (job, run_alone(job, fabric)) for job in jobs}
+        self._jobs = {name: self._facts(job, record, paths) for name, (job, record) in alone.items()}
+        levels = self._order.levels(self._jobs)
+        due = self._reference.plan(alone)
+        queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
+        return Plan(
+            policy=self.name,
+            flows=tuple(
+                FlowPlan(*key, _ranking(due[key], levels[key[0]]) if key in due else Fixed(BEST_EFFORT_QUEUE), path)
+                for key, path in paths.items()
+            ),
+            default_schedule=(*queues, QueuePlan(LEVELS - 1)),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+        )
+
+    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+        """In the order of urgency each flow takes what is left on its path, until the order changes on some link.
+
+        Best effort gets what is left over, in max-min fair shares.
+        """
+        ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
+        deadlines = self._reference.deadlines_s([flows[i] for i in ranked])
+        urgencies = {
+            i: self._order.urgency(self._jobs[flows[i].job], now_s, flows[i], deadline_s)
+            for i, deadline_s in zip(ranked, deadlines, strict=True)
+        }
+        order = sorted(urgencies, key=lambda i: urgencies[i].rank)
+        residual = residual_of(self._capacities, flows)
+        rates = [ZERO] * len(flows)
+        fill_in_order(flows, order, residual, rates)
+        fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
+        change = next_overtaking_s(flows, order, urgencies)
+        return Allocation(tuple(rates), None if change is None else now_s + change)
+
+    def _facts(self, job: Job, alone: IterationRecord[Fraction], paths: Mapping[FlowKey, tuple[str, ...]]) -> JobFacts:
+        alone_s = duration_s(alone)
+        if alone_s <= 0:
+            raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send")
+        if job.weight <= 0:
+            raise PlanError(f"job {job.name}: weight {job.weight} must be positive")
+        tardiness = {h.name: effective_tardiness_s(h, job, paths, self._capacities) for h in job.echelonflows}
+        return JobFacts(alone_s, job.weight, tardiness)
+
+
+def _chosen(choices: Mapping[str, type[Choice]], parameter: str, value: str) -> type[Choice]:
+    if value not in choices:
+        raise PlanError(f"policy echelon: {parameter} cannot be {value!r}; choose one of {', '.join(choices)}")
+    return choices[value]
+
+
+def _ranking(due: Due, levels: Levels) -> Ranking:
+    return Deadline(due.echelonflow, due.offset_s, levels.thresholds_s, levels.lowest, levels.highest)

@@ -1,0 +1,39 @@
+"""First come, first served: what one queue a port does with senders that hand over a flow as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Job
+from echelon.plan import CONTROL_QUEUE, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.filling import ZERO, fill_in_order, residual_of
+from echelon.policies.network import capacities_Bps, shortest_paths
+
+
+class Fifo:
+    """Flows in order of their start, whoever they belong to, each taking what the earlier ones left on its path."""
+
+    name = "fifo"
+
+    def __init__(self) -> None:
+        self._capacities: dict[Link, Fraction] = {}
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        """Every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
+        self._capacities = capacities_Bps(fabric)
+        paths = shortest_paths(jobs, fabric)
+        return Plan(
+            policy=self.name,
+            flows=tuple(FlowPlan(job, flow, Fixed(0), path) for (job, flow), path in paths.items()),
+            default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
+        )
+
+    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+        """The earliest flow gets all it can use, then the next."""
+        rates = [ZERO] * len(flows)
+        order = sorted(range(len(flows)), key=lambda i: (flows[i].start_s, flows[i].sequence))
+        fill_in_order(flows, order, residual_of(self._capacities, flows), rates)
+        return Allocation(tuple(rates))

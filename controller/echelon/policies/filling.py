@@ -1,0 +1,83 @@
+"""Two ways to fill links with flows, both work conserving: one after the other, and evenly.
+
+They are the building blocks of the policies. Residual capacities (bytes per second, by link) are given as a mutable
+mapping and reduced, so that fillings can follow each other: first these flows, then those on what is left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from fractions import Fraction
+
+from echelon.policies.base import ActiveFlow, Link
+
+ZERO = Fraction(0)
+
+
+def residual_of(capacities: Mapping[Link, Fraction], flows: Iterable[ActiveFlow]) -> dict[Link, Fraction]:
+    """The capacity of the links that `flows` use, for a filling to take from."""
+    return {link: capacities[link] for flow in flows for link in flow.links}
+
+
+def fill_in_order(
+    flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
+) -> None:
+    """Each flow in turn takes all that is left on its path: adds to `rates`, takes from `residual`.
+
+    `order` holds indices into `flows`. Afterwards every one of these flows has a full link or is at its own limit.
+    """
+    for index in order:
+        flow = flows[index]
+        rate = min(residual[link] for link in flow.links)
+        if flow.max_rate_Bps is not None:
+            rate = min(rate, flow.max_rate_Bps - rates[index])
+        if rate > 0:
+            rates[index] += rate
+            for link in flow.links:
+                residual[link] -= rate
+
+
+def fill_evenly(
+    flows: Sequence[ActiveFlow], chosen: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
+) -> None:
+    """Max-min fair shares of `residual` by progressive filling: adds to `rates`, takes from `residual`.
+
+    All rates grow together until a link is full; its flows stop there and the others go on. A sender's own limit is
+    one more link that it has to itself. Source: Bertsekas and Gallager, Data Networks (1992), section 6.5.2.
+    Time O(sum of path lengths x log of links).
+    """
+    on_link: dict[Link | int, set[int]] = {}
+    room: dict[Link | int, Fraction] = {}
+    links_of: dict[int, tuple[Link | int, ...]] = {}
+    for index in chosen:
+        flow = flows[index]
+        links: tuple[Link | int, ...] = flow.links
+        if flow.max_rate_Bps is not None:
+            links = (*flow.links, index)
+            room[index] = flow.max_rate_Bps - rates[index]
+        links_of[index] = links
+        for link in links:
+            on_link.setdefault(link, set()).add(index)
+    for flow_link in on_link:
+        if not isinstance(flow_link, int):
+            room[flow_link] = residual[flow_link]
+    # The share of a link only grows as other links stop its flows, so an outdated entry of the heap is never too large.
+    heap = [(room[link] / len(members), position, link) for position, (link, members) in enumerate(on_link.items())]
+    heapq.heapify(heap)
+    while heap:
+        share, position, tightest = heapq.heappop(heap)
+        if not on_link[tightest]:
+            continue
+        current = room[tightest] / len(on_link[tightest])
+        if current > share:
+            heapq.heappush(heap, (current, position, tightest))
+            continue
+        for index in sorted(on_link[tightest]):
+            rates[index] += share
+            for link in links_of[index]:
+                on_link[link].discard(index)
+                room[link] -= share
+    for link, left in room.items():
+        if not isinstance(link, int):
+            residual[link] = left

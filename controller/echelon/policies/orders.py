@@ -1,0 +1,164 @@
+"""Orders between EchelonFlows: which flow goes first, as exact urgency for a simulator and as levels for switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median
+from typing import Protocol
+
+from echelon.plan import LEVELS
+from echelon.policies.base import ActiveFlow, Link
+
+LOWEST = 1
+"""The level of a job's least urgent packets: what is below is left to best effort alone."""
+JOB_LEVELS = LEVELS - LOWEST
+THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
+"""Tardiness, as a part of the job's iteration time alone, from which a packet goes one level up.
+
+Fine at first, so that jobs that begin almost together are told apart, then in steps about as wide as flows of one
+EchelonFlow are apart.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What the orders know of a job."""
+
+    alone_s: Fraction
+    """Its iteration time alone on the fabric."""
+    weight: Fraction
+    tardiness_s: Mapping[str, Fraction]
+    """Tardiness of each of its EchelonFlows alone on the fabric."""
+
+    @property
+    def period_s(self) -> Fraction:
+        """Iteration time alone over weight: the unit in which the job's tardiness is measured."""
+        return self.alone_s / self.weight
+
+
+@dataclass(frozen=True, slots=True)
+class Urgency:
+    """How urgent a flow is, as a linear function of time: `value` now, growing by `slope` per second."""
+
+    value: Fraction
+    slope: Fraction
+    deadline_s: Fraction
+    ideal_finish_s: Fraction
+    """In its own EchelonFlow: keeps that in order where deadlines are equal."""
+    sequence: int
+
+    @property
+    def rank(self) -> tuple[Fraction, Fraction, Fraction, Fraction, int]:
+        """Sorts the most urgent first; of equals the one that gets ahead from now on, then by deadline and arrival."""
+        return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """How a switch ranks a job's packets: one level up from `lowest` for each threshold that its tardiness reached."""
+
+    thresholds_s: tuple[Fraction, ...]
+    lowest: int = LOWEST
+    highest: int = LEVELS - 1
+
+
+class Order(Protocol):
+    """Who goes first between EchelonFlows; inside one, every order is by ideal finish time."""
+
+    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+        """Of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
+
+    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+        """For switches, by job."""
+
+
+class NormalisedTardiness:
+    """The job that is furthest behind, measured in its own iterations, goes first: weight * (now - d) / P.
+
+    It is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
+    """
+
+    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+        slope = 1 / facts.period_s
+        return Urgency((now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
+
+    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+        return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
+
+
+class EarliestDeadline:
+    """The smallest ideal finish time first, whoever it belongs to."""
+
+    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+        return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
+
+    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+        """The same thresholds for all jobs, so that packets of equal tardiness meet in one queue."""
+        if not jobs:
+            return {}
+        shared = Levels(_parts(median(facts.alone_s for facts in jobs.values())))
+        return dict.fromkeys(jobs, shared)
+
+
+class SmallestTardiness:
+    """SETF: the EchelonFlow that would be least tardy alone goes first, over its job's weight (EchelonFlow, section 4).
+
+    It is the analogue of Varys' smallest effective bottleneck first, and the same order where all are coflows.
+    """
+
+    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+        assert flow.echelonflow is not None
+        tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
+        return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
+
+    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+        """The seven levels of jobs are cut into a band for each, the job of the smallest tardiness on top; more than
+        seven jobs share levels. Inside its band a job's flows are ranked by tardiness, as far as it has levels."""
+        tardiness = {
+            n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight for n, facts in jobs.items()
+        }
+        out = {}
+        for place, name in enumerate(sorted(jobs, key=lambda n: tardiness[n])):
+            highest = LEVELS - 1 - place * JOB_LEVELS // len(jobs)
+            lowest = min(highest, LEVELS - (place + 1) * JOB_LEVELS // len(jobs))
+            out[name] = Levels(_parts(jobs[name].period_s, highest - lowest + 1), lowest, highest)
+        return out
+
+
+def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]:
+    """The thresholds between `levels` levels, taken evenly from those between all."""
+    return tuple(period_s * THRESHOLDS[k * JOB_LEVELS // levels - 1] for k in range(1, levels))
+
+
+def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
+    """Seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always positive."""
+    if behind.slope <= ahead.slope:
+        return None
+    return (ahead.value - behind.value) / (behind.slope - ahead.slope)
+
+
+def next_overtaking_s(
+    flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
+) -> Fraction | None:
+    """Seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
+
+    The first change on a link is between neighbours of its order, so neighbours are all that has to be looked at.
+    """
+    last: dict[Link, int] = {}
+    neighbours: dict[tuple[int, int], None] = {}
+    for index in order:
+        for link in flows[index].links:
+            if link in last:
+                neighbours[last[link], index] = None
+            last[link] = index
+    times = (overtaking_s(urgencies[a], urgencies[b]) for a, b in neighbours)
+    return min((time for time in times if time is not None), default=None)
+
+
+ORDERS: Mapping[str, type[Order]] = {
+    "normalised": NormalisedTardiness,
+    "deadline": EarliestDeadline,
+    "setf": SmallestTardiness,
+}

@@ -1,0 +1,100 @@
+"""What deadlines count from: each EchelonFlow's own beginning, or the beginning of the job's iteration.
+
+The paper's letter is the first (EchelonFlow, HotNets '22, section 3.1): each EchelonFlow takes the real start of its
+head flow as reference time. It forgets what a job has lost before: where EchelonFlows follow each other (the hops of a
+pipeline, forward and backward), every one begins punctual by definition, however late the iteration is, and jobs with
+a single large EchelonFlow overtake. Counted from the beginning of the iteration, lost time stays lost until it is made
+up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+from echelon.execution import IterationRecord
+from echelon.jobs.graph import Job
+from echelon.policies.base import ActiveFlow
+from echelon.policies.network import FlowKey
+
+
+class Due(NamedTuple):
+    """A flow's ideal finish time: `offset_s` after the reference time of `echelonflow`."""
+
+    echelonflow: str
+    offset_s: Fraction
+
+
+class Reference(Protocol):
+    """Where the deadlines of a job's flows count from."""
+
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
+        """For switches: when each flow of an EchelonFlow is due, given one iteration of each job alone."""
+
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+        """When each of these flows is due in this run; all of them belong to EchelonFlows."""
+
+
+class OwnEchelonFlow:
+    """Each EchelonFlow's deadlines count from its own reference time."""
+
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
+        return {
+            (job.name, name): Due(h.name, offset)
+            for job, _ in jobs.values()
+            for h in job.echelonflows
+            for name, offset in zip(h.flows, h.offsets_s, strict=True)
+        }
+
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+        return [flow.ideal_finish_s for flow in flows]
+
+
+class Iteration:
+    """All deadlines of a job count from the reference time of the EchelonFlow that starts first in its iteration.
+
+    Each EchelonFlow keeps its arrangement function, placed where it would begin in the job's iteration alone. A job of
+    a single EchelonFlow is ranked as by the paper's letter.
+    """
+
+    def __init__(self) -> None:
+        self._due: Mapping[FlowKey, Due] = {}
+        self._begun: dict[str, tuple[int, Fraction]] = {}
+
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
+        self._begun = {}
+        self._due = {
+            (job.name, name): due for job, alone in jobs.values() for name, due in _from_the_first(job, alone).items()
+        }
+        return self._due
+
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+        """An iteration begins with the first of its flows that is seen, less that flow's offset, as on a switch."""
+        new: dict[str, list[ActiveFlow]] = defaultdict(list)
+        for flow in flows:
+            if self._begun.get(flow.job, (0, None))[0] < flow.iteration:
+                new[flow.job].append(flow)
+        for job, seen in new.items():
+            first = min(seen, key=lambda flow: (flow.start_s, self._offset_s(flow)))
+            self._begun[job] = first.iteration, first.start_s - self._offset_s(first)
+        return [self._begun[flow.job][1] + self._offset_s(flow) for flow in flows]
+
+    def _offset_s(self, flow: ActiveFlow) -> Fraction:
+        return self._due[flow.job, flow.flow].offset_s
+
+
+def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> dict[str, Due]:
+    if not job.echelonflows:
+        return {}
+    first = min(job.echelonflows, key=lambda h: alone.references[h.name])
+    begin = alone.references[first.name]
+    return {
+        name: Due(first.name, alone.references[h.name] - begin + offset)
+        for h in job.echelonflows
+        for name, offset in zip(h.flows, h.offsets_s, strict=True)
+    }
+
+
+REFERENCES: Mapping[str, type[Reference]] = {"iteration": Iteration, "echelonflow": OwnEchelonFlow}

@@ -1,0 +1,104 @@
+"""Rates as queues: an allocation of bandwidth turned into queue assignments and weights that switches can hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
+from echelon.policies.base import ActiveFlow, Link
+from echelon.policies.filling import ZERO
+from echelon.policies.network import FlowKey
+
+BEST_EFFORT_QUEUE = 0
+HIGHEST_WEIGHT = 1023
+"""The largest DWRR weight that switches take (Tofino's range is 0..1023)."""
+QUEUES = range(1, CONTROL_QUEUE)
+"""Those of claimed flows."""
+
+
+def to_schedule(
+    flows: Sequence[ActiveFlow],
+    rates_Bps: Sequence[Fraction],  # noqa: N803
+    previous: Mapping[FlowKey, int] | None = None,
+) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
+    """The queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
+
+    - Best effort has queue 0, level 0. Control has the last, above all.
+    - Every other flow has a queue of its own, weighted by its rate at level 1, or at level 0 while its rate is zero:
+      what changes is the queue's level and weight, not the flow's queue, so that packets which wait already follow.
+      Where more flows meet at a port than there are queues, the flows of a coflow share one; where that is still too
+      many, coflows share the queue that the fewest flows have. A shared queue's weight is the sum.
+    - A flow keeps its queue of `previous` where it can: a change of queue may reorder its packets.
+    """
+    claimed = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
+    of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
+    before = previous or {}
+    crowd: dict[Link, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    load: dict[Link, dict[int, Fraction]] = defaultdict(dict)
+
+    def assign(unit: Sequence[int], queue: int) -> None:
+        for i in unit:
+            of_flow[_key(flows[i])] = queue
+            for link in flows[i].links:
+                crowd[link][queue] += 1
+                load[link][queue] = load[link].get(queue, ZERO) + rates_Bps[i]
+
+    # Whoever has a queue stays in it, if it is free, before anybody else chooses.
+    choosing = []
+    for unit in _units(flows, claimed):
+        links = {link for i in unit for link in flows[i].links}
+        wanted = {before.get(_key(flows[i])) for i in unit}
+        free = next((q for q in QUEUES if q in wanted and not any(crowd[link][q] for link in links)), None)
+        if free is None:
+            choosing.append((unit, links, wanted))
+        else:
+            assign(unit, free)
+    for unit, links, wanted in choosing:
+        assign(unit, _choose(links, crowd, wanted))
+    ports = dict.fromkeys(link for flow in flows for link in flow.links)
+    return of_flow, {link: to_port(load.get(link, {})) for link in ports}
+
+
+def _key(flow: ActiveFlow) -> FlowKey:
+    return flow.job, flow.flow
+
+
+def _units(flows: Sequence[ActiveFlow], claimed: Sequence[int]) -> list[list[int]]:
+    """What gets a queue together, oldest first: one flow, or the flows of one coflow if one of them meets a crowd."""
+    at_link: dict[Link, int] = defaultdict(int)
+    for i in claimed:
+        for link in flows[i].links:
+            at_link[link] += 1
+    coflow = {i: (flows[i].job, flows[i].iteration, flows[i].echelonflow) for i in claimed}
+    crowded = {coflow[i] for i in claimed if any(at_link[link] > len(QUEUES) for link in flows[i].links)}
+    units: dict[object, list[int]] = defaultdict(list)
+    for i in sorted(claimed, key=lambda i: flows[i].sequence):
+        units[coflow[i] if coflow[i] in crowded else i].append(i)
+    return list(units.values())
+
+
+def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: set[int | None]) -> int:
+    """The queue that the fewest flows have at these ports; of equals one that the flows had before, then the lowest."""
+
+    def cost(queue: int) -> tuple[int, bool, int]:
+        return max(crowd[link][queue] for link in links), queue not in wanted, queue
+
+    return min(QUEUES, key=cost)
+
+
+def to_port(load: Mapping[int, Fraction]) -> PortSchedule:
+    """The queues of a port, given the rate of each queue that some flow has."""
+    most = max(load.values(), default=ZERO)
+
+    def plan(queue: int) -> QueuePlan:
+        if queue == CONTROL_QUEUE:
+            return QueuePlan(level=2)
+        # A queue that no flow has may still hold the last packets of a flow that has just finished.
+        rate = load.get(queue, ZERO if queue == BEST_EFFORT_QUEUE else None)
+        if rate is None:
+            return QueuePlan(level=1)
+        return QueuePlan(level=1, weight=max(1, round(HIGHEST_WEIGHT * rate / most))) if rate else QueuePlan(level=0)
+
+    return tuple(plan(queue) for queue in range(LEVELS))

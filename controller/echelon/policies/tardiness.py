@@ -1,0 +1,30 @@
+"""How far behind an EchelonFlow falls even if it has the whole network to itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from fractions import Fraction
+
+from echelon.jobs.graph import EchelonFlow, Job
+from echelon.policies.base import Link
+from echelon.policies.network import FlowKey, links_of
+
+
+def effective_tardiness_s(
+    echelonflow: EchelonFlow, job: Job, paths: Mapping[FlowKey, tuple[str, ...]], capacities: Mapping[Link, Fraction]
+) -> Fraction:
+    """Tardiness of the EchelonFlow alone in the network, seconds: the largest over its links, each served by EDF.
+
+    The flows start at their ideal finish times (their producers are on time). For a coflow it is the effective
+    bottleneck of Varys. Source: EchelonFlow (HotNets '22) section 4, property 4: rank EchelonFlows by tardiness where
+    coflow scheduling ranks by completion time. `capacities` are bytes per second.
+    """
+    size = {flow.name: flow.size_bytes for flow in job.flows}
+    busy_until: dict[Link, Fraction] = defaultdict(lambda: echelonflow.offsets_s[0])
+    worst = Fraction(0)
+    for name, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
+        for link in links_of(paths[job.name, name]):
+            busy_until[link] = max(busy_until[link], offset) + size[name] / capacities[link]
+            worst = max(worst, busy_until[link] - offset)
+    return worst

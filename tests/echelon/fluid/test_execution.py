@@ -1,0 +1,157 @@
+"""The closed loop of a job, driven by hand with integer times."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.execution import (
+    Instruction,
+    IterationFinished,
+    JobExecution,
+    Span,
+    StartCompute,
+    StartFlow,
+    tardiness_s,
+)
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+
+ONE = Fraction(1)
+FLOW = Flow("f", "h1", "h2", 10, ("c1",))
+JOB = Job(
+    "job",
+    (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", ONE, ("c1",)), ComputeUnit("d", "h2", ONE, ("f", "c2"))),
+    (FLOW,),
+    (EchelonFlow("H", ("f",), (Fraction(0),)),),
+)
+
+
+def run_one(execution: JobExecution[int], begin: int) -> list[Instruction[int]]:
+    assert execution.compute_finished("c1", begin + 1) == [
+        StartCompute("c2", "h1", ONE),
+        StartFlow(FLOW, begin // 10 + 1),
+    ]
+    assert execution.flow_finished("f", begin + 4) == []
+    assert execution.compute_finished("c2", begin + 5) == [StartCompute("d", "h2", ONE)]
+    return execution.compute_finished("d", begin + 10)
+
+
+def test_the_next_iteration_begins_when_all_is_finished() -> None:
+    execution: JobExecution[int] = JobExecution(JOB)
+    assert execution.start(0) == [StartCompute("c1", "h1", ONE)]
+    assert run_one(execution, 0) == [IterationFinished(1, 0, 10), StartCompute("c1", "h1", ONE)]
+    execution.stop_after(2)
+    assert run_one(execution, 10) == [IterationFinished(2, 10, 20)]
+    record = execution.record
+    assert [(i.iteration, i.start, i.finish) for i in record.iterations] == [(1, 0, 10), (2, 10, 20)]
+    assert record.iterations[1].flows == {"f": Span(11, 14)}
+    assert record.iterations[1].computes == {"c1": Span(10, 11), "c2": Span(11, 15), "d": Span(15, 20)}
+    assert record.iterations[1].references == {"H": 11}
+    assert record.finished == record.iterations
+
+
+def test_more_is_asked_before_each_further_iteration() -> None:
+    asked: list[int] = []
+    execution: JobExecution[int] = JobExecution(JOB, more=lambda i: asked.append(i) is None and i < 2)
+    execution.start(0)
+    assert run_one(execution, 0) == [IterationFinished(1, 0, 10)]
+    assert asked == [2]
+
+
+def test_a_delay_lengthens_the_workers_first_unit_of_that_iteration() -> None:
+    execution: JobExecution[int] = JobExecution(JOB, delays={("h1", 2): Fraction(7), ("h2", 1): Fraction(3)})
+    assert execution.start(0) == [StartCompute("c1", "h1", ONE)]
+    execution.compute_finished("c1", 1)
+    execution.flow_finished("f", 2)
+    assert execution.compute_finished("c2", 2) == [StartCompute("d", "h2", Fraction(4))]
+    assert execution.compute_finished("d", 6)[1:] == [StartCompute("c1", "h1", Fraction(8))]
+    assert execution.compute_finished("c1", 14)[0] == StartCompute("c2", "h1", ONE)
+
+
+def test_what_does_not_run_cannot_finish() -> None:
+    execution: JobExecution[int] = JobExecution(JOB)
+    with pytest.raises(ValueError, match="has not started"):
+        execution.compute_finished("c1", 0)
+    execution.start(0)
+    with pytest.raises(ValueError, match="has started already"):
+        execution.start(1)
+    with pytest.raises(ValueError, match="f finished but was not running"):
+        execution.flow_finished("f", 1)
+    execution.compute_finished("c1", 1)
+    with pytest.raises(ValueError, match="c1 finished but was not running"):
+        execution.compute_finished("c1", 2)
+    with pytest.raises(ValueError, match="f finished but was not running"):
+        execution.compute_finished("f", 2)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (Job("j", (), (), ()), "neither compute units nor flows"),
+        (
+            Job("j", (ComputeUnit("a", "h", ONE, ("b",)), ComputeUnit("b", "h", ONE, ("a",))), (), ()),
+            "waits for itself",
+        ),
+        (Job("j", (ComputeUnit("a", "h", ONE, ("b",)),), (), ()), "'b'"),
+        (Job("j", (ComputeUnit("f", "h", ONE),), (FLOW,), ()), "'f'"),
+        (Job("j", (ComputeUnit("a", "h", ONE),), (), (EchelonFlow("H", ("a",), (ONE,)),)), "has no flow a"),
+        (
+            Job(
+                "j",
+                (ComputeUnit("c1", "h", ONE),),
+                (FLOW,),
+                (EchelonFlow("H", ("f",), (ONE,)), EchelonFlow("I", ("f",), (ONE,))),
+            ),
+            "flow f is in two EchelonFlows",
+        ),
+    ],
+)
+def test_jobs_that_could_never_run_are_refused(job: Job, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        JobExecution(job)
+
+
+def test_the_reference_is_the_first_flow_to_start() -> None:
+    """A head flow whose producer is late does not take the others' lateness away."""
+    flows = (Flow("head", "h1", "h2", 1, ("slow",)), Flow("next", "h3", "h2", 1, ("fast",)))
+    computes = (ComputeUnit("slow", "h1", ONE), ComputeUnit("fast", "h3", ONE))
+    echelonflow = EchelonFlow("H", ("head", "next"), (Fraction(0), Fraction(0)))
+    execution: JobExecution[Fraction] = JobExecution(Job("j", computes, flows, (echelonflow,)), more=lambda _: False)
+    execution.start(Fraction(0))
+    execution.compute_finished("fast", Fraction(1))
+    execution.compute_finished("slow", Fraction(5))
+    execution.flow_finished("next", Fraction(6))
+    record = execution.record.iterations[0]
+    with pytest.raises(ValueError, match="flow head has not finished"):
+        tardiness_s(echelonflow, record)
+    execution.flow_finished("head", Fraction(8))
+    assert record.references == {"H": 1}
+    assert tardiness_s(echelonflow, record) == 7
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data(), size=st.integers(1, 12))
+def test_any_order_of_finishing_respects_the_graph(data: st.DataObject, size: int) -> None:
+    """Whatever finishes first, everything starts exactly once, as soon as all that it waits for is finished."""
+    names = [f"u{k}" for k in range(size)]
+    after = [
+        tuple(data.draw(st.lists(st.sampled_from(names[:k]), max_size=3, unique=True))) if k else ()
+        for k in range(size)
+    ]
+    job = Job("j", tuple(ComputeUnit(n, "h", ONE, a) for n, a in zip(names, after, strict=True)), (), ())
+    execution: JobExecution[int] = JobExecution(job, more=lambda _: False)
+    running = [i.name for i in execution.start(0) if isinstance(i, StartCompute)]
+    started, finished = set(running), set[str]()
+    for now in range(1, size + 1):
+        assert started == {n for n, a in zip(names, after, strict=True) if finished.issuperset(a)}
+        name = running.pop(data.draw(st.integers(0, len(running) - 1)))
+        instructions = execution.compute_finished(name, now)
+        finished.add(name)
+        new = [i.name for i in instructions if isinstance(i, StartCompute)]
+        assert started.isdisjoint(new)
+        started.update(new)
+        running += new
+    assert instructions == [IterationFinished(1, 0, size)]

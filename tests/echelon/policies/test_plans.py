@@ -1,0 +1,192 @@
+"""The registry of policies, and the plans that they make for switches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import pytest
+
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, QueuePlan
+from echelon.policies import PARAMETERS, POLICIES, PlanError, make_policy
+from echelon.policies.base import ActiveFlow
+from echelon.policies.echelon import Echelon
+from echelon.policies.orders import ORDERS, THRESHOLDS
+from echelon.policies.references import REFERENCES
+
+
+def staggered(name: str, src: str = "h1", dst: str = "h2", count: int = 4, compute_s: int = 2) -> Job:
+    names = tuple(f"f{k}" for k in range(count))
+    computes = (ComputeUnit("c", src, Fraction(compute_s)),)
+    flows = tuple(Flow(each, src, dst, 1000, ("c",)) for each in names)
+    return Job(name, computes, flows, (EchelonFlow("H", names, tuple(Fraction(k) for k in range(count))),))
+
+
+def queues_of(policy: str, jobs: list[Job], fabric: Fabric) -> dict[str, list[int]]:
+    out: dict[str, list[int]] = {}
+    for flow in make_policy(policy).plan(jobs, fabric).flows:
+        assert isinstance(flow.ranking, Fixed)
+        out.setdefault(flow.job, []).append(flow.ranking.queue)
+    return out
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_plans_every_flow_on_its_path(name: str, star: Callable[..., Fabric]) -> None:
+    policy = make_policy(name)
+    jobs = [staggered("a"), staggered("b", "h3", "h2")]
+    plan = policy.plan(jobs, star(3))
+    assert policy.name == plan.policy == name
+    assert [(flow.job, flow.flow) for flow in plan.flows] == [(job.name, f"f{k}") for job in jobs for k in range(4)]
+    assert {flow.path for flow in plan.flows} == {("h1", "s1", "h2"), ("h3", "s1", "h2")}
+    assert len(plan.default_schedule) == LEVELS
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_jobs_that_the_fabric_cannot_carry_are_refused(name: str, star: Callable[..., Fabric]) -> None:
+    with pytest.raises(PlanError, match="h9"):
+        make_policy(name).plan([staggered("a", "h1", "h9")], star(2))
+    with pytest.raises(PlanError, match="job a: two jobs have this name"):
+        make_policy(name).plan([staggered("a"), staggered("a")], star(2))
+
+
+def test_fifo_uses_one_queue(star: Callable[..., Fabric]) -> None:
+    jobs = [staggered("a"), staggered("b")]
+    assert queues_of("fifo", jobs, star(2)) == {"a": [0] * 4, "b": [0] * 4}
+    schedule = make_policy("fifo").plan(jobs, star(2)).default_schedule
+    assert schedule == (*[QueuePlan(level=0)] * 7, QueuePlan(level=1))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_acknowledgements_do_not_wait_for_other_queues(name: str, star: Callable[..., Fabric]) -> None:
+    plan = make_policy(name).plan([staggered("a", count=12), staggered("b", count=12)], star(2))
+    *others, control = (queue.level for queue in plan.default_schedule)
+    assert len(others) == CONTROL_QUEUE
+    assert control > max(others)
+
+
+@pytest.mark.parametrize("name", ["fifo", "fair", "coflow"])
+def test_fixed_queues_leave_the_control_queue_free(name: str, star: Callable[..., Fabric]) -> None:
+    queues = queues_of(name, [staggered("a", count=12), staggered("b", count=12)], star(2))
+    assert CONTROL_QUEUE not in {*queues["a"], *queues["b"]}
+
+
+def test_fair_keeps_flows_that_meet_apart(star: Callable[..., Fabric]) -> None:
+    queues = queues_of("fair", [staggered("a", count=3), staggered("b")], star(2))
+    assert queues == {"a": [0, 1, 2], "b": [3, 4, 5, 6]}
+    assert queues_of("fair", [staggered("a", count=10)], star(2))["a"] == [*range(7), 0, 1, 2]
+    schedule = make_policy("fair").plan([staggered("a")], star(2)).default_schedule
+    assert schedule == (*[QueuePlan(level=0)] * 7, QueuePlan(level=1))
+
+
+def test_fair_goes_round_port_by_port(star: Callable[..., Fabric]) -> None:
+    """Seven receivers in turn: each port sees its two flows in different queues, though seven apart."""
+    names = tuple(f"f{k}" for k in range(14))
+    flows = tuple(Flow(name, "h1", f"h{2 + k % 7}", 1) for k, name in enumerate(names))
+    job = Job("a", (), flows, (EchelonFlow("H", names, (Fraction(0),) * 14),))
+    queues = queues_of("fair", [job], star(8))["a"]
+    for receiver in range(7):
+        assert queues[receiver] != queues[receiver + 7]
+
+
+def test_echelon_ranks_by_deadline(star: Callable[..., Fabric]) -> None:
+    """2 s of computing and 4 s of sending: the thresholds are parts of 6 s."""
+    plan = make_policy("echelon").plan([staggered("a")], star(2))
+    thresholds = tuple(6 * part for part in THRESHOLDS)
+    assert [flow.ranking for flow in plan.flows] == [Deadline("H", Fraction(k), thresholds, 1, 7) for k in range(4)]
+    assert [queue.level for queue in plan.default_schedule] == list(range(LEVELS))
+    assert [queue.min_share for queue in plan.default_schedule] == [Fraction(1, 100)] * 7 + [0]
+    assert (plan.best_effort_queue, plan.reactive) == (0, False)
+
+
+def test_echelon_weighs_jobs(star: Callable[..., Fabric]) -> None:
+    plan = make_policy("echelon").plan([replace(staggered("a"), weight=Fraction(3))], star(2))
+    ranking = plan.flows[0].ranking
+    assert isinstance(ranking, Deadline)
+    assert ranking.thresholds_s == tuple(2 * part for part in THRESHOLDS)
+
+
+def test_setf_gives_the_job_of_less_tardiness_the_upper_levels(star: Callable[..., Fabric]) -> None:
+    jobs = [staggered("large", count=6), staggered("small", count=2)]
+    jobs[0] = replace(jobs[0], echelonflows=(replace(jobs[0].echelonflows[0], offsets_s=(Fraction(0),) * 6),))
+    plan = make_policy("echelon", order="setf").plan(jobs, star(2))
+    bands = {flow.job: (flow.ranking.lowest, flow.ranking.highest) for flow in plan.flows}  # type: ignore[union-attr]
+    assert bands == {"small": (5, 7), "large": (1, 4)}
+
+
+def test_flows_without_ideal_finish_are_best_effort(star: Callable[..., Fabric]) -> None:
+    job = replace(staggered("a"), echelonflows=())
+    plan = make_policy("echelon").plan([job], star(2))
+    assert {flow.ranking for flow in plan.flows} == {Fixed(plan.best_effort_queue)}
+
+
+@pytest.mark.parametrize("name", ["coflow", "echelon"])
+def test_best_effort_shares_what_is_left(
+    name: str, star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
+    policy = make_policy(name)
+    policy.plan([], star(2))
+    links = (("h1", "s1"), ("s1", "h2"))
+    flows = [active(k, links, job="", echelonflow=None) for k in range(2)]
+    assert policy.allocate(Fraction(0), flows).rates_Bps == (500, 500)
+
+
+def test_echelon_refuses_what_it_cannot_normalise(star: Callable[..., Fabric]) -> None:
+    nothing = Job("a", (ComputeUnit("c", "h1", Fraction(0)),), (), ())
+    with pytest.raises(PlanError, match="job a: its iteration takes no time"):
+        make_policy("echelon").plan([nothing], star(2))
+    with pytest.raises(PlanError, match="job a: weight 0"):
+        make_policy("echelon").plan([replace(staggered("a"), weight=Fraction(0))], star(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("echelonn", {}, "'echelonn' does not exist; choose one of fifo, fair, coflow, echelon"),
+        ("fair", {"order": "setf"}, "policy fair has no parameter 'order'; it takes none"),
+        ("echelon", {"weights": "x"}, "no parameter 'weights'; it takes order"),
+        ("echelon", {"order": "edf"}, "order cannot be 'edf'; choose one of normalised, deadline, setf"),
+    ],
+)
+def test_unknown_policies_and_parameters_are_refused(name: str, parameters: dict[str, str], message: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        make_policy(name, **parameters)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"order": "bad"}, "policy echelon: order cannot be 'bad'; choose one of normalised, deadline, setf"),
+        ({"reference": "bad"}, "policy echelon: reference cannot be 'bad'; choose one of iteration, echelonflow"),
+    ],
+)
+def test_the_policy_itself_refuses_the_same(parameters: dict[str, str], message: str) -> None:
+    for make in (Echelon, partial(make_policy, "echelon")):
+        with pytest.raises(PlanError) as caught:
+            make(**parameters)
+        assert str(caught.value) == message
+
+
+def test_every_listed_parameter_is_taken() -> None:
+    assert list(PARAMETERS) == list(POLICIES)
+    assert PARAMETERS["echelon"] == {"order": tuple(ORDERS), "reference": tuple(REFERENCES)}
+    for name, parameters in PARAMETERS.items():
+        for parameter, values in parameters.items():
+            for value in values:
+                assert make_policy(name, **{parameter: value}).name == name
+
+
+def test_listing_policies_imports_none_of_them() -> None:
+    code = "import sys, echelon.policies as p; list(p.POLICIES); print([m for m in sys.modules if 'policies.' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_with_path())
+    assert done.stdout.strip() == "[]"
+
+
+def _with_path() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(sys.path)}

@@ -1,0 +1,176 @@
+"""What deadlines count from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+
+from echelon.fabric.model import Fabric
+from echelon.fluid import alone_iteration_s, run_alone, simulate
+from echelon.jobs.analysis import with_profile_error
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.plan import Deadline
+from echelon.policies import PARAMETERS, make_policy
+from echelon.policies.base import ActiveFlow, Policy
+from echelon.policies.references import Due, Iteration, OwnEchelonFlow
+from echelon.testbed.scenario import load_scenario
+
+SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
+ONE = Fraction(1)
+UP = (("h1", "s1"), ("s1", "h2"))
+
+
+def two_hops(name: str = "job") -> Job:
+    """Two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
+
+    Alone the flows of the first hop start at 1 and 2 s and end at 3 and 5 s, those of the second start at 4 and 6 s.
+    """
+    computes = [ComputeUnit("c1.1", "h1", ONE), ComputeUnit("c1.2", "h1", ONE, ("c1.1",))]
+    computes += [ComputeUnit(f"c2.{m}", "h2", ONE, (f"a{m}",) + (("c2.1",) if m == 2 else ())) for m in (1, 2)]
+    computes += [ComputeUnit(f"c3.{m}", "h3", ONE, (f"b{m}",) + (("c3.1",) if m == 2 else ())) for m in (1, 2)]
+    flows = [Flow(f"a{m}", "h1", "h2", 2000, (f"c1.{m}",)) for m in (1, 2)]
+    flows += [Flow(f"b{m}", "h2", "h3", 2000, (f"c2.{m}",)) for m in (1, 2)]
+    offsets = (Fraction(0), ONE)
+    # Listed against the order in which they start.
+    echelonflows = (EchelonFlow("B", ("b1", "b2"), offsets), EchelonFlow("A", ("a1", "a2"), offsets))
+    return Job(name, tuple(computes), tuple(flows), echelonflows)
+
+
+def planned(job: Job, fabric: Fabric, reference: str) -> dict[str, Due]:
+    out = {}
+    for flow in make_policy("echelon", reference=reference).plan([job], fabric).flows:
+        assert isinstance(flow.ranking, Deadline)
+        out[flow.flow] = Due(flow.ranking.echelonflow, flow.ranking.offset_s)
+    return out
+
+
+def test_by_echelonflow_each_hop_counts_from_its_own_beginning(star: Callable[..., Fabric]) -> None:
+    assert planned(two_hops(), star(3), "echelonflow") == {
+        "a1": ("A", 0),
+        "a2": ("A", 1),
+        "b1": ("B", 0),
+        "b2": ("B", 1),
+    }
+
+
+def test_by_iteration_all_count_from_the_first_hop(star: Callable[..., Fabric]) -> None:
+    """Alone, the second hop begins 3 s after the first. Its flows then start 2 s apart, but are due 1 s apart, as
+    arranged."""
+    assert planned(two_hops(), star(3), "iteration") == {
+        "a1": ("A", 0),
+        "a2": ("A", 1),
+        "b1": ("A", 3),
+        "b2": ("A", 4),
+    }
+
+
+def test_by_iteration_a_wrong_profile_moves_later_hops(star: Callable[..., Fabric]) -> None:
+    """A unit of 1.2 s for each of 1 s: between the hops are one of them and 2 s of sending, which needs no profile."""
+    believed = with_profile_error(two_hops(), Fraction(1, 5))
+    assert planned(believed, star(3), "iteration") == {
+        "a1": ("A", 0),
+        "a2": ("A", Fraction(6, 5)),
+        "b1": ("A", Fraction(16, 5)),
+        "b2": ("A", Fraction(22, 5)),
+    }
+
+
+def test_of_a_single_echelonflow_both_are_the_same(star: Callable[..., Fabric]) -> None:
+    """Though its second flow starts only 5 s after the first, by its arrangement it is due 2 s after."""
+    computes = (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", Fraction(5), ("c1",)))
+    flows = (Flow("f1", "h1", "h2", 1000, ("c1",)), Flow("f2", "h1", "h2", 1000, ("c2",)))
+    job = Job("job", computes, flows, (EchelonFlow("H", ("f1", "f2"), (Fraction(0), Fraction(2))),))
+    for reference in ("iteration", "echelonflow"):
+        assert planned(job, star(2), reference) == {"f1": ("H", 0), "f2": ("H", 2)}
+
+
+def test_the_iteration_is_the_default(star: Callable[..., Fabric]) -> None:
+    assert make_policy("echelon").plan([two_hops()], star(3)) == make_policy("echelon", reference="iteration").plan(
+        [two_hops()], star(3)
+    )
+
+
+def test_flows_that_start_together_keep_their_arrangement(star: Callable[..., Fabric]) -> None:
+    """Sent ahead of their consumer, they are due when it needs them."""
+    names = ("f1", "f2", "f3")
+    flows = tuple(Flow(name, "h1", "h2", 1000, ("c",)) for name in names)
+    held = EchelonFlow("H", names, (Fraction(0), Fraction(2), Fraction(7)))
+    job = Job("job", (ComputeUnit("c", "h1", ONE),), flows, (held,))
+    assert planned(job, star(2), "iteration") == planned(job, star(2), "echelonflow")
+
+
+def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., Fabric]) -> None:
+    """The flow needed first starts last: it must not be due after the other, and goes first when it comes."""
+    computes = (ComputeUnit("slow", "h1", Fraction(4)), ComputeUnit("fast", "h1", ONE))
+    flows = (Flow("needed", "h1", "h2", 1000, ("slow",)), Flow("later", "h1", "h2", 9000, ("fast",)))
+    job = Job("job", computes, flows, (EchelonFlow("H", ("needed", "later"), (Fraction(0), ONE)),))
+    due = planned(job, star(2), "iteration")
+    assert due["needed"].offset_s <= due["later"].offset_s
+    record = simulate([job], star(2), make_policy("echelon"), 1).jobs["job"].iterations[0]
+    assert (record.flows["needed"].finish, record.flows["later"].finish) == (5, 11)
+
+
+def ready(star: Callable[..., Fabric]) -> Iteration:
+    """Knows two flows: H's, and one that is due 3 s later."""
+    computes = (ComputeUnit("c", "h1", ONE), ComputeUnit("d", "h1", Fraction(4)))
+    flows = (Flow("f0", "h1", "h2", 1000, ("c",)), Flow("f1", "h1", "h2", 1000, ("d",)))
+    held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
+    job = Job("j", computes, flows, held)
+    reference = Iteration()
+    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {("j", "f0"): ("H", 0), ("j", "f1"): ("H", 3)}
+    return reference
+
+
+def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
+    reference = ready(star)
+    assert reference.deadlines_s([active(0, UP, start_s=Fraction(10))]) == [10]
+    late = [active(1, UP, start_s=Fraction(20), ideal_finish_s=Fraction(20))]
+    assert reference.deadlines_s(late) == [13]
+    assert OwnEchelonFlow().deadlines_s(late) == [20]
+
+
+def test_without_the_first_flow_its_start_is_inferred(
+    star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
+) -> None:
+    """As a switch does that never sees it; once begun, an iteration's beginning stays."""
+    reference = ready(star)
+    assert reference.deadlines_s([active(1, UP, start_s=Fraction(20))]) == [20]
+    assert reference.deadlines_s([active(0, UP, start_s=Fraction(30))]) == [17]
+
+
+def test_each_iteration_begins_anew(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:
+    reference = ready(star)
+    first = active(0, UP, start_s=Fraction(10))
+    second = active(0, UP, start_s=Fraction(100), iteration=2)
+    assert reference.deadlines_s([first]) == [10]
+    assert reference.deadlines_s([second]) == [100]
+    assert reference.deadlines_s([active(1, UP, start_s=Fraction(105), iteration=2)]) == [103]
+
+
+def test_a_new_plan_forgets_the_run_before(star: Callable[..., Fabric]) -> None:
+    policy = make_policy("echelon")
+    runs = [simulate([two_hops()], star(3), policy, 3).jobs for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_a_pipeline_is_not_starved_by_jobs_of_one_large_flow() -> None:
+    """On the leaf-spine scenario: with lost time forgotten the pipeline is far worse off than under fair sharing, and
+    the worst off of all; with lost time remembered, the worst job and the mean are better than both."""
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    alone = {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
+
+    def slowdowns(policy: Policy) -> list[float]:
+        result = simulate(scenario.jobs, scenario.fabric, policy, scenario.iterations)
+        return [float(fmean(result.iteration_times_s(name)) / float(alone[name])) for name in alone]
+
+    fair = slowdowns(make_policy("fair"))
+    forgetful = slowdowns(make_policy("echelon", reference="echelonflow"))
+    remembering = slowdowns(make_policy("echelon", reference="iteration"))
+    pipeline = [job.name for job in scenario.jobs].index("gpipe")
+    assert forgetful[pipeline] == max(forgetful)
+    assert forgetful[pipeline] - 1 > Fraction(3, 2) * (fair[pipeline] - 1)
+    assert remembering[pipeline] < forgetful[pipeline]
+    assert max(remembering) < min(max(fair), max(forgetful))
+    assert fmean(remembering) < min(fmean(fair), fmean(forgetful))
