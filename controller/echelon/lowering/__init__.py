@@ -1,0 +1,1 @@
+"""Plan and fabric -> what each switch should hold."""

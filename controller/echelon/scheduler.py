@@ -1,0 +1,101 @@
+"""The central scheduler of a reactive policy: flow events in, queue schedules out. No I/O.
+
+Varys and its kin recompute the rates of all flows whenever one starts or finishes. This keeps who is active and turns
+the policy's new allocation into a new plan: a queue for each active flow, and weights for the queues of each port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import pairwise
+
+from echelon.jobs.graph import Job
+from echelon.plan import Fixed, FlowPlan, Plan
+from echelon.policies.base import ActiveFlow, Policy
+from echelon.policies.schedule import to_schedule
+
+FlowKey = tuple[str, str]
+
+
+@dataclass
+class CentralScheduler:
+    """State of one run; `plan` is the plan in force."""
+
+    policy: Policy
+    jobs: Sequence[Job]
+    plan: Plan
+    active: dict[FlowKey, ActiveFlow] = field(default_factory=dict)
+    _starts: int = 0
+    _finished: dict[FlowKey, int] = field(default_factory=dict)
+    _queues: dict[FlowKey, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._sizes = {(job.name, flow.name): flow.size_bytes for job in self.jobs for flow in job.flows}
+        self._echelonflows = {(job.name, f): h.name for job in self.jobs for h in job.echelonflows for f in h.flows}
+        self._paths = {(flow.job, flow.flow): flow.path for flow in self.plan.flows}
+        # Where a flow's packets go before the scheduler has heard of it, and so where it best stays.
+        self._queues = {
+            (flow.job, flow.flow): flow.ranking.queue for flow in self.plan.flows if isinstance(flow.ranking, Fixed)
+        }
+
+    def path(self, key: FlowKey) -> tuple[str, ...]:
+        """Nodes of the flow's path, both hosts included."""
+        return self._paths[key]
+
+    def start(self, key: FlowKey, iteration: int, now_s: Fraction) -> bool:
+        """The first packet of a flow was seen. Returns whether that is news.
+
+        It is not for a flow without a plan, for one that is active in this iteration, and for one whose finish in this
+        iteration was heard of first, as it may be where two switches report. In another iteration it is: then the
+        finish of the last one was lost.
+        """
+        known = self.active.get(key)
+        if key not in self._paths or self._finished.get(key) == iteration or (known and known.iteration == iteration):
+            return False
+        size = self._sizes[key]
+        self._starts += 1
+        # The newest start is the last in line.
+        self.active.pop(key, None)
+        self.active[key] = ActiveFlow(
+            job=key[0],
+            flow=key[1],
+            iteration=iteration,
+            echelonflow=self._echelonflows.get(key),
+            links=tuple(pairwise(self._paths[key])),
+            size_bytes=size,
+            remaining_bytes=Fraction(size),
+            start_s=now_s,
+            ideal_finish_s=now_s,
+            sequence=self._starts,
+        )
+        return True
+
+    def finish(self, key: FlowKey, iteration: int) -> bool:
+        """The last packet of a flow was seen. Returns whether that ends an active flow: digests may come twice."""
+        if key not in self._paths:
+            return False
+        known = self.active.get(key)
+        if known is not None and known.iteration != iteration:
+            return False
+        self._finished[key] = iteration
+        return self.active.pop(key, None) is not None
+
+    def decide(self, now_s: Fraction, bytes_passed: Mapping[FlowKey, int]) -> Plan:
+        """The new plan, given how much of each active flow has passed."""
+        flows = [
+            replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - bytes_passed.get(key, 0), 1)))
+            for key, flow in self.active.items()
+        ]
+        rates = self.policy.allocate(now_s, flows).rates_Bps
+        queues, schedules = to_schedule(flows, rates, self._queues)
+        self._queues |= queues
+        self.plan = replace(
+            self.plan, flows=tuple(self._requeue(flow) for flow in self.plan.flows), schedules=schedules
+        )
+        return self.plan
+
+    def _requeue(self, flow: FlowPlan) -> FlowPlan:
+        queue = self._queues.get((flow.job, flow.flow))
+        return flow if queue is None or flow.ranking == Fixed(queue) else replace(flow, ranking=Fixed(queue))

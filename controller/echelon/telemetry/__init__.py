@@ -1,0 +1,1 @@
+"""Digests and counters -> tardiness, iteration times, observed distances."""
