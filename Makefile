@@ -17,7 +17,7 @@ demo: $(STAMP)
 	$(RUN)/echelon run topologies/scenarios/fig2.yaml --target softswitch --out $(OUT)/fig2
 
 test: $(STAMP)
-	$(RUN)/pytest -n auto
+	$(RUN)/pytest -n auto --dist loadgroup
 
 lint: $(STAMP)
 	$(RUN)/ruff check .

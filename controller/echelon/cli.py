@@ -1,0 +1,239 @@
+"""The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from echelon.policies.base import Policy
+    from echelon.testbed.results import PolicyRun, Results
+    from echelon.testbed.scenario import PolicyChoice, Scenario
+
+Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
+"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
+
+TARGETS: Mapping[str, str] = {
+    "fluid": "echelon.testbed.fluid_run",
+    "softswitch": "echelon.testbed.virtual_run",
+}
+"""Module of each target; its function `run` is a `Runner`. Imported when the target is used."""
+
+BAD_INPUT = 2
+FAILED = 1
+
+app = typer.Typer(
+    help="Schedule the network flows of distributed training jobs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+
+@app.command()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
+    out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
+    target: Annotated[str, typer.Option(help=f"What to run it on: {', '.join(TARGETS)}.")] = "softswitch",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Run a scenario under each of its policies, and compare them."""
+    with _one_line_errors(str(scenario)):
+        _run(scenario, out, target, policy or [])
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Job, fabric and scenario files.", metavar="FILE...")],
+) -> None:
+    """Check files without running anything."""
+    from echelon.documents import DocumentError
+
+    failed = False
+    for file in files:
+        try:
+            typer.echo(f"{file}: {_check(file)}")
+        except DocumentError as error:
+            failed = True
+            typer.echo(str(error), err=True)
+    if failed:
+        raise typer.Exit(BAD_INPUT)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app(prog_name="echelon")
+
+
+@contextmanager
+def _one_line_errors(file: str) -> Iterator[None]:
+    """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
+    from echelon.documents import DocumentError
+    from echelon.lowering.lower import LoweringError
+    from echelon.policies import PlanError
+    from echelon.testbed.results import RunError
+
+    try:
+        yield
+    except DocumentError as error:
+        _fail(str(error), BAD_INPUT)
+    except (PlanError, LoweringError) as error:
+        _fail(f"{file}: {error}", BAD_INPUT)
+    except RunError as error:
+        _fail(f"{file}: {error}", FAILED)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """A directory that cannot be written to is a mistake of the command line."""
+    from echelon.documents import DocumentError
+
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or out
+        raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
+
+
+def _fail(message: str, status: int) -> None:
+    typer.echo(" ".join(message.split()), err=True)
+    raise typer.Exit(status) from None
+
+
+def _run(file: Path, out: Path, target: str, policies: list[str]) -> None:
+    from rich.console import Console
+
+    from echelon.documents import DocumentError, suggestion
+    from echelon.policies import PARAMETERS
+    from echelon.testbed.scenario import load_scenario
+
+    if target not in TARGETS:
+        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, TARGETS)})")
+    scenario = load_scenario(file, PARAMETERS)
+    if policies:
+        scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    runs = _run_policies(scenario, cast("Runner", import_module(TARGETS[target]).run), console)
+
+    from echelon.testbed import report, results, timeline
+
+    document = results.assemble(scenario, target, runs)
+    results_file, report_file, picture_file = out / "results.json", out / "report.md", out / "timeline.png"
+    with _writing(out):
+        results_file.write_text(results.to_text(document), encoding="utf-8")
+        drawn = timeline.draw(scenario, target, runs, picture_file)
+        picture = picture_file.name if drawn else None
+        report_file.write_text(report.write(scenario, target, document, runs, picture), encoding="utf-8")
+    _show(document, scenario, runs, console)
+    for path in (results_file, report_file, *([picture_file] if drawn else [])):
+        typer.echo(path)
+
+
+def _choice(text: str) -> PolicyChoice:
+    """The policy that `text` names, as ``name`` or ``name(parameter=value, ...)``."""
+    from echelon.documents import DocumentError
+    from echelon.policies import PlanError, make_policy
+    from echelon.testbed.scenario import PolicyChoice
+
+    name, bracket, inside = text.strip().removesuffix(")").partition("(")
+    settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
+    parameters = {key.strip(): value.strip() for key, _, value in settings}
+    try:
+        make_policy(name, **parameters)
+    except PlanError as error:
+        raise DocumentError("--policy", "", str(error)) from None
+    return PolicyChoice(name, tuple(sorted(parameters.items())))
+
+
+def _run_policies(scenario: Scenario, runner: Runner, console: Console) -> dict[str, PolicyRun]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from echelon.policies import PlanError, make_policy
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    runs: dict[str, PolicyRun] = {}
+    # Only on a terminal: elsewhere a bar is noise.
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        for choice in scenario.policies:
+            task = bars.add_task(choice.label, total=scenario.iterations * len(scenario.jobs))
+
+            def progress(job: str, iteration: int, task: TaskID = task) -> None:
+                if iteration <= scenario.iterations:
+                    bars.advance(task)
+
+            make = partial(make_policy, choice.name, **dict(choice.parameters))
+            try:
+                runs[choice.label] = runner(scenario, choice.label, make, progress)
+            except PlanError as error:
+                raise PlanError(f"policy {choice.label}: {error}") from None
+    return runs
+
+
+def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], console: Console) -> None:
+    """The jobs' mean iteration times on the terminal, with their change against the first policy."""
+    from statistics import fmean
+
+    from rich.table import Table
+
+    from echelon.testbed.report import change_percent
+
+    first, *others = runs
+    against = f", and change against {first}" if others else ""
+    console.print(f"{scenario.name}: seconds per iteration{against}", highlight=False)
+    table = Table()
+    table.add_column("job")
+    table.add_column("alone", justify="right")
+    for label in runs:
+        table.add_column(label, justify="right")
+    for job in scenario.jobs:
+        measured = {label: document["results"][label]["jobs"][job.name] for label in runs}
+        means = {label: fmean(of["iteration_times_s"]) for label, of in measured.items()}
+        changes = {label: change_percent(means[first], means[label]) for label in others}
+        cells = [f"{means[label]:.4f}\n{changes[label]:+.1f} %" for label in others]
+        table.add_row(job.name, f"{measured[first]['alone_iteration_s']:.4f}", f"{means[first]:.4f}", *cells)
+    console.print(table)
+
+
+def _check(file: Path) -> str:
+    """What the file describes. Raises `DocumentError`."""
+    from echelon.documents import DocumentError, read_document
+    from echelon.fabric.load import load_fabric
+    from echelon.jobs import load_job
+    from echelon.policies import PARAMETERS
+    from echelon.testbed.scenario import load_scenario
+
+    loaders: Mapping[str, Callable[[Path], object]] = {
+        # A scenario names a fabric, too: its own key goes first.
+        "scenario": lambda path: load_scenario(path, PARAMETERS),
+        "fabric": load_fabric,
+        "job": load_job,
+    }
+    data = read_document(file)
+    for kind, load in loaders.items():
+        if kind in data:
+            load(file)
+            return f"{kind} '{data[kind]}' is good"
+    raise DocumentError(str(file), "", "is neither job nor fabric nor scenario (it has none of these keys)")
+
+
+if __name__ == "__main__":
+    main()

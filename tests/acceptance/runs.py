@@ -1,0 +1,68 @@
+"""Whole runs of committed scenarios, each made once for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+from echelon.execution import IterationRecord, JobRecord
+from echelon.fluid import alone_iteration_s
+from echelon.policies import PARAMETERS, make_policy
+from echelon.testbed import fluid_run, virtual_run
+from echelon.testbed.results import PolicyRun
+from echelon.testbed.scenario import Scenario, load_scenario
+
+SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
+
+
+@cache
+def scenario(name: str) -> Scenario:
+    return load_scenario(SCENARIOS / f"{name}.yaml", PARAMETERS)
+
+
+@dataclass(frozen=True)
+class Run:
+    scenario: Scenario
+    run: PolicyRun
+
+    def record(self, job: str) -> JobRecord[Fraction]:
+        return self.run.records[job]
+
+    def iteration(self, job: str, number: int = 1) -> IterationRecord[Fraction]:
+        return self.record(job).iterations[number - 1]
+
+    def iteration_times_s(self, job: str) -> list[float]:
+        return [float(i.finish - i.start) for i in self.record(job).iterations if i.finish is not None]
+
+    def compute_finish_s(self, job: str, number: int = 1) -> float:
+        """End of the last compute unit, from the iteration's start."""
+        iteration = self.iteration(job, number)
+        return float(max(span.finish for span in iteration.computes.values() if span.finish) - iteration.start)
+
+    def slowdowns(self) -> dict[str, float]:
+        """Mean iteration time over the time alone, by job, once a third of the iterations have passed."""
+        out = {}
+        for job in self.scenario.jobs:
+            times = self.iteration_times_s(job.name)
+            settled = times[len(times) // 3 :]
+            out[job.name] = sum(settled) / len(settled) / float(alone_iteration_s(job, self.scenario.fabric))
+        return out
+
+
+def perform(target: Callable[..., PolicyRun], which: Scenario, policy: str, **parameters: str) -> Run:
+    run = target(which, policy, lambda: make_policy(policy, **parameters), lambda _job, _iteration: None)
+    return Run(which, run)
+
+
+@cache
+def softswitch(name: str, policy: str, **changes: object) -> Run:
+    """From packets; `changes` replace values of the scenario."""
+    return perform(virtual_run.run, replace(scenario(name), **changes), policy)  # type: ignore[arg-type]
+
+
+@cache
+def fluid(name: str, policy: str) -> Run:
+    return perform(fluid_run.run, scenario(name), policy)

@@ -1,0 +1,24 @@
+"""The same seed, the same file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from echelon.cli import app
+
+SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
+
+
+@pytest.mark.parametrize("name", ["fig2", "dp_pair"])
+def test_two_runs_write_identical_results(tmp_path: Path, name: str) -> None:
+    texts = []
+    for turn in ("a", "b"):
+        out = tmp_path / turn
+        result = CliRunner().invoke(app, ["run", str(SCENARIOS / f"{name}.yaml"), "--out", str(out)])
+        assert result.exit_code == 0, result.output
+        texts.append((out / "results.json").read_text())
+    assert texts[0] == texts[1]
+    assert '"coflow"' in texts[0] or '"fair"' in texts[0]

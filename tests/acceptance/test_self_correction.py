@@ -1,0 +1,52 @@
+"""What happens when the controller is gone, the profile is wrong, or a worker is late."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from acceptance.runs import Run, softswitch
+
+from echelon.execution import tardiness_s
+from echelon.testbed.scenario import Delay
+
+
+def tardiness(run: Run, job: str) -> list[float]:
+    (echelonflow,) = next(j for j in run.scenario.jobs if j.name == job).echelonflows
+    return [float(tardiness_s(echelonflow, i)) for i in run.record(job).iterations if i.finish is not None]
+
+
+def test_a_dead_controller_changes_nothing_under_echelon() -> None:
+    alive = softswitch("fig2", "echelon", iterations=4)
+    dead = softswitch("fig2", "echelon", iterations=4, stop_controller_after_iteration=1)
+    assert tardiness(dead, "pipeline") == tardiness(alive, "pipeline")
+    assert len(tardiness(dead, "pipeline")) == 4
+
+
+def test_a_dead_controller_does_under_coflow() -> None:
+    alive = softswitch("fig2", "coflow", iterations=4)
+    dead = softswitch("fig2", "coflow", iterations=4, stop_controller_after_iteration=1)
+    assert tardiness(alive, "pipeline") == pytest.approx([6.0] * 4, rel=0.01)
+    # What is left in the switches is equal sharing, which here happens to be better.
+    assert tardiness(dead, "pipeline") == pytest.approx([6.0, 4.5, 4.5, 4.5], rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["fig2", "pipeline_4_4"])
+@pytest.mark.parametrize("error", [Fraction(1, 5), Fraction(-1, 5)])
+def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) -> None:
+    exact = softswitch(name, "echelon")
+    (job,) = exact.scenario.jobs
+    wrong = softswitch(name, "echelon", profile_error=error)
+    assert wrong.compute_finish_s(job.name) == pytest.approx(exact.compute_finish_s(job.name), rel=0.05)
+
+
+def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
+    """Half an iteration late once, in the sixth: the two jobs collide again, and are in step again in the eighth."""
+    late = (Delay("first", "a1", 6, Fraction(2)),)
+    run = softswitch("dp_pair", "echelon", delays=late)
+    undisturbed = softswitch("dp_pair", "echelon")
+    for job in ("first", "second"):
+        times, before = run.iteration_times_s(job), undisturbed.iteration_times_s(job)
+        assert times[:4] == before[:4]
+        assert max(times[7:]) <= 1.01 * before[-1]
+    assert run.iteration_times_s("first")[5] > 1.4 * undisturbed.iteration_times_s("first")[5]

@@ -1,0 +1,247 @@
+"""The command as people meet it: what it writes, and what it says to those who made a mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from echelon import cli
+from echelon.lowering.lower import LoweringError
+from echelon.policies import PlanError
+from echelon.testbed import fluid_run
+from echelon.testbed.results import RunError
+
+ROOT = Path(__file__).parents[3]
+SCENARIOS = ROOT / "topologies/scenarios"
+FIG2 = str(SCENARIOS / "fig2.yaml")
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def only_line(result: Result, status: int = 2) -> str:
+    """The one line on standard error of a command that failed."""
+    assert result.exit_code == status, result.output
+    [line] = result.stderr.splitlines()
+    assert "Traceback" not in result.output
+    return line
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """Puts a runner in the place of the target `fluid`."""
+
+    def put(runner: Callable[..., Any]) -> None:
+        module = SimpleNamespace(run=runner)
+        monkeypatch.setitem(sys.modules, "echelon_test_target", module)
+        monkeypatch.setattr(cli, "TARGETS", {"fluid": "echelon_test_target"})
+
+    return put
+
+
+def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
+    result = invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "new" / "out")
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "new" / "out"
+    assert sorted(path.name for path in out.iterdir()) == ["report.md", "results.json", "timeline.png"]
+    results = json.loads((out / "results.json").read_text())
+    assert (results["scenario"], results["target"]) == ("fig2", "fluid")
+    assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results["results"].items()} == {
+        "fair": 8.5,
+        "coflow": 10.0,
+        "echelon": 8.0,
+    }
+    for shown in ("8.5000", "10.0000", "+17.6 %", "-5.9 %", "results.json", "report.md", "timeline.png"):
+        assert shown in result.stdout
+    assert result.stderr == ""
+
+
+def test_two_runs_give_identical_results(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert invoke("run", SCENARIOS / "dp_pair.yaml", "--target", "fluid", "--out", tmp_path / name).exit_code == 0
+    for file in ("results.json", "report.md", "timeline.png"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_policies_of_ones_own_choice(tmp_path: Path) -> None:
+    choice = ["--policy", "fifo", "--policy", "echelon(order=setf)", "--policy", "fifo"]
+    assert invoke("run", FIG2, "--target", "fluid", "--out", tmp_path, *choice).exit_code == 0
+    assert list(json.loads((tmp_path / "results.json").read_text())["results"]) == ["echelon(order=setf)", "fifo"]
+    report = (tmp_path / "report.md").read_text()
+    assert report.index("| fifo |") < report.index("| echelon(order=setf) |")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("*.yaml")))
+def test_every_scenario_that_comes_with_echelon_is_good(name: str) -> None:
+    assert invoke("check", SCENARIOS / f"{name}.yaml").stdout.endswith(f"scenario '{name}' is good\n")
+
+
+def test_check_tells_kinds_apart_and_goes_on_after_a_bad_file(tmp_path: Path) -> None:
+    job, bad = tmp_path / "job.yaml", tmp_path / "bad.yaml"
+    job.write_text("{job: j, parallelism: data, workers: [a, b], data: {compute: 1 s, gradient: 1 MB}}")
+    bad.write_text("{job: j, parallelism: data, workers: [a, b], data: {compute: 1 parsec, gradient: 1 MB}}")
+    result = invoke("check", bad, ROOT / "topologies/dumbbell_2.yaml", job)
+    assert "parsec" in only_line(result)
+    assert only_line(result).startswith(f"{bad}: data.compute: ")
+    assert result.stdout.splitlines() == [
+        f"{ROOT / 'topologies/dumbbell_2.yaml'}: fabric 'dumbbell_2' is good",
+        f"{job}: job 'j' is good",
+    ]
+
+
+def test_check_does_not_guess(tmp_path: Path) -> None:
+    file = tmp_path / "strange.yaml"
+    file.write_text("colour: blue")
+    assert "neither job nor fabric nor scenario" in only_line(invoke("check", file))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("scenario: x", "fabric: is missing"),
+        ("scenario: [", "line 2, column 1"),
+        ("{scenario: x, fabric: nowhere.yaml, jobs: [], policies: [fair]}", "fabric: there is no file 'nowhere.yaml'"),
+        ("{scenario: x, fabric: FABRIC, jobs: [], policies: [fair]}", "jobs: "),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fare]}", "policies[0]: unknown policy 'fare'"),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], seed: -1}", "seed: "),
+        ("{scenario: x, fabric: FABRIC, jobs: [JOB], policies: [fair], sede: 1}", "sede: unknown key"),
+    ],
+)
+def test_a_bad_scenario_is_one_line_with_file_path_and_reason(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    job = "{job: j, parallelism: data, workers: [a1, b1], data: {compute: 1 s, gradient: 1 MB}}"
+    file.write_text(text.replace("FABRIC", str(ROOT / "topologies/dumbbell_2.yaml")).replace("JOB", job))
+    for command in (["run", file, "--target", "fluid", "--out", tmp_path / "out"], ["check", file]):
+        line = only_line(invoke(*command))
+        assert line.startswith(f"{file}: ")
+        assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--target", "flud"], "--target: unknown target 'flud' (did you mean 'fluid'?)"),
+        (["--policy", "fare"], "--policy: "),
+        (["--policy", "echelon(order=best)"], "--policy: "),
+        (["--policy", "echelon(speed=1)"], "--policy: "),
+        (["--policy", "echelon(order"], "--policy: "),
+    ],
+)
+def test_a_bad_option_is_one_line(arguments: list[str], said: str, tmp_path: Path) -> None:
+    line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "out", *arguments))
+    assert line.startswith(said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "file"))
+    assert line.startswith(f"--out: {tmp_path / 'file'}: ")
+
+
+def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
+    line = only_line(invoke("run", tmp_path / "none.yaml", "--target", "fluid", "--out", tmp_path))
+    assert line.startswith(f"{tmp_path / 'none.yaml'}: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (PlanError("there is no way\nfrom h1 to h2"), 2, "policy fair: there is no way from h1 to h2"),
+        (LoweringError("the switch has too few tables"), 2, "the switch has too few tables"),
+        (RunError("flow f gets nowhere"), 1, "flow f gets nowhere"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_stops_a_run_is_one_line(
+    error: BaseException, status: int, said: str, target: Callable[[Callable[..., Any]], None], tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    target(fail)
+    line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path), status)
+    assert line.endswith(said)
+    if status != 130:
+        assert line.startswith(f"{FIG2}: ")
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_our_own_mistakes_keep_their_traceback(target: Callable[[Callable[..., Any]], None], tmp_path: Path) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    target(fail)
+    result = invoke("run", FIG2, "--target", "fluid", "--out", tmp_path)
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_progress_counts_every_iteration_that_was_asked_for(
+    target: Callable[[Callable[..., Any]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.progress import Progress
+
+    totals, advances = {}, {}
+    real = Progress.add_task
+
+    def add_task(self: Progress, name: str, total: float) -> Any:
+        task = real(self, name, total=total)
+        totals[task], advances[task] = total, 0
+        return task
+
+    def advance(self: Progress, task: Any, advance: float = 1) -> None:
+        advances[task] += advance
+
+    monkeypatch.setattr(Progress, "add_task", add_task)
+    monkeypatch.setattr(Progress, "advance", advance)
+    seen: list[tuple[str, int]] = []
+
+    def run(scenario: Any, label: str, make: Any, progress: Any) -> Any:
+        def counted(job: str, iteration: int) -> None:
+            seen.append((job, iteration))
+            progress(job, iteration)
+
+        return fluid_run.run(scenario, label, make, counted)
+
+    target(run)
+    assert invoke("run", SCENARIOS / "mix_dp4.yaml", "--target", "fluid", "--out", tmp_path).exit_code == 0
+    assert len(seen) > 2 * 4 * 24
+    assert advances == totals == dict.fromkeys(totals, 4 * 24)
+    assert len(totals) == 2
+
+
+def test_targets_are_there() -> None:
+    for module in cli.TARGETS.values():
+        assert (ROOT / "controller" / module.replace(".", "/")).with_suffix(".py").is_file()
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "controller")}
+    program = (
+        "import sys\nfrom echelon.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'matplotlib', 'networkx', 'grpc', 'pydantic', 'finsy'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", program, "--help"], env=environment, capture_output=True, text=True, check=False
+        )
+        times.append(Fraction(time.perf_counter() - start))
+        assert done.returncode == 0, done.stderr
+        assert "check" in done.stdout
+    assert min(times) < 2  # 0.2 s on an idle machine
