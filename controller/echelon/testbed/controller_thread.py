@@ -20,6 +20,9 @@ from echelon.southbound.session import SwitchSession
 
 T = TypeVar("T")
 
+_LAST_STATUS_S = 1.0
+"""So long is waited for what a closed channel still has to say."""
+
 
 class ControllerThread:
     """Connects to every switch, writes the plan, follows digests; `stop` closes all sessions, as if it had died.
@@ -75,7 +78,17 @@ class ControllerThread:
             await self._stack.aclose()
         finally:
             await self.control.stop()
+            await self._end_tasks()
             await self._loop.shutdown_asyncgens()
+
+    async def _end_tasks(self) -> None:
+        # gRPC has tasks of its own, which end when a cancelled call's status has come, after its channel was closed.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
 
     def stop(self) -> None:
         """Idempotent."""

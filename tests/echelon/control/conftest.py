@@ -1,0 +1,67 @@
+"""A scenario on a virtual testbed with its controller, as `echelon.testbed.virtual_run` puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from echelon.lowering.capabilities import softswitch
+from echelon.lowering.identity import number_shims
+from echelon.policies import PARAMETERS, make_policy
+from echelon.testbed.controller_thread import ControllerThread
+from echelon.testbed.emulator import TrainingEmulator
+from echelon.testbed.launcher import VirtualTestbed
+from echelon.testbed.scenario import Scenario, load_scenario
+
+SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
+
+
+@dataclass
+class Stage:
+    testbed: VirtualTestbed
+    controller: ControllerThread
+    emulator: TrainingEmulator
+
+    def run(self) -> None:
+        self.emulator.start()
+        self.testbed.run(lambda: self.emulator.done)
+        self.controller.raise_failure()
+
+
+@contextmanager
+def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
+    identities = number_shims(scenario.jobs)
+    with (
+        VirtualTestbed(scenario.fabric, scenario.control_latency_s) as testbed,
+        ControllerThread(
+            scenario.fabric, scenario.jobs, make_policy(policy), identities, testbed.addresses, softswitch()
+        ) as controller,
+    ):
+        emulator = TrainingEmulator(
+            testbed.clock,
+            testbed.nics,
+            scenario.fabric,
+            scenario.jobs,
+            identities,
+            transport=scenario.transport,
+            iterations=scenario.iterations,
+            until=scenario.until,
+            background=scenario.background,
+        )
+        for name, host in emulator.hosts.items():
+            testbed.receive_with(name, host.deliver)
+        yield Stage(testbed, controller, emulator)
+
+
+@pytest.fixture(scope="session")
+def fig2() -> Scenario:
+    return load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+
+
+@pytest.fixture(scope="session")
+def staged() -> Callable[[Scenario, str], AbstractContextManager[Stage]]:
+    return _staged

@@ -1,0 +1,170 @@
+"""The policy reaches the packets through P4Runtime and gNMI, and through nothing else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import echelon
+from echelon.lowering.identity import number_shims
+from echelon.policies import make_policy
+from echelon.testbed.emulator import TrainingEmulator
+from echelon.testbed.launcher import VirtualTestbed
+from echelon.testbed.results import RunError
+from echelon.testbed.scenario import Background, Scenario
+from echelon.testbed.virtual_run import run
+
+PACKAGE = Path(echelon.__file__).parent
+KINDS = {
+    "arbitration", "capabilities", "set_pipeline", "get_pipeline", "read", "write", "digest_ack",
+    "gnmi_capabilities", "gnmi_get", "gnmi_set", "gnmi_subscribe",
+}  # fmt: skip
+"""P4Runtime's and gNMI's messages from a controller, as switches log them."""
+
+
+def modules() -> dict[str, Path]:
+    out = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return out
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that `path` may import, wherever in the file; names of `from` imports as possible modules too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=module, level=0, names=names) if module is not None:
+                yield module
+                yield from (f"{module}.{name.name}" for name in names)
+            case ast.ImportFrom(level=level):
+                assert level == 0, f"{path}: relative import"
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def test_one_module_alone_knows_the_embedded_switch() -> None:
+    known = modules()
+    assert len(known) > 40
+    users = {name for name, path in known.items() if any(is_in(module, "softswitch") for module in imported(path))}
+    assert users == {"echelon.testbed.launcher"}
+    # Nor by a name in a string, but where the command line names the module of a target.
+    dynamic = {
+        name
+        for name, path in known.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("softswitch.")
+    }
+    assert dynamic == set()
+
+
+def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None:
+    known = modules()
+    reachable, waiting = set(), ["echelon.testbed.controller_thread"]
+    while waiting:
+        name = waiting.pop()
+        if name in known and name not in reachable:
+            reachable.add(name)
+            waiting += [*imported(known[name]), name.rpartition(".")[0]]
+    assert {"echelon.control_loop", "echelon.southbound.session", "echelon.scheduler"} <= reachable
+    assert "echelon.testbed.launcher" not in reachable
+    assert not any(is_in(module, "softswitch") for name in reachable for module in imported(known[name]))
+    # Whoever puts the two together hands the controller nothing of the testbed's but its addresses.
+    users = [path for path in known.values() if "echelon.testbed.launcher" in set(imported(path))]
+    assert users == [known["echelon.testbed.virtual_run"]]
+    calls = [
+        node
+        for node in ast.walk(ast.parse(users[0].read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ControllerThread"
+    ]
+    (call,) = calls
+    assert not call.keywords
+    handed = [ast.unparse(argument) for argument in call.args]
+    assert [text for text in handed if "testbed" in text] == ["testbed.addresses"]
+
+
+def test_addresses_are_text(fig2: Scenario) -> None:
+    with VirtualTestbed(fig2.fabric) as testbed:
+        assert {name: type(address) for name, address in testbed.addresses.items()} == {"s1": str, "s2": str}
+
+
+def log_of_a_run(scenario: Scenario, policy: str) -> dict[str, list[tuple[int, str]]]:
+    logs: dict[str, list[tuple[int, str]]] = {}
+
+    def observe(testbed: VirtualTestbed, emulator: TrainingEmulator) -> None:
+        assert emulator.done
+        logs.update({name: list(testbed.rpc_log(name)) for name in testbed.switches})
+
+    run(scenario, policy, lambda: make_policy(policy), lambda job, iteration: None, observe)
+    return logs
+
+
+def test_echelon_sends_no_message_during_a_run(fig2: Scenario) -> None:
+    logs = log_of_a_run(replace(fig2, iterations=3), "echelon")
+    assert set(logs) == {"s1", "s2"}
+    for log in logs.values():
+        assert {kind for _, kind in log} <= KINDS
+        # The first packet leaves after 1 s of computing: what was written was written before, and that was all.
+        assert {time_ns for time_ns, _ in log} == {0}
+        assert {"set_pipeline", "write"} <= {kind for _, kind in log}
+
+
+def test_a_central_scheduler_does(fig2: Scenario) -> None:
+    logs = log_of_a_run(fig2, "coflow")
+    for log in logs.values():
+        assert {kind for _, kind in log} <= KINDS
+        assert {"gnmi_set", "digest_ack"} <= {kind for time_ns, kind in log if time_ns > 0}
+
+
+@pytest.mark.parametrize(("policy", "during"), [("echelon", False), ("fair", False), ("coflow", True)])
+def test_messages_are_counted_from_the_first_event_to_the_last(
+    fig2: Scenario, staged: Callable[[Scenario, str], AbstractContextManager[Any]], policy: str, during: bool
+) -> None:
+    """As above, without trust in the time that the log gives."""
+    with staged(replace(fig2, iterations=2), policy) as stage:
+        devices = stage.testbed._devices
+        before = {name: device.rpc_count for name, device in devices.items()}
+        assert all(before.values())
+        stage.run()
+        assert {name: device.rpc_count > before[name] for name, device in devices.items()} == dict.fromkeys(
+            devices, during
+        )
+
+
+def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:
+    """Switches that nobody programmed forward nothing: there is no default that a policy could hide behind."""
+    background = Background("bg", "h1", "h2", 100_000, 1250)
+    with VirtualTestbed(fig2.fabric) as testbed:
+        emulator = TrainingEmulator(
+            testbed.clock,
+            testbed.nics,
+            fig2.fabric,
+            fig2.jobs,
+            number_shims(fig2.jobs),
+            transport=replace(fig2.transport, retransmit_after_s=Fraction(1, 100)),
+            iterations=1,
+            background=[background],
+        )
+        arrived: list[str] = []
+        for name in emulator.hosts:
+            testbed.receive_with(name, lambda now_ns, frame, name=name: arrived.append(name))
+        emulator.start()
+        with pytest.raises(RunError, match="nothing was acknowledged"):
+            testbed.run(lambda: emulator.done)
+        assert arrived == []
+        first = testbed.switches["s1"]
+        assert first.packets_in > 10
+        assert first.packets_dropped == first.packets_in
+        assert all(switch.packets_out == 0 for switch in testbed.switches.values())
+        assert all(list(testbed.rpc_log(name)) == [] for name in testbed.switches)

@@ -1,0 +1,115 @@
+"""A softswitch with its P4Runtime and gNMI server, and intents of a fabric in which every kind of entry occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+
+import pytest
+from finsy.proto import U128, p4r
+
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.lowering.capabilities import softswitch
+from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.lowering.intent import Intent
+from echelon.lowering.lower import lower
+from echelon.p4program import program
+from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.southbound.session import SwitchSession
+from softswitch.p4runtime.device import Device
+from softswitch.p4runtime.server import Server
+from softswitch.tm import PortScheduler
+
+PRIMARY = 10
+"""The election id that sessions take."""
+
+
+class Rig:
+    """One switch: what sessions connect to, and what stands behind it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
+        self.device = Device(None, 1, ports=self.ports, now_ns=lambda: self.now_ns)
+        self.server = Server(self.device)
+
+    def session(self, name: str = "s1", device_id: int = 1) -> SwitchSession:
+        return SwitchSession(name, self.server.address, device_id, program())
+
+    def kinds(self) -> list[str]:
+        """Of every message since the last call."""
+        with self.device.lock:
+            kinds = [record.kind for record in self.device.rpc_log]
+            self.device.rpc_log.clear()
+        return kinds
+
+    def held(self) -> list[p4r.TableEntry]:
+        """Every entry, read past all clients; without counters, and without what the program itself holds."""
+        request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        entries = [entity.table_entry for response in self.device.read(request) for entity in response.entities]
+        out = []
+        for entry in entries:
+            if not entry.is_default_action and not entry.is_const:
+                entry.ClearField("counter_data")
+                out.append(entry)
+        return out
+
+    def meddle(self, kind: int, *entries: p4r.TableEntry) -> None:
+        """Write behind the controller's back."""
+        updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
+        self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=updates))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    with rig.server:
+        yield rig
+
+
+def diamond() -> Fabric:
+    """h1 - s1 - (s2 | s3) - s4 - h2: two equal paths."""
+    ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
+    ends.append(("s4", 3, "h2", 0))
+    return Fabric(
+        "diamond",
+        {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
+        {f"s{i}": Switch(f"s{i}", i) for i in (1, 2, 3, 4)},
+        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
+    )
+
+
+DEADLINES = tuple(Fraction(n, 10) for n in range(1, 8))
+STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
+
+
+def _segment(protocol: str, start: int, end: int) -> SegmentIdentity:
+    return SegmentIdentity("10.0.0.1", "10.0.0.2", protocol, 4000, 5000, start, end, 3000, Fraction(1, 100))
+
+
+def intent_of(
+    offset_s: Fraction = Fraction(1),
+    thresholds_s: Sequence[Fraction] = DEADLINES,
+    schedule: tuple[QueuePlan, ...] = STRICT,
+    fixed_queue: int = 3,
+    without: Sequence[str] = (),
+) -> Intent:
+    """What s1 of the diamond should hold for flows of every ranking, known by shim and by TCP and UDP segments."""
+    late = Deadline("e", offset_s, tuple(thresholds_s))
+    rankings = {"by_deadline": late, "by_queue": Fixed(fixed_queue), "tcp_1": late, "tcp_2": Fixed(2), "udp": late}
+    identities: dict[tuple[str, str], Identity] = {
+        ("a", "by_deadline"): ShimIdentity(1, 0),
+        ("a", "by_queue"): ShimIdentity(1, 1),
+        ("a", "tcp_1"): _segment("tcp", 0, 1000),
+        ("a", "tcp_2"): _segment("tcp", 1000, 3000),
+        ("a", "udp"): _segment("udp", 0, 3000),
+    }
+    path = ("h1", "s1", "s3", "s4", "h2")
+    flows = tuple(FlowPlan("a", name, ranking, path) for name, ranking in rankings.items() if name not in without)
+    plan = Plan("test", flows, STRICT, {("s1", "s3"): schedule})
+    return lower(plan, diamond(), identities, softswitch())["s1"]
+
+
+@pytest.fixture(scope="session")
+def make_intent() -> Callable[..., Intent]:
+    return intent_of
