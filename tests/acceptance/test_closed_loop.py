@@ -11,7 +11,7 @@ import pytest
 from acceptance.runs import Run, softswitch
 
 ORACLE = Path(__file__).parents[2].parent / "shared" / "oracles" / "policy_mix_sim.py"
-# What the oracle is asked for. The seeds are those of the scenario files: with seed 0, the ideal order itself would leave
+# What the oracle is asked for. The seeds are the scenario files': with seed 0, the ideal order itself would leave
 # the worst of the four data-parallel jobs slower than fair sharing does.
 MIXES = {
     "mix_dp4": ("dp", 4, 1.0),
