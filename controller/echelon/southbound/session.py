@@ -162,7 +162,7 @@ class SwitchSession:
         self._held = None
         held = await self.read_entries()
         with self._errors("reading queues"):
-            self._queues = await read_queues(self._gnmi)
+            self._queues = await read_queues(self._gnmi) if intent.queues else {}
         self._digests = await self._read_digests(intent.digests)
         self._held = held
         return await self.update(intent)
@@ -218,8 +218,15 @@ class SwitchSession:
         self._queues.update({(s.port, s.queue): s for s in changed})
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
-        with self._errors("reading digests"):
-            read = [entry async for entry in self._read([P4DigestEntry(setting.name) for setting in settings])]
+        read: list[P4DigestEntry] = []
+        for setting in settings:
+            with self._errors("reading digests"):
+                try:
+                    read += [entry async for entry in self._read([P4DigestEntry(setting.name)])]
+                except P4ClientError as error:
+                    # PI answers so for a digest that was not configured; the specification, with nothing.
+                    if "not configured" not in error.message:
+                        raise
         return {
             entry.digest_id: DigestSetting(
                 entry.digest_id, entry.max_list_size, entry.max_timeout_ns, entry.ack_timeout_ns
