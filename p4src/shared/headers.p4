@@ -64,7 +64,8 @@ header udp_t {
 //   +---------------------------------------------------------------+
 //
 // `epoch` counts the iterations of the job modulo 256. DRAIN is set by a switch that wants to promote the flow and
-// cannot before its earlier packets have left the lower queue; a receiver echoes it in its acknowledgement.
+// cannot before its earlier packets have left the lower queue; a receiver echoes it in its acknowledgement. `reserved` is
+// the hosts' own (1: sent again, 2: acknowledge at once).
 header shim_t {
     bit<4>  version;
     bit<4>  flags;
