@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from finsy import P4DigestList
 
@@ -29,6 +30,11 @@ class _Installed:
 
     plan: Plan
     intents: Mapping[str, Intent]
+
+    @cached_property
+    def classifiers(self) -> Mapping[str, Mapping[FlowKey, TableEntry]]:
+        """By switch and flow: the entry that counts the flow's bytes."""
+        return {name: dict(zip(intent.flows, intent.classifiers, strict=True)) for name, intent in self.intents.items()}
 
 
 class ControlLoop:
@@ -123,15 +129,23 @@ class ControlLoop:
         for event in events:
             key = (event.job, event.flow)
             path = scheduler.path(key)
-            if event.started and path[1] == event.switch and scheduler.start(key, event.epoch, event.time_s):
-                self._bytes_at_start[key] = (await self._bytes_passed(scheduler, [key]))[key]
-                changed = True
+            if event.started and path[1] == event.switch:
+                restarted = key in scheduler.active
+                if scheduler.start(key, event.epoch, event.time_s):
+                    # What had passed when the last iteration's flow ended: this one's bytes may be ahead of this news.
+                    if restarted or key not in self._bytes_at_start:
+                        self._bytes_at_start[key] = await self._count(scheduler, key)
+                    changed = True
             if event.finished and path[-2] == event.switch and scheduler.finish(key, event.epoch):
+                self._bytes_at_start[key] = await self._count(scheduler, key)
                 changed = True
         if changed:
             total = await self._bytes_passed(scheduler, list(scheduler.active))
             passed = {key: count - self._bytes_at_start[key] for key, count in total.items()}
             await self._install(scheduler.decide(events[-1].time_s, passed))
+
+    async def _count(self, scheduler: CentralScheduler, key: FlowKey) -> int:
+        return (await self._bytes_passed(scheduler, [key]))[key]
 
     async def _bytes_passed(self, scheduler: CentralScheduler, keys: Sequence[FlowKey]) -> dict[FlowKey, int]:
         """Bytes of each flow that have reached the last switch of its path, since that switch was configured."""
@@ -139,8 +153,7 @@ class ControlLoop:
         by_switch: dict[str, dict[TableEntry, FlowKey]] = defaultdict(dict)
         for key in keys:
             switch = scheduler.path(key)[-2]
-            intent = self._installed.intents[switch]
-            by_switch[switch][intent.classifiers[intent.flows.index(key)]] = key
+            by_switch[switch][self._installed.classifiers[switch][key]] = key
         out: dict[FlowKey, int] = {}
         for switch, entries in by_switch.items():
             for entry, count in (await self._sessions[switch].bytes_seen(entries)).items():
