@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every number that the P4 programs and the control plane must agree on. Preprocessor only: one
- * "#define NAME number" a line, so that P4 includes this file and Python reads it (echelon.lowering.constants).
+ * "#define NAME number" a line, so that P4 includes this file and Python reads it (echelon.p4program.constants).
  */
 #ifndef ECHELON_CONSTANTS_H
 #define ECHELON_CONSTANTS_H
@@ -40,6 +40,10 @@
 #define SHIM_FLAG_LAST 4
 #define SHIM_FLAG_ACK 2
 #define SHIM_FLAG_DRAIN 1
+
+/* Epochs are compared modulo 256: a packet as far ahead as this, or more, is a straggler, 1 to 16 iterations behind.
+ * Anything else that differs is a newer iteration, or a job that was started anew. */
+#define STRAGGLER_FROM 240
 
 /* Classes of traffic that no ranking applies to: key of the table traffic_class. */
 #define CLASS_BEST_EFFORT 0

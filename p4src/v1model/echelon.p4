@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Echelon's data plane for v1model: ranks every packet of a training job by the deadline of its flow.
 //
-//   classify -> reference time -> slack -> wanted queue -> forward -> promotion -> mark -> queue
+//   classify -> forward -> reference time -> slack -> wanted queue -> promotion -> mark -> queue
 //
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // All state that decides is written in ingress, which BMv2 runs in one thread; egress only records what has left.
@@ -56,7 +56,10 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     apply {
         time_us_t now = standard_metadata.ingress_global_timestamp;
         if (standard_metadata.parser_error != error.NoError
-            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))) {
+            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))
+            || (hdr.tcp.isValid() && (hdr.tcp.data_offset < 5
+                || hdr.ipv4.total_len < 20 + ((bit<16>)hdr.tcp.data_offset << 2)))
+            || (hdr.udp.isValid() && hdr.ipv4.total_len < 28)) {
             drop_because(DROP_MALFORMED);
         } else if (standard_metadata.checksum_error == 1) {
             drop_because(DROP_CHECKSUM);

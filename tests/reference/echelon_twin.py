@@ -99,10 +99,15 @@ class Twin:
         protocol = frame[23]
         tcp = first_fragment and protocol == 6
         udp = first_fragment and protocol == 17
-        shim = udp and length >= 42 and frame[36:38] == b"\xef\x10"
+        shim = udp and length >= 42 and frame[36:38] == b"\xef\x10" and (frame[38] << 8 | frame[39]) >= 20
         if (tcp and length < 54) or (udp and length < 42) or (shim and length < 54):
             return self._drop(0)
         if version_ihl >> 4 != 4 or ihl < 5:
+            return self._drop(0)
+        total_len = frame[16] << 8 | frame[17]
+        if tcp and (frame[46] >> 4 < 5 or total_len < 20 + (frame[46] >> 4 << 2)):
+            return self._drop(0)
+        if udp and total_len < 28:
             return self._drop(0)
         if plain:
             total = int.from_bytes(frame[14:34], "big")
@@ -130,7 +135,6 @@ class Twin:
                 rank = self.shim_flow.get((frame[44] << 8 | frame[45], frame[46] << 8 | frame[47]))
                 last = bool(flags & 4)
         elif tcp or udp:
-            total_len = frame[16] << 8 | frame[17]
             ports = (frame[34] << 8 | frame[35], frame[36] << 8 | frame[37])
             if tcp:
                 payload = (total_len - 20 - (frame[46] >> 4 << 2)) & MASK32
@@ -179,7 +183,9 @@ class Twin:
         first = False
         if rank is not None:
             state = self.flows.get(rank.flow)
-            if state is None or state[0] != epoch:
+            if state is not None and (epoch - state[0]) & 255 >= 240:
+                rank = None
+            elif state is None or state[0] != epoch:
                 first = True
             elif state[1] != wanted and (self.left.get(port << 3 | state[1], 0) - state[2]) & BIAS:
                 queue = state[1]
@@ -250,7 +256,7 @@ class Twin:
     def _reference(self, rank: Rank, epoch: int, now_us: int) -> int | None:
         stored = self.references.get(rank.echelonflow)
         ahead = (epoch - stored[0]) & 255 if stored is not None else 1
-        if stored is None or 0 < ahead < 128:
+        if stored is None or 0 < ahead < 240:
             reference = (now_us - rank.offset_us) & MASK48
             self.references[rank.echelonflow] = (epoch, reference)
             return reference

@@ -67,3 +67,10 @@ class Fabric:
     def neighbour(self) -> Mapping[tuple[str, int], str]:
         """Node at the other end of (node, port)."""
         return {(n, p): m for (n, m), p in self.port_to.items()}
+
+    @cached_property
+    def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Neighbours of a switch on its shortest paths to a host, by (switch, host). Raises `NoRouteError`."""
+        from echelon.fabric.routing import next_hops_of_switches
+
+        return next_hops_of_switches(self)

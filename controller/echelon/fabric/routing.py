@@ -45,6 +45,25 @@ def next_hops(fabric: Fabric, node: str, dst: str) -> tuple[str, ...]:
     return tuple(sorted(other for other in graph[node] if hops_left[other] == hops_left[node] - 1))
 
 
+def next_hops_of_switches(fabric: Fabric) -> dict[tuple[str, str], tuple[str, ...]]:
+    """`next_hops` of every switch to every host, by (switch, host): one graph, one search a host.
+
+    Raises `NoRouteError` if some host cannot be reached.
+    """
+    import networkx
+
+    graph = _graph(fabric)
+    out: dict[tuple[str, str], tuple[str, ...]] = {}
+    for host in fabric.hosts:
+        hops_left = networkx.single_source_shortest_path_length(graph, host)
+        for switch in fabric.switches:
+            if switch not in hops_left:
+                raise NoRouteError(f"there is no path from '{switch}' to '{host}'")
+            nearer = hops_left[switch] - 1
+            out[switch, host] = tuple(sorted(other for other in graph[switch] if hops_left[other] == nearer))
+    return out
+
+
 def route(fabric: Fabric, src: str, dst: str, key: int) -> Path:
     """One of the shortest paths; consecutive keys (one per connection) take them in turn. Raises `NoRouteError`."""
     paths = equal_cost_paths(fabric, src, dst)

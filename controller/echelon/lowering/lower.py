@@ -9,7 +9,6 @@ from fractions import Fraction
 from itertools import pairwise
 
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import next_hops
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import FlowKey, Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import (
@@ -119,21 +118,34 @@ def lower(
 
 
 def _check(plan: Plan, capabilities: Capabilities) -> None:
+    target, policy = capabilities.target, plan.policy
     if capabilities.queues < LEVELS:
-        raise LoweringError(
-            f"target {capabilities.target}: {capabilities.queues} queues a port, the plan needs {LEVELS}"
-        )
+        raise LoweringError(f"target {target}: {capabilities.queues} queues a port, the plan needs {LEVELS}")
+    used = _used_queues(plan)
     for where, schedule in [("every port", plan.default_schedule), *plan.schedules.items()]:
-        shared = len({q.level for q in schedule}) < len(schedule) and len({q.weight for q in schedule}) > 1
-        if shared and not capabilities.weights:
+        levels = [schedule[queue].level for queue in used]
+        if (plan.reactive or len(set(levels)) < len(levels)) and not capabilities.weights:
             raise LoweringError(
-                f"target {capabilities.target}: no DWRR weights, which policy {plan.policy} needs on {where}; "
+                f"target {target}: no DWRR weights, which policy {policy} needs on {where}; "
                 "choose a policy of strict levels, or another target"
             )
-        if any(q.max_share is not None for q in schedule) and not capabilities.rates:
+        if any(q.min_share or q.max_share is not None for q in schedule) and not capabilities.rates:
             raise LoweringError(
-                f"target {capabilities.target}: no queue rates, which policy {plan.policy} needs on {where}"
+                f"target {target}: no queue rates, which policy {policy} needs on {where}; choose another target"
             )
+
+
+def _used_queues(plan: Plan) -> set[int]:
+    """Queues that some packet can be sent to."""
+    used = {plan.best_effort_queue, CONTROL_QUEUE}
+    for flow in plan.flows:
+        ranking: Ranking = flow.ranking
+        match ranking:
+            case Fixed(queue=queue):
+                used.add(queue)
+            case Deadline():
+                used.update(range(ranking.lowest, ranking.highest + 1))
+    return used
 
 
 def _lower_switch(
@@ -285,19 +297,15 @@ def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
     """A route to every host; hosts that several next hops lead to get a group of their own."""
     for group, host in enumerate(fabric.hosts.values(), start=1):
         mac = _mac(host.mac)
-        routes = tuple(
-            ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", mac)))
-            for hop in next_hops(fabric, switch, host.name)
-        )
+        hops = fabric.next_hops[switch, host.name]
+        routes = tuple(ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", mac))) for hop in hops)
         match: tuple[tuple[str, Match], ...] = (("dst", Prefix(_address(host.ipv4), 32)),)
         if len(routes) == 1:
             yield TableEntry("ipv4_lpm", match, routes)
         else:
             yield TableEntry("ecmp", (("group", group),), routes)
             yield TableEntry("ipv4_lpm", match, (ActionCall("spread", (("group", group),)),))
-        yield _entry(
-            "station", {"dst": mac}, "forward", port=fabric.port_to[switch, next_hops(fabric, switch, host.name)[0]]
-        )
+        yield _entry("station", {"dst": mac}, "forward", port=fabric.port_to[switch, hops[0]])
 
 
 def _ports(switch: str, fabric: Fabric) -> list[int]:

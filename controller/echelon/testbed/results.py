@@ -53,7 +53,7 @@ class SwitchStats:
     entries: int
     """Table entries that the controller wrote last."""
     digests: int
-    """Flow events that the controller received."""
+    """Flow events that the switch reported."""
 
 
 @dataclass(frozen=True, slots=True)

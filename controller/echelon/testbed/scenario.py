@@ -9,7 +9,7 @@ policies: [fair, {policy: echelon, order: setf}]   # names; with parameters as a
 iterations: 20                    # of each job (default 1)
 until: all-done                   # default: every job iterates until the slowest has done that many, so that the load
                                   # stays up; exactly: each job stops after that many
-seed: 0                           # of everything random (default 0)
+seed: 0                           # of everything random, which is nothing yet (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
   window: 8                       # packets in flight on a connection

@@ -25,8 +25,9 @@ parser EchelonParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
     state parse_udp {
         packet.extract(hdr.udp);
-        transition select(hdr.udp.dst_port) {
-            SHIM_UDP_PORT: parse_shim;
+        // Somebody else's datagram to our port may be too short for a shim.
+        transition select(hdr.udp.dst_port, hdr.udp.length >= 8 + SHIM_BYTES) {
+            (SHIM_UDP_PORT, true): parse_shim;
             default: accept;
         }
     }

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.capabilities import Capabilities, softswitch
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, TableEntry
 from echelon.lowering.lower import LoweringError, lower, slack_intervals
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.policies import make_policy
 
 BIAS = 1 << 31
 
@@ -134,15 +136,47 @@ def test_an_offset_that_does_not_fit_is_refused(offset_s: Fraction) -> None:
         lower(plan_of(deadline(offset_s)), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())
 
 
-def test_what_a_target_cannot_carry_is_refused() -> None:
-    strict = Capabilities("bare", 8, weights=False, rates=False, max_flows=1, max_profiles=1, max_echelonflows=1)
-    identities = {("a", "f"): ShimIdentity(1, 0), ("a", "g"): ShimIdentity(1, 1)}
-    lower(plan_of(deadline()), diamond(), identities, strict)
-    shared = {("s1", "s2"): tuple(QueuePlan(0, weight=w) for w in range(1, 9))}
-    with pytest.raises(LoweringError, match="target bare: no DWRR weights"):
-        lower(plan_of(deadline(), schedules=shared), diamond(), identities, strict)
-    capped = {("s1", "s2"): schedule(max_share=Fraction(1, 2))}
+def levels_only(max_flows: int = 9) -> Capabilities:
+    return Capabilities("bare", 8, weights=False, rates=False, max_flows=max_flows, max_profiles=1, max_echelonflows=1)
+
+
+def strict() -> tuple[QueuePlan, ...]:
+    return tuple(QueuePlan(level=q) for q in range(LEVELS))
+
+
+IDENTITIES = {("a", "f"): ShimIdentity(1, 0), ("a", "g"): ShimIdentity(1, 1)}
+
+
+def test_strict_levels_need_nothing_else() -> None:
+    lower(Plan("test", (deadline(),), strict()), diamond(), IDENTITIES, levels_only())
+
+
+def test_a_queue_that_nothing_is_sent_to_may_share_a_level() -> None:
+    one_queue = (QueuePlan(0),) * (LEVELS - 1) + (QueuePlan(1),)
+    lower(Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_queue), diamond(), IDENTITIES, levels_only())
+
+
+@pytest.mark.parametrize("policy", ["fair", "coflow", "echelon"])
+def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
+    flows = (
+        Flow("f", "h1", "h2", 1000, ("c",)),
+        Flow("g", "h1", "h2", 1000, ("c",)),
+    )
+    h = EchelonFlow("e", ("f", "g"), (Fraction(0), Fraction(0)))
+    job = Job("a", (ComputeUnit("c", "h1", Fraction(1)),), flows, (h,))
+    plan = make_policy(policy).plan([job], diamond())
+    lower(plan, diamond(), IDENTITIES, softswitch())
+    with pytest.raises(LoweringError, match=f"target bare: no (DWRR weights|queue rates), which policy {policy} needs"):
+        lower(plan, diamond(), IDENTITIES, levels_only())
+
+
+def test_maximum_rates_are_refused() -> None:
+    capped = {("s1", "s2"): tuple(QueuePlan(q, max_share=Fraction(1, 2)) for q in range(LEVELS))}
     with pytest.raises(LoweringError, match="target bare: no queue rates"):
-        lower(plan_of(deadline(), schedules=capped), diamond(), identities, strict)
+        lower(Plan("test", (deadline(),), strict(), capped), diamond(), IDENTITIES, levels_only())
+
+
+def test_more_flows_than_identifiers_are_refused() -> None:
+    flows = (deadline(), FlowPlan("a", "g", Fixed(0), PATH))
     with pytest.raises(LoweringError, match="switch s1: more than 1 flows"):
-        lower(plan_of(deadline(), FlowPlan("a", "g", Fixed(0), PATH)), diamond(), identities, strict)
+        lower(Plan("test", flows, strict()), diamond(), IDENTITIES, levels_only(max_flows=1))

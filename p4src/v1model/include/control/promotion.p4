@@ -20,7 +20,11 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port,
         if (meta.ranking != Ranking.NONE) {
             valid_epoch_t epoch;
             flow_epoch.read(epoch, index);
-            if (epoch == 1w1 ++ meta.epoch) {
+            bit<8> ahead = meta.epoch - epoch[7:0];
+            if (epoch != 0 && ahead >= STRAGGLER_FROM) {
+                // Of an iteration that is over: it neither starts the flow anew nor moves it.
+                meta.ranking = Ranking.NONE;
+            } else if (epoch != 0 && ahead == 0) {
                 queue_t current;
                 flow_queue.read(current, index);
                 if (current != meta.wanted) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reference time of each EchelonFlow, re-learnt in every iteration: the self-correction of EchelonFlow (HotNets
-// '22, section 3.1). Epochs are compared modulo 256: 1 to 127 ahead is a newer iteration, 128 to 255 an older one.
+// '22, section 3.1). Epochs are compared modulo 256: up to 16 behind is a straggler, anything else that differs is a newer
+// iteration, or a job that was started anew and counts from one again.
 //
 // The first packet of a newer iteration that arrives opens it, with reference = now - its own offset. For the head
 // flow (offset 0) that is the definition; for any other it is the estimate that holds if the flow is on time, so that
@@ -15,7 +16,7 @@ control Reference(inout metadata_t meta, in time_us_t now) {
         valid_epoch_t stored;
         reference_epoch.read(stored, index);
         bit<8> ahead = meta.epoch - stored[7:0];
-        if (stored == 0 || (ahead != 0 && ahead < 128)) {
+        if (stored == 0 || (ahead != 0 && ahead < STRAGGLER_FROM)) {
             meta.reference_us = now - (time_us_t)meta.offset_us;
             reference_us.write(index, meta.reference_us);
             reference_epoch.write(index, 1w1 ++ meta.epoch);
