@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from finsy import P4DigestList
-
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
@@ -19,7 +17,7 @@ from echelon.lowering.lower import DIGEST, lower
 from echelon.plan import Plan
 from echelon.policies.base import Policy
 from echelon.scheduler import CentralScheduler
-from echelon.southbound.session import SwitchSession
+from echelon.southbound.session import DigestReport, SwitchSession
 from echelon.telemetry.events import FlowEvent, decode_event
 from echelon.telemetry.tracker import Tracker
 
@@ -99,8 +97,8 @@ class ControlLoop:
         return None
 
     async def _follow(self, name: str, session: SwitchSession) -> None:
-        async for digests in session.digests(DIGEST):
-            events = self._decode(name, digests)
+        async for report in session.digests(DIGEST):
+            events = self._decode(name, report)
             self.digests[name] += len(events)
             if self._scheduler is None:
                 continue
@@ -108,18 +106,17 @@ class ControlLoop:
             async with self._deciding:
                 await self._react(self._scheduler, events)
             # Last: the switch, and virtual time with it, may wait for this.
-            await session.acknowledge(digests)
+            await session.acknowledge(report)
 
-    def _decode(self, name: str, digests: P4DigestList) -> list[FlowEvent]:
+    def _decode(self, name: str, report: DigestReport) -> list[FlowEvent]:
         if self._installed is None:
             # Traffic that was there before: the switch may still report by the identifiers of another plan.
             return []
         assert self.tracker is not None
         flows = self._installed.intents[name].flows
         events = []
-        for data in digests:
-            assert isinstance(data, dict)
-            event = decode_event(name, flows, data)
+        for fields in report.fields:
+            event = decode_event(name, flows, fields)
             self.tracker.observe(event)
             events.append(event)
         return events

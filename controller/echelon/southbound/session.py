@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -40,6 +41,14 @@ logging.getLogger("finsy").addHandler(logging.NullHandler())
 
 class SouthboundError(Exception):
     """A switch cannot be reached or refuses what it is told; the text names switch, table, match and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReport:
+    """One list of digests: the fields of each, by name, and what the switch needs to hear that it was dealt with."""
+
+    fields: tuple[Mapping[str, int], ...]
+    received: P4DigestList
 
 
 class SwitchSession:
@@ -261,7 +270,7 @@ class SwitchSession:
                     out[wanted[entry_key(reply.encode_entry(self._schema))]] = counted.byte_count
         return out
 
-    async def digests(self, name: str) -> AsyncIterator[P4DigestList]:
+    async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         """Digest lists as the switch sends them, oldest first. Raises `SouthboundError` when the session ends."""
         self._check_up()
         lost = asyncio.ensure_future(self._lost.wait())
@@ -277,11 +286,11 @@ class SwitchSession:
                     finally:
                         following.cancel()
                         await asyncio.wait([following])
-                    yield received
+                    yield DigestReport(tuple(cast(Mapping[str, int], data) for data in received), received)
         finally:
             lost.cancel()
 
-    async def acknowledge(self, digests: P4DigestList) -> None:
+    async def acknowledge(self, report: DigestReport) -> None:
         """Tell the switch that a list was dealt with. Raises `SouthboundError`."""
         with self._errors("acknowledgement"):
-            await self._switch.write([digests.ack()])
+            await self._switch.write([report.received.ack()])

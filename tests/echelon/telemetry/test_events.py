@@ -80,7 +80,7 @@ def test_first_and_last_packets_are_reported() -> None:
                 device.tick(23 * 10**9)
                 received = await asyncio.wait_for(following, 10)
                 await lists.aclose()  # type: ignore[attr-defined]
-                return [decode_event("s1", intent.flows, data) for data in received]  # type: ignore[arg-type]
+                return [decode_event("s1", intent.flows, data) for data in received.fields]
 
         events = asyncio.run(main())
     assert events == [
