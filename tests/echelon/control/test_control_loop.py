@@ -171,7 +171,7 @@ def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, mon
 def test_nothing_is_left_behind(
     fig2: Scenario, staged: Staged, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No pending task, no open loop, nothing on standard error."""
+    """No pending task, no open loop, nothing of ours on standard error."""
     caplog.set_level(logging.WARNING)
     for policy in ("echelon", "coflow"):
         with staged(fig2, policy) as stage:
@@ -183,4 +183,6 @@ def test_nothing_is_left_behind(
         assert not controller._thread.is_alive()
         controller.stop()  # again
     assert caplog.messages == []
-    assert capfd.readouterr().err == ""
+    # gRPC's own threads may note, at their leisure, that a server said goodbye.
+    said = capfd.readouterr().err.splitlines()
+    assert [line for line in said if "Got goaway" not in line] == []
