@@ -12,6 +12,7 @@ from .errors import (
 from .stateful import Counter, Meter, MeterCell, MeterConfig, Register
 from .switch import CloneSession, Departure, Program, Queued, Stats, Switch, load_program
 from .tables import ActionProfile, Entry, KeyElement, Table
+from .valuesets import ValueElement, ValueSet
 
 __all__ = [
     "ActionProfile",
@@ -36,5 +37,7 @@ __all__ = [
     "Table",
     "TableError",
     "TableFull",
+    "ValueElement",
+    "ValueSet",
     "load_program",
 ]

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 MAX_WIDTH = 1 << 16
 """The widest field, parameter or register cell, in bits."""
 
 MAX_CELLS = 1 << 24
 """The largest array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where in the P4 source something stands and how it reads there, shortened by p4c if it is long."""
+
+    file: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +228,7 @@ class Primitive:
     op: str
     args: tuple[Expr, ...]
     place: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +382,7 @@ class Table:
     next_by_action: Mapping[int, str | None]
     next_base: str | None
     place: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +407,7 @@ class Conditional:
     true_next: str | None
     false_next: str | None
     place: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +418,7 @@ class DirectCall:
     action: int
     next: str | None
     place: str
+    origin: Origin | None = None
 
 
 Node = Table | Conditional | DirectCall
@@ -458,6 +475,7 @@ class Checksum:
     update: bool
     condition: Expr | None
     place: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,3 +544,46 @@ class ProgramIR:
     field_lists: Mapping[int, FieldList]
     intrinsics: Mapping[str, FieldRef]
     """The fields the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``, ...)."""
+
+
+# ------------------------------------------------------------------------------------------- what expressions denote
+
+
+class Instances(Protocol):
+    """What a name of a stack or union stands for; a whole program, or what is known of one so far."""
+
+    @property
+    def stacks(self) -> Mapping[str, Stack]: ...
+    @property
+    def unions(self) -> Mapping[str, Union]: ...
+    @property
+    def union_stacks(self) -> Mapping[str, UnionStack]: ...
+
+
+def header_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
+    """The headers an expression of header type may denote."""
+    if isinstance(expr, HeaderRef):
+        return (expr.name,)
+    if isinstance(expr, Op):
+        if expr.op in ("dereference_header_stack", "dereference_stack") and isinstance(expr.left, StackRef):
+            return program.stacks[expr.left.name].headers
+        if expr.op == "access_union_header" and expr.left is not None and isinstance(expr.right, Const):
+            member = expr.right.value
+            unions = [program.unions[u].headers for u in union_alternatives(program, expr.left)]
+            return tuple(headers[member] for headers in unions if member < len(headers))
+        if expr.op == "?" and expr.left is not None:
+            return header_alternatives(program, expr.left) + header_alternatives(program, expr.right)
+    return ()
+
+
+def union_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
+    """The header unions an expression of union type may denote."""
+    if isinstance(expr, UnionRef):
+        return (expr.name,)
+    if (
+        isinstance(expr, Op)
+        and expr.op in ("dereference_union_stack", "dereference_stack")
+        and isinstance(expr.left, UnionStackRef)
+    ):
+        return program.union_stacks[expr.left.name].unions
+    return ()

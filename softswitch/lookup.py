@@ -5,8 +5,9 @@ A lookup yields an entry's ``result`` (see :mod:`softswitch.tables`) or None.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from . import ir
@@ -39,19 +40,27 @@ class Entry:
         "result",
     )
 
-    def __init__(self, handle: int, key: tuple[KeyElement, ...], priority: int) -> None:
+    def __init__(
+        self,
+        handle: int,
+        key: tuple[KeyElement, ...],
+        priority: int,
+        meter: MeterCell,
+        action: str | None = None,
+        args: tuple[int, ...] = (),
+    ) -> None:
         self.handle = handle
         self.key = key
         self.priority = priority
         self.rank = (priority + 1 << _RANK) - handle
-        self.action: str | None = None
-        self.args: tuple[int, ...] = ()
+        self.action = action
+        self.args = args
         self.member: int | None = None
         self.group: int | None = None
         self.packets = 0
         self.bytes = 0
         self.hit_ns = 0
-        self.meter = MeterCell()
+        self.meter = meter
         self.result: Call = ()
 
 
@@ -101,17 +110,6 @@ class MatchField:
             raise ValueError(f"{value} does not fit {self.width} bits")
         return value
 
-    def masked(self, element: KeyElement) -> tuple[int, int]:
-        """(value, mask) of an element that is not a range, in the packed key's position."""
-        if isinstance(element, tuple):
-            value, mask = element
-            if self.kind == "lpm":
-                mask = self.full ^ (self.full >> mask)
-        else:
-            assert element is not None
-            value, mask = element, self.full
-        return value << self.shift, mask << self.shift
-
 
 class ExactIndex:
     """All fields exact: one dictionary."""
@@ -120,14 +118,18 @@ class ExactIndex:
         self.results: dict[Any, Call] = {}
         self._single = len(fields) == 1
 
-    def _key(self, entry: Entry) -> Any:
-        return entry.key[0] if self._single else entry.key
-
     def add(self, entry: Entry) -> None:
-        self.results[self._key(entry)] = entry.result
+        key = entry.key
+        self.results[key[0] if self._single else key] = entry.result
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        results, single = self.results, self._single
+        for entry in entries:
+            key = entry.key
+            results[key[0] if single else key] = entry.result
 
     def remove(self, entry: Entry) -> None:
-        del self.results[self._key(entry)]
+        del self.results[entry.key[0] if self._single else entry.key]
 
 
 class PrefixIndex:
@@ -137,17 +139,19 @@ class PrefixIndex:
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
-        self._fields = fields
         self._position = next(i for i, f in enumerate(fields) if f.kind == "lpm")
+        self._width = fields[self._position].width
+        self._exact = [(i, f.shift) for i, f in enumerate(fields) if f.kind != "lpm"]
         self._levels: dict[int, dict[int, Call]] = {}
         self._order: list[tuple[int, Callable[[int], Call | None]]] = []
 
     def _place(self, entry: Entry) -> tuple[int, int]:
-        element = entry.key[self._position]
-        assert isinstance(element, tuple)
-        shift = self._fields[self._position].width - element[1]
-        packed = sum(f.masked(e)[0] for f, e in zip(self._fields, entry.key, strict=True))
-        return shift, packed >> shift
+        key: tuple[Any, ...] = entry.key
+        packed, length = key[self._position]
+        for i, shift in self._exact:
+            packed |= key[i] << shift
+        behind = self._width - length
+        return behind, packed >> behind
 
     def add(self, entry: Entry) -> None:
         shift, value = self._place(entry)
@@ -155,6 +159,22 @@ class PrefixIndex:
             self._levels[shift] = {}
             self._order[:] = [(s, self._levels[s].get) for s in sorted(self._levels)]
         self._levels[shift][value] = entry.result
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        if self._exact:
+            for entry in entries:
+                self.add(entry)
+            return
+        levels, width = self._levels, self._width
+        for entry in entries:
+            key: tuple[Any, ...] = entry.key
+            value, length = key[0]
+            behind = width - length
+            level = levels.get(behind)
+            if level is None:
+                self.add(entry)
+            else:
+                level[value >> behind] = entry.result
 
     def remove(self, entry: Entry) -> None:
         shift, value = self._place(entry)
@@ -181,6 +201,25 @@ class _Group:
         self.slots: dict[int, list[Entry]] = {}
 
 
+def _packing(fields: Sequence[MatchField], positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
+    """A function from a key to (mask, masked value) of its fields at `positions`, none of them a range."""
+    parts = [(i, fields[i].kind, fields[i].shift, fields[i].full) for i in positions]
+
+    def place(key: tuple[Any, ...]) -> tuple[int, int]:
+        mask = value = 0
+        for i, kind, shift, full in parts:
+            if kind == "exact":
+                value |= key[i] << shift
+                mask |= full << shift
+            else:
+                first, second = key[i]
+                value |= first << shift
+                mask |= (second if kind == "ternary" else full ^ (full >> second)) << shift
+        return mask, value
+
+    return place
+
+
 class MaskIndex:
     """Ternary fields: a dictionary per distinct mask (tuple space search), the mask of the best entry first.
 
@@ -188,28 +227,31 @@ class MaskIndex:
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
-        self._fields = fields
+        self._place = _packing(fields, range(len(fields)))
         self._groups: dict[int, _Group] = {}
         self._order: list[tuple[int, int, Callable[[int], list[Entry] | None]]] = []
         self._stale = False
 
-    def _place(self, entry: Entry) -> tuple[int, int]:
-        packed = [f.masked(e) for f, e in zip(self._fields, entry.key, strict=True)]
-        return sum(mask for _, mask in packed), sum(value for value, _ in packed)
-
     def add(self, entry: Entry) -> None:
-        mask, value = self._place(entry)
-        group = self._groups.setdefault(mask, _Group())
-        slot = group.slots.setdefault(value, [])
-        if entry not in slot:
-            slot.append(entry)
-            slot.sort(key=_worst_first, reverse=True)
+        mask, value = self._place(entry.key)
+        group = self._groups.get(mask)
+        if group is None:
+            group = self._groups[mask] = _Group()
+        slot = group.slots.get(value)
+        if slot is None:
+            group.slots[value] = [entry]
+        elif entry not in slot:
+            insort(slot, entry, key=_best_first)
         if entry.rank > group.rank:
             group.rank = entry.rank
             self._stale = True
 
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.add(entry)
+
     def remove(self, entry: Entry) -> None:
-        mask, value = self._place(entry)
+        mask, value = self._place(entry.key)
         group = self._groups[mask]
         group.slots[value].remove(entry)
         if not group.slots[value]:
@@ -235,55 +277,83 @@ class MaskIndex:
         return None if found is None else found.result
 
 
-def _worst_first(entry: Entry) -> int:
-    return entry.rank
+def _best_first(entry: Entry) -> int:
+    return -entry.rank
 
 
 class _Segments:
     """Entries that differ in one range field: the field's values cut at every end of a range, each with its best entry.
 
-    Cut anew at the first lookup after a change. ``bounds`` are the first values of all segments but the first.
+    ``bounds`` are the first values of all segments but the first. A new entry cuts the segments it meets; after a
+    deletion all are cut anew at the next lookup.
     """
 
-    __slots__ = ("bounds", "entries", "position", "stale", "winners")
+    __slots__ = ("_stale", "bounds", "entries", "position", "winners")
 
     def __init__(self, position: int) -> None:
         self.position = position
         self.entries: dict[int, Entry] = {}
         self.bounds: list[int] = []
         self.winners: list[Entry | None] = [None]
-        self.stale: list[bool] = []
+        self._stale = False
 
-    def refresh(self) -> None:
-        starts: dict[int, list[Entry]] = {}
-        ends: dict[int, list[Entry]] = {}
-        for entry in self.entries.values():
-            element = entry.key[self.position]
-            assert isinstance(element, tuple)
-            starts.setdefault(element[0], []).append(entry)
-            ends.setdefault(element[1] + 1, []).append(entry)
-        active: dict[int, Entry] = {}
-        bounds: list[int] = []
-        winners: list[Entry | None] = [None]
-        for point in sorted(starts.keys() | ends.keys()):
-            for entry in ends.get(point, ()):
-                del active[entry.handle]
-            for entry in starts.get(point, ()):
-                active[entry.handle] = entry
-            winner = max(active.values(), key=_worst_first) if active else None
-            if point == 0:
-                winners[-1] = winner
-            else:
-                bounds.append(point)
-                winners.append(winner)
-        self.bounds[:] = bounds
-        self.winners[:] = winners
-        self.stale.clear()
+    def add(self, entry: Entry) -> None:
+        """A known entry may be added again: its place is the same."""
+        if entry.handle in self.entries:
+            return
+        self.entries[entry.handle] = entry
+        if self._stale:
+            return
+        low, high = self._ends(entry)
+        winners = self.winners
+        for i in range(self._cut(low), self._cut(high + 1)):
+            best = winners[i]
+            if best is None or best.rank < entry.rank:
+                winners[i] = entry
+
+    def remove(self, entry: Entry) -> None:
+        del self.entries[entry.handle]
+        self._stale = True
 
     def best(self, value: int) -> Entry | None:
-        if self.stale:
-            self.refresh()
+        if self._stale:
+            self._refresh()
         return self.winners[bisect_right(self.bounds, value)]
+
+    def _ends(self, entry: Entry) -> tuple[int, int]:
+        element = entry.key[self.position]
+        assert isinstance(element, tuple)
+        return element
+
+    def _cut(self, value: int) -> int:
+        """Let a segment begin at `value`; return its position."""
+        if value == 0:
+            return 0
+        bounds = self.bounds
+        i = bisect_left(bounds, value)
+        if i == len(bounds) or bounds[i] != value:
+            bounds.insert(i, value)
+            self.winners.insert(i + 1, self.winners[i])
+        return i + 1
+
+    def _refresh(self) -> None:
+        """Sweep over all ends; the heap has the entries begun so far, best first, and drops ended ones late."""
+        starts: dict[int, list[Entry]] = {}
+        points = {0}
+        for entry in self.entries.values():
+            low, high = self._ends(entry)
+            starts.setdefault(low, []).append(entry)
+            points |= {low, high + 1}
+        begun: list[tuple[int, int, Entry]] = []
+        self.bounds = sorted(points)[1:]
+        self.winners = []
+        for point in (0, *self.bounds):
+            for entry in starts.get(point, ()):
+                heappush(begun, (-entry.rank, self._ends(entry)[1], entry))
+            while begun and begun[0][1] < point:
+                heappop(begun)
+            self.winners.append(begun[0][2] if begun else None)
+        self._stale = False
 
 
 class RangeIndex:
@@ -293,35 +363,32 @@ class RangeIndex:
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
-        self._fields = fields
         self._ranges = [i for i, f in enumerate(fields) if f.kind == "range"]
-        self._others = [i for i, f in enumerate(fields) if f.kind != "range"]
+        self._place = _packing(fields, [i for i, f in enumerate(fields) if f.kind != "range"])
         self._groups: dict[int, dict[int, _Segments | _Boxes]] = {}
         self._order: list[tuple[int, Callable[[int], _Segments | _Boxes | None]]] = []
-
-    def _place(self, entry: Entry) -> tuple[int, int]:
-        packed = [self._fields[i].masked(entry.key[i]) for i in self._others]
-        return sum(mask for _, mask in packed), sum(value for value, _ in packed)
 
     def _new(self) -> _Segments | _Boxes:
         return _Segments(self._ranges[0]) if len(self._ranges) == 1 else _Boxes(tuple(self._ranges))
 
     def add(self, entry: Entry) -> None:
-        mask, value = self._place(entry)
+        mask, value = self._place(entry.key)
         if mask not in self._groups:
             self._groups[mask] = {}
             self._order = [(m, group.get) for m, group in self._groups.items()]
         group = self._groups[mask]
         if value not in group:
             group[value] = self._new()
-        group[value].entries[entry.handle] = entry
-        group[value].stale.append(True)
+        group[value].add(entry)
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.add(entry)
 
     def remove(self, entry: Entry) -> None:
-        mask, value = self._place(entry)
+        mask, value = self._place(entry.key)
         group = self._groups[mask]
-        del group[value].entries[entry.handle]
-        group[value].stale.append(True)
+        group[value].remove(entry)
         if not group[value].entries:
             del group[value]
         if not group:
@@ -342,23 +409,34 @@ class RangeIndex:
 class _Boxes:
     """Entries with several range fields, compared one by one, best first."""
 
-    __slots__ = ("_order", "entries", "positions", "stale")
+    __slots__ = ("_order", "entries", "positions")
 
     def __init__(self, positions: tuple[int, ...]) -> None:
         self.positions = positions
         self.entries: dict[int, Entry] = {}
-        self.stale: list[bool] = []
-        self._order: list[tuple[tuple[tuple[int, int], ...], Entry]] = []
+        self._order: list[tuple[int, tuple[tuple[int, int], ...], Entry]] = []
+        """(minus the rank, ranges, entry), ascending"""
+
+    def add(self, entry: Entry) -> None:
+        """A known entry may be added again: its place is the same."""
+        if entry.handle not in self.entries:
+            self.entries[entry.handle] = entry
+            key: tuple[Any, ...] = entry.key
+            insort(self._order, (-entry.rank, tuple(key[i] for i in self.positions), entry))
+
+    def remove(self, entry: Entry) -> None:
+        del self.entries[entry.handle]
+        del self._order[bisect_left(self._order, -entry.rank, key=_first)]
 
     def best(self, *values: int) -> Entry | None:
-        if self.stale:
-            ordered = sorted(self.entries.values(), key=_worst_first, reverse=True)
-            self._order = [(tuple(e.key[i] for i in self.positions), e) for e in ordered]  # type: ignore[misc]
-            self.stale.clear()
-        for ranges, entry in self._order:
+        for _, ranges, entry in self._order:
             if all(low <= value <= high for (low, high), value in zip(ranges, values, strict=True)):
                 return entry
         return None
+
+
+def _first(item: tuple[int, Any, Any]) -> int:
+    return item[0]
 
 
 Index = ExactIndex | PrefixIndex | MaskIndex | RangeIndex

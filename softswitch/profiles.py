@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
@@ -40,13 +41,22 @@ class Member:
         self.cell = [call]
 
 
-class Group:
-    """A group of members with weights; ``cells`` has each member's cell as many times as its weight."""
+_NO_MEMBERS: Mapping[int, int] = MappingProxyType({})
 
-    __slots__ = ("cells", "members")
+
+class Group:
+    """A group of calls with weights, of members or of its own.
+
+    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing; ``cells`` has each cell as
+    many times as its weight, but nothing of parts that watch a port that is down. ``members`` maps member ids to
+    weights, and is empty in a group without.
+    """
+
+    __slots__ = ("cells", "members", "parts")
 
     def __init__(self) -> None:
-        self.members: dict[int, int] = {}
+        self.members: Mapping[int, int] = _NO_MEMBERS
+        self.parts: Sequence[tuple[list[Call], int, int | None]] = ()
         self.cells: list[list[Call]] = []
 
 
@@ -61,9 +71,14 @@ class ActionProfile:
         self._params = dict(actions)
         self.members: dict[int, Member] = {}
         self.groups: dict[int, Group] = {}
-        self._users: dict[tuple[str, int], int] = {}
+        self._member_users: dict[int, int] = {}
+        self._group_users: dict[int, int] = {}
+        self._memberships: dict[int, int] = {}
+        self._watchers: dict[int, set[Group]] = {}
+        self._down: set[int] = set()
 
-    def _call(self, action: str, args: Sequence[int]) -> Call:
+    def call(self, action: str, args: Sequence[int]) -> Call:
+        """What lookups yield for an action with arguments. Raises :class:`BadEntry`."""
         return checked_call(f"action profile '{self.name}'", self.actions, self._params, action, args)
 
     def insert_member(self, member: int, action: str, args: Sequence[int]) -> None:
@@ -72,45 +87,104 @@ class ActionProfile:
             raise DuplicateEntry(f"action profile '{self.name}': member {member} exists")
         if len(self.members) >= self.max_size:
             raise TableFull(f"action profile '{self.name}': is full ({self.max_size} members)")
-        self.members[member] = Member(action, tuple(args), self._call(action, args))
+        self.members[member] = Member(action, tuple(args), self.call(action, args))
 
     def modify_member(self, member: int, action: str, args: Sequence[int]) -> None:
         found = self._member(member)
-        found.cell[0] = self._call(action, args)
+        found.cell[0] = self.call(action, args)
         found.action, found.args = action, tuple(args)
 
     def delete_member(self, member: int) -> None:
         """Raises :class:`BadEntry` while an entry or a group uses the member."""
         self._member(member)
-        if self._users.get(("member", member)):
+        if self._member_users.get(member):
             raise BadEntry(f"action profile '{self.name}': member {member} is used by a table entry")
-        for number, group in self.groups.items():
-            if member in group.members:
-                raise BadEntry(f"action profile '{self.name}': member {member} is in group {number}")
+        if self._memberships.get(member):
+            number = next(number for number, group in self.groups.items() if member in group.members)
+            raise BadEntry(f"action profile '{self.name}': member {member} is in group {number}")
         del self.members[member]
 
-    def insert_group(self, group: int, members: Mapping[int, int]) -> None:
-        """``members`` maps member ids to weights (at least 1)."""
+    def insert_group(self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None) -> None:
+        """``members`` maps member ids to weights (at least 1), ``watch`` those that depend on a port to its number:
+        they are not chosen while it is down."""
         if not self.has_selector:
             raise BadEntry(f"action profile '{self.name}': has no selector, so no groups")
         if group in self.groups:
             raise DuplicateEntry(f"action profile '{self.name}': group {group} exists")
         self._check_members(members)
         self.groups[group] = Group()
-        self.modify_group(group, members)
+        self.modify_group(group, members, watch)
 
-    def modify_group(self, group: int, members: Mapping[int, int]) -> None:
+    def modify_group(self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None) -> None:
         found = self._group(group)
         self._check_members(members)
+        self._leave(found)
         found.members = dict(members)
-        found.cells[:] = [self.members[m].cell for m, weight in sorted(members.items()) for _ in range(weight)]
+        watch = watch or {}
+        for member in members:
+            self._memberships[member] = self._memberships.get(member, 0) + 1
+        self._fill(found, [(self.members[m].cell, weight, watch.get(m)) for m, weight in sorted(members.items())])
 
     def delete_group(self, group: int) -> None:
         """Raises :class:`BadEntry` while an entry uses the group."""
-        self._group(group)
-        if self._users.get(("group", group)):
+        found = self._group(group)
+        if self._group_users.get(group):
             raise BadEntry(f"action profile '{self.name}': group {group} is used by a table entry")
+        self._leave(found)
         del self.groups[group]
+
+    def make_set(self, calls: Sequence[Call], weights: Sequence[int], watch: Sequence[int | None] = ()) -> Group:
+        """A group without a number and without members, for one table entry. ``watch`` has the port or None for each
+        call; left out, there is none."""
+        group = Group()
+        if watch:
+            parts = zip(calls, weights, watch, strict=True)
+            self._fill(group, [([call], weight, port) for call, weight, port in parts])
+            return group
+        # Sets come by the thousand: the fewer objects stay of one, the less the garbage collector has to look at.
+        cells = group.cells
+        for call, weight in zip(calls, weights, strict=True):
+            cells += [[call]] * weight
+        return group
+
+    def drop_set(self, group: Group) -> None:
+        """Forget a group that :meth:`make_set` made."""
+        self._leave(group)
+
+    def set_port_up(self, port: int, up: bool) -> None:
+        """Let the groups that watch a port know whether it is up, as ports are until this says otherwise."""
+        if up:
+            self._down.discard(port)
+        else:
+            self._down.add(port)
+        for group in self._watchers.get(port, ()):
+            self._choose(group)
+
+    def _fill(self, group: Group, parts: Sequence[tuple[list[Call], int, int | None]]) -> None:
+        group.parts = parts
+        for _, _, port in parts:
+            if port is not None:
+                self._watchers.setdefault(port, set()).add(group)
+        self._choose(group)
+
+    def _choose(self, group: Group) -> None:
+        """Fill in what there is to choose from. The list stays the same: entries refer to it."""
+        down, cells = self._down, group.cells
+        cells.clear()
+        for cell, weight, port in group.parts:
+            if port not in down:
+                cells += [cell] * weight
+
+    def _leave(self, group: Group) -> None:
+        """Forget what the group's parts count for."""
+        for member in group.members:
+            self._memberships[member] -= 1
+            if not self._memberships[member]:
+                del self._memberships[member]
+        for port in {port for _, _, port in group.parts if port is not None}:
+            self._watchers[port].discard(group)
+            if not self._watchers[port]:
+                del self._watchers[port]
 
     def cells(self, member: int | None, group: int | None) -> list[list[Call]]:
         """The list that a table entry refers to."""
@@ -123,8 +197,13 @@ class ActionProfile:
 
     def use(self, member: int | None, group: int | None, change: int) -> None:
         """Note that an entry refers to a member or group (``change`` 1) or does so no longer (-1)."""
-        key = ("group", group) if group is not None else ("member", member)
-        self._users[key] = self._users.get(key, 0) + change  # type: ignore[index, arg-type]
+        users, number = (self._member_users, member) if group is None else (self._group_users, group)
+        assert number is not None
+        count = users.get(number, 0) + change
+        if count:
+            users[number] = count
+        else:
+            users.pop(number, None)
 
     def _member(self, member: int) -> Member:
         if member not in self.members:

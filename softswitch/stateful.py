@@ -75,16 +75,21 @@ class Register(_Array):
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """Rates per second and bursts, in packets or bytes as the meter counts; peak not below committed."""
+    """Rates per second and bursts, in packets or bytes as the meter counts; peak not below committed.
+
+    With an ``excess_burst`` there is one rate, the committed one, and the peak is not used.
+    """
 
     committed_rate: int
     committed_burst: int
     peak_rate: int
     peak_burst: int
+    excess_burst: int | None = None
 
 
 class MeterCell:
-    """One two-rate three-colour marker (RFC 2698, colour-blind), green for everything until it is configured.
+    """One three-colour marker, colour-blind, green for everything until it is configured: of two rates (RFC 2698), or
+    of one rate with an excess burst (RFC 2697).
 
     Tokens are kept in units of 1e-9, so that rate times nanoseconds needs no rounding.
     """
@@ -111,8 +116,10 @@ class MeterCell:
                 raise BadEntry(
                     f"meter: the peak rate {config.peak_rate} is below the committed rate {config.committed_rate}"
                 )
+            if config.excess_burst is not None and config.excess_burst < 0:
+                raise BadEntry(f"meter: the excess burst must not be negative, is {config.excess_burst}")
             self._committed = config.committed_burst * _NS
-            self._peak = config.peak_burst * _NS
+            self._peak = (config.peak_burst if config.excess_burst is None else config.excess_burst) * _NS
         self._config = config
         self._last_ns = None
 
@@ -123,6 +130,8 @@ class MeterCell:
             return GREEN
         elapsed = 0 if self._last_ns is None else max(0, now_ns - self._last_ns)
         self._last_ns = now_ns if self._last_ns is None else max(now_ns, self._last_ns)
+        if config.excess_burst is not None:
+            return self._execute_single(config, config.excess_burst, amount * _NS, elapsed)
         self._peak = min(self._peak + elapsed * config.peak_rate, config.peak_burst * _NS)
         self._committed = min(self._committed + elapsed * config.committed_rate, config.committed_burst * _NS)
         needed = amount * _NS
@@ -133,6 +142,19 @@ class MeterCell:
             return YELLOW
         self._committed -= needed
         return GREEN
+
+    def _execute_single(self, config: MeterConfig, excess_burst: int, needed: int, elapsed: int) -> int:
+        """RFC 2697: what the committed bucket has no room for flows into the excess bucket."""
+        filled = self._committed + elapsed * config.committed_rate
+        self._committed = min(filled, config.committed_burst * _NS)
+        self._peak = min(self._peak + filled - self._committed, excess_burst * _NS)
+        if self._committed >= needed:
+            self._committed -= needed
+            return GREEN
+        if self._peak >= needed:
+            self._peak -= needed
+            return YELLOW
+        return RED
 
 
 class Meter(_Array):

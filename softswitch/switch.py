@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -19,6 +21,10 @@ from .compiler.apply import profile_actions
 from .load import load_ir
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
+from .valuesets import ValueSet
+
+if TYPE_CHECKING:
+    from .trace import Tracer
 
 DROP_PORT = 511
 RESUBMIT_LIMIT = 64
@@ -26,9 +32,15 @@ RESUBMIT_LIMIT = 64
 
 _log = logging.getLogger("softswitch")
 
+_PLACES = re.compile(r"\\([{}])|\{[^{}]*\}")
+"""An escaped brace, or a place for a value."""
+
 OnDigest = Callable[[int, str, int, tuple[int, ...]], None]
 Ingress = Callable[[int, bytes, int], "list[Queued]"]
 Egress = Callable[["Queued", int, int, int, int], "list[Departure]"]
+Ways = Mapping[int, tuple[Callable[[bytes], object], list[int]]]
+Forward = Callable[[int, bytes, int, Ways], "list[Queued] | bool | None"]
+Build = Callable[[Any], tuple[Ingress, Egress]]
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,12 @@ class Program:
     name: str
     ir: ir.ProgramIR
     source: str
-    build: Callable[[Switch], tuple[Ingress, Egress]] = field(repr=False)
+    build: Build = field(repr=False)
+
+    @cached_property
+    def traced_build(self) -> Build:
+        """As ``build``, of the variant that reports every step; compiled when it is first asked for."""
+        return _build(compile_program(self.ir, traced=True), f"{self.name} (traced)")
 
 
 def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json") -> Program:
@@ -48,9 +65,15 @@ def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.j
     """
     program = load_ir(source, name)
     text = compile_program(program)
+    return Program(name, program, text, _build(text, name))
+
+
+def _build(source: str, name: str) -> Build:
+    """The function that generated code defines."""
     scope: dict[str, Any] = {}
-    exec(compile(text, f"<{name}>", "exec"), scope)
-    return Program(name, program, text, scope["build"])
+    exec(compile(source, f"<{name.encode('unicode_escape').decode('ascii')}>", "exec"), scope)
+    build: Build = scope["build"]
+    return build
 
 
 @dataclass(slots=True)
@@ -100,6 +123,9 @@ class Switch:
     ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses. Both are the
     generated functions themselves. ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that
     generated a digest.
+
+    With a ``tracer``, a slower variant of them runs that hands it an event for every step of every packet
+    (:mod:`softswitch.trace`).
     """
 
     queued_type = Queued
@@ -107,9 +133,17 @@ class Switch:
 
     ingress: Ingress
     egress: Egress
+    forward: Forward | None = None
+    """Both in one, for a packet that need not wait (`softswitch.compiler.fused`); None where egress may queue again."""
 
     def __init__(
-        self, program: Program, *, cpu_port: int | None = None, drop_port: int = DROP_PORT, seed: int = 0
+        self,
+        program: Program,
+        *,
+        cpu_port: int | None = None,
+        drop_port: int = DROP_PORT,
+        seed: int = 0,
+        tracer: Tracer | None = None,
     ) -> None:
         spec = program.ir
         self.program = program
@@ -137,8 +171,14 @@ class Switch:
         }
         self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
         self.clone_sessions: dict[int, CloneSession] = {}
-        self.value_sets: dict[str, set[tuple[int, ...]]] = {name: set() for name in spec.value_sets}
-        self.ingress, self.egress = program.build(self)
+        self.value_sets: dict[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
+        self.traced = tracer is not None
+        if tracer is None:
+            self.ingress, self.egress = program.build(self)
+        else:
+            from .trace import Recorder
+
+            self.ingress, self.egress = program.traced_build(Recorder(self, tracer))
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """(port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
@@ -184,14 +224,16 @@ class Switch:
             self.on_digest(now_ns, name, number, values)
 
     @staticmethod
+    def filled(text: str, values: Sequence[int]) -> str:
+        """A ``log_msg``: each pair of braces replaced by the next value while there is one; ``\\{`` is a brace."""
+        given = iter(values)
+        return _PLACES.sub(lambda found: found[1] or str(next(given, found[0])), text)
+
+    @staticmethod
     def log(text: str, *values: int) -> None:
-        """``log_msg``: fill the braces of ``text`` in order."""
+        """``log_msg``."""
         if _log.isEnabledFor(logging.INFO):
-            parts = text.split("{}")
-            filled = parts[0]
-            for i, part in enumerate(parts[1:]):
-                filled += (str(values[i]) if i < len(values) else "{}") + part
-            _log.info("%s", filled)
+            _log.info("%s", Switch.filled(text, values))
 
     def resubmit(
         self,

@@ -8,15 +8,19 @@ that a member can be changed in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 from .lookup import Call, Entry, Index, KeyElement, make_index, match_fields
-from .profiles import ActionProfile, checked_call
+from .profiles import ActionProfile, Group, checked_call
+from .stateful import MeterCell
 
 __all__ = ["ActionProfile", "Entry", "KeyElement", "Table", "has_state"]
+
+_UNMETERED = MeterCell()
+"""The meter of all entries of tables without meters; never configured."""
 
 
 class Table:
@@ -41,10 +45,13 @@ class Table:
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
+        self.default_entry = Entry(-1, (), 0, MeterCell())
+        """What holds the counter and the meter of the default entry."""
         self._default: tuple[str, tuple[int, ...]] | None = None
         self._initial_default: tuple[str, tuple[int, ...]] | None = None
         self._default_const = spec.default_const
         self._default_action_const = spec.default_action_const
+        self._numbers = {action: number for number, action in enumerate(self.actions)}
         self._fields = match_fields(spec)
         self._by_key: dict[Any, Entry] = {}
         self._by_handle: dict[int, Entry] = {}
@@ -55,9 +62,7 @@ class Table:
             self._initial_default = initial
             self._put_default(initial)
         for entry in spec.entries or ():
-            self._insert(
-                entry.key, entry.priority, (program.actions[entry.call.action].name, entry.call.args), None, None
-            )
+            self._insert_const(entry, program.actions[entry.call.action].name)
 
     # --------------------------------------------------------------------------------------------------- controller
 
@@ -80,6 +85,85 @@ class Table:
         """As :meth:`insert`, for a table with an action profile: refer to a member or a group of it."""
         return self._checked_insert(key, priority, None, member, group)
 
+    def put(
+        self,
+        key: tuple[KeyElement, ...],
+        priority: int,
+        action: str,
+        args: tuple[int, ...],
+    ) -> Entry:
+        """As :meth:`insert`, for a caller that has checked key and arguments itself: they must be as :meth:`entries`
+        gives them back, every value within its width, and the action one of the table's. Returns the entry.
+
+        Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
+        """
+        if not self.put_all(((key, priority, action, args),)):
+            self._refuse_new(key, priority)
+            raise BadEntry(f"table '{self.name}': has an action profile, an entry refers to a member or group")
+        return self._by_handle[self._next_handle - 1]
+
+    def put_all(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]) -> int:
+        """:meth:`put` (key, priority, action, arguments) after (key, priority, action, arguments), as long as it would
+        not raise. Returns how many were inserted; of `entries`, one more has been taken if they are not all."""
+        # This is what filling a table consists of, so it is written out instead of calling what others share.
+        if self.is_const or not self._fields or self.profile is not None:
+            return 0
+        by_priority, stateful, metered = self.by_priority, self.stateful, self.meter_unit is not None
+        by_key, by_handle, room, numbers = self._by_key, self._by_handle, self.max_size, self._numbers
+        handle = self._next_handle
+        identity: Any
+        new: list[Entry] = []
+        try:
+            for key, priority, action, args in entries:
+                if not by_priority:
+                    identity, priority = key, 0
+                elif 0 <= priority < 1 << 31:
+                    identity = (key, priority)
+                else:
+                    break
+                if identity in by_key or len(by_handle) >= room:
+                    break
+                entry = Entry(handle, key, priority, MeterCell() if metered else _UNMETERED, action, args)
+                entry.result = (numbers[action], *args, entry) if stateful else (numbers[action], *args)
+                by_handle[handle] = by_key[identity] = entry
+                new.append(entry)
+                handle += 1
+        finally:
+            self._next_handle = handle
+            self.index.add_all(new)
+        return len(new)
+
+    def put_indirect(
+        self, key: tuple[KeyElement, ...], priority: int, *, member: int | None = None, group: int | None = None
+    ) -> Entry:
+        """As :meth:`put`, for a table with an action profile."""
+        self._refuse_new(key, priority)
+        return self._insert(key, priority, None, member, group)
+
+    def put_set(self, key: tuple[KeyElement, ...], priority: int, chosen: Group) -> Entry:
+        """As :meth:`put`, for a table with an action profile: an entry with a group of its own
+        (:meth:`ActionProfile.make_set`)."""
+        by_key, by_handle, handle = self._by_key, self._by_handle, self._next_handle
+        identity = (key, priority) if self.by_priority else key
+        if self.is_const or self.by_priority or not key or identity in by_key or len(by_handle) >= self.max_size:
+            self._refuse_new(key, priority)
+        meter = _UNMETERED if self.meter_unit is None else MeterCell()
+        entry = Entry(handle, key, priority if self.by_priority else 0, meter)
+        entry.result = (chosen.cells, entry)
+        self._next_handle = handle + 1
+        by_handle[handle] = by_key[identity] = entry
+        self.index.add(entry)
+        return entry
+
+    def modify_set(self, handle: int, chosen: Group) -> None:
+        """Change an entry to a group of its own. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
+        self._refuse_const()
+        entry = self.entry(handle)
+        self._unuse(entry.member, entry.group)
+        entry.result = (chosen.cells, entry)
+        entry.member = entry.group = None
+        self.index.add(entry)
+
     def modify(self, handle: int, action: str, args: Sequence[int]) -> None:
         """Change an entry's action; counters and meter stay. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
         self._refuse_const()
@@ -90,10 +174,9 @@ class Table:
     def modify_indirect(self, handle: int, *, member: int | None = None, group: int | None = None) -> None:
         self._refuse_const()
         entry = self.entry(handle)
-        old = entry.member, entry.group
+        old_member, old_group = entry.member, entry.group
         self._put(entry, None, member, group)
-        assert self.profile is not None
-        self.profile.use(*old, -1)
+        self._unuse(old_member, old_group)
         self.index.add(entry)
 
     def delete(self, handle: int) -> None:
@@ -103,8 +186,7 @@ class Table:
         self.index.remove(entry)
         del self._by_handle[handle]
         del self._by_key[self._identity(entry.key, entry.priority)]
-        if self.profile is not None:
-            self.profile.use(entry.member, entry.group, -1)
+        self._unuse(entry.member, entry.group)
 
     def clear(self) -> None:
         """Delete every entry."""
@@ -113,7 +195,7 @@ class Table:
 
     def find(self, key: Sequence[KeyElement], priority: int = 0) -> int | None:
         """The handle of the entry with exactly this key (and priority, where it counts), None if there is none."""
-        entry = self._by_key.get(self._identity(self._normal(key), priority))
+        entry = self._by_key.get(self._identity(self.normal(key), priority))
         return None if entry is None else entry.handle
 
     def entry(self, handle: int) -> Entry:
@@ -176,18 +258,22 @@ class Table:
         member: int | None,
         group: int | None,
     ) -> int:
+        normal = self.normal(key) if self._fields else ()
+        self._refuse_new(normal, priority)
+        return self._insert(normal, priority, call, member, group).handle
+
+    def _refuse_new(self, key: tuple[KeyElement, ...], priority: int) -> None:
+        """Raise unless there is a place for an entry with this key."""
         self._refuse_const()
         if not self._fields:
             raise BadEntry(f"table '{self.name}': has no key, so it can only have a default action")
         if self.by_priority and not 0 <= priority < 1 << 31:
             raise BadEntry(f"table '{self.name}': priority {priority} is not in 0..{(1 << 31) - 1}")
-        normal = self._normal(key)
-        if self._identity(normal, priority) in self._by_key:
+        if ((key, priority) if self.by_priority else key) in self._by_key:
             where = f" with priority {priority}" if self.by_priority else ""
-            raise DuplicateEntry(f"table '{self.name}': an entry with the key {normal}{where} exists")
+            raise DuplicateEntry(f"table '{self.name}': an entry with the key {key}{where} exists")
         if len(self._by_handle) >= self.max_size:
             raise TableFull(f"table '{self.name}': is full ({self.max_size} entries)")
-        return self._insert(normal, priority, call, member, group)
 
     def _insert(
         self,
@@ -196,14 +282,34 @@ class Table:
         call: tuple[str, tuple[int, ...]] | None,
         member: int | None,
         group: int | None,
-    ) -> int:
-        entry = Entry(self._next_handle, key, priority if self.by_priority else 0)
+    ) -> Entry:
+        entry = self._new(key, priority)
         self._put(entry, call, member, group)
+        self._admit(entry)
+        self.index.add(entry)
+        return entry
+
+    def _insert_const(self, spec: ir.ConstEntry, action: str) -> None:
+        """An entry of the program; in a table with an action profile it has a member of its own that no controller
+        knows."""
+        call = (action, spec.call.args)
+        if self.profile is None:
+            self._insert(spec.key, spec.priority, call, None, None)
+            return
+        entry = self._new(spec.key, spec.priority)
+        entry.action, entry.args = call
+        entry.result = ([[self._call(*call)]], entry)
+        self._admit(entry)
+        self.index.add(entry)
+
+    def _new(self, key: tuple[KeyElement, ...], priority: int) -> Entry:
+        meter = _UNMETERED if self.meter_unit is None else MeterCell()
+        return Entry(self._next_handle, key, priority if self.by_priority else 0, meter)
+
+    def _admit(self, entry: Entry) -> None:
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
-        self._by_key[self._identity(key, priority)] = entry
-        self.index.add(entry)
-        return entry.handle
+        self._by_key[(entry.key, entry.priority) if self.by_priority else entry.key] = entry
 
     def _put(
         self, entry: Entry, call: tuple[str, tuple[int, ...]] | None, member: int | None, group: int | None
@@ -223,14 +329,19 @@ class Table:
         entry.member, entry.group = member, group
         self.profile.use(member, group, 1)
 
+    def _unuse(self, member: int | None, group: int | None) -> None:
+        if self.profile is not None and (member is not None or group is not None):
+            self.profile.use(member, group, -1)
+
     def _call(self, action: str, args: Sequence[int]) -> Call:
         return checked_call(f"table '{self.name}'", self.actions, self.action_params, action, args)
 
     def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
-        self.default_cell[0] = self._call(*default) + ((None,) if self.stateful else ())
+        self.default_cell[0] = self._call(*default) + ((self.default_entry,) if self.stateful else ())
         self._default = default
 
-    def _normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
+    def normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
+        """The key as :meth:`entries` gives it back. Raises :class:`BadEntry`."""
         if len(key) != len(self._fields):
             raise BadEntry(f"table '{self.name}': a key has {len(self._fields)} fields, this one has {len(key)}")
         normal: list[KeyElement] = []

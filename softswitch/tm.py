@@ -51,6 +51,9 @@ _NANOBITS_PER_BYTE = 8 * 10**9
 SHAPER_CREDIT_BYTES = 9216
 GUARANTEE_CREDIT_BYTES = QUEUES * 9216
 
+# What a packet may have at most that passes a port without being measured against its queue's depth.
+_LONGEST_PACKET_BYTES = 1 << 16
+
 # Virtual time counts bytes per unit of weight in steps of 2**-32: rounding costs a share less than 1e-8.
 _VIRTUAL_SHIFT = 32
 
@@ -309,7 +312,9 @@ class PortScheduler:
         "_line",
         "_queues",
         "_turn",
+        "is_transparent",
         "on_reconfigured",
+        "passed",
         "unknown_queue_bytes",
         "unknown_queue_packets",
     )
@@ -333,6 +338,11 @@ class PortScheduler:
         self.unknown_queue_bytes = 0
         self.on_reconfigured: Callable[[int], None] | None = None
         """called with the time after `configure` and `set_rate`: `dequeue` may give something sooner than announced"""
+        self.is_transparent = False
+        """whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`"""
+        self.passed = tuple([0, 0] for _ in range(QUEUES))
+        """[packets, bytes] by queue that were let past like that, counted by whoever does it; `stats` includes them"""
+        self._see_through()
 
     # -- configuration -------------------------------------------------------------------------------------------------
 
@@ -344,6 +354,7 @@ class PortScheduler:
     def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
         """Change the line's rate, also for the rest of the packet on it. Raises ValueError for a rate below 1."""
         self._line = _repaced(self._line, rate_bps, now_ns)
+        self._see_through()
         self._reconfigured(now_ns)
 
     def config(self, queue: int) -> QueueConfig:
@@ -364,6 +375,7 @@ class PortScheduler:
         self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
         if changed.packets:
             self._admit(changed, now_ns)
+        self._see_through()
         self._reconfigured(now_ns)
 
     # -- packets -------------------------------------------------------------------------------------------------------
@@ -395,6 +407,20 @@ class PortScheduler:
                 target.shaper.forfeit(now_ns)
             self._admit(target, now_ns)
         return True
+
+    def clear(self) -> int:
+        """Drop and count everything that waits; returns how many packets."""
+        cleared = 0
+        for queue in self._queues:
+            if queue.contending:
+                self._leave(queue)
+            queue.dropped_packets += len(queue.packets)
+            queue.dropped_bytes += queue.bytes
+            cleared += len(queue.packets)
+            queue.packets.clear()
+            queue.bytes = 0
+        self._held.clear()
+        return cleared
 
     def dequeue(self, now_ns: int) -> Dequeued | None:
         """Take the packet that goes next; it occupies the line. None: the line is busy or no queue is eligible."""
@@ -476,17 +502,17 @@ class PortScheduler:
         """Totals, by queue number."""
         return tuple(
             QueueStats(
-                queue.enqueued_packets,
-                queue.enqueued_bytes,
-                queue.dequeued_packets,
-                queue.dequeued_bytes,
+                queue.enqueued_packets + passed_packets,
+                queue.enqueued_bytes + passed_bytes,
+                queue.dequeued_packets + passed_packets,
+                queue.dequeued_bytes + passed_bytes,
                 queue.dropped_packets,
                 queue.dropped_bytes,
                 len(queue.packets),
                 queue.bytes,
                 queue.peak_bytes,
             )
-            for queue in self._queues
+            for queue, (passed_packets, passed_bytes) in zip(self._queues, self.passed, strict=True)
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -525,6 +551,12 @@ class PortScheduler:
                 self._turn = turn + 1
                 return queue
         return None
+
+    def _see_through(self) -> None:
+        self.is_transparent = self._line is None and all(
+            queue.guarantee is None and queue.shaper is None and queue.depth_bytes >= _LONGEST_PACKET_BYTES
+            for queue in self._queues
+        )
 
     def _reconfigured(self, now_ns: int) -> None:
         if self.on_reconfigured is not None:

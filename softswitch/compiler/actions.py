@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from softswitch import ir
 from softswitch.errors import ProgramError
 
 from .primitives import PrimitiveWriter, check_arity
 from .stage import STRUCTURE_LIMIT
-from .values import Int
+from .values import Int, wrap
 
 LOOP_LIMIT = 1 << 16
 """Jumps an action may make; a packet that makes more is dropped, so that no program can stop the switch."""
@@ -20,8 +22,7 @@ class ActionWriter(PrimitiveWriter):
         """Write a whole body; ``params`` are the arguments."""
         jumps = [p for p in body if p.op in ("_jump", "_jump_if_zero")]
         if not jumps:
-            for primitive in body:
-                self.primitive(primitive, params)
+            self._straight(body, params)
             return
         for primitive in jumps:
             self._target(primitive, len(body))
@@ -29,6 +30,48 @@ class ActionWriter(PrimitiveWriter):
             self._nested(body, 0, len(body), params)
         else:
             self._state_machine(body, params)
+
+    # ----------------------------------------------------------------------------------------------- straight bodies
+
+    def _straight(self, body: tuple[ir.Primitive, ...], params: tuple[Int, ...]) -> None:
+        """Primitives in order. What p4c puts in a variable only to use it at once is used without the variable."""
+        stage = self.stage
+        for i, primitive in enumerate(body):
+            key = self._temporary(primitive)
+            if key is None or stage.traced or not self._used_next(body, i, key):
+                self.primitive(primitive, params)
+                if key is None:
+                    stage.inlined.clear()
+                continue
+            field = stage.program.headers[key[0]].type.field(key[1])
+            assert field is not None
+            value = stage.expressions(primitive.place, params).number(primitive.args[1])
+            stage.inlined[key] = wrap(value, field.width, field.signed)
+        stage.inlined.clear()
+
+    def _temporary(self, primitive: ir.Primitive) -> tuple[str, str] | None:
+        """The metadata field that a primitive assigns, if the program reads it in one place only."""
+        if primitive.op not in ("assign", "modify_field") or len(primitive.args) != 2:
+            return None
+        target, program = primitive.args[0], self.stage.program
+        if not isinstance(target, ir.FieldRef) or not program.headers[target.header].metadata:
+            return None
+        key = (target.header, target.field)
+        if target in program.intrinsics.values() or self.stage.usage.uses[key] != 1:
+            return None
+        field = program.headers[target.header].type.field(target.field)
+        return None if field is None or field.varbit else key
+
+    def _used_next(self, body: tuple[ir.Primitive, ...], at: int, key: tuple[str, str]) -> bool:
+        """Whether the place that reads ``key`` is the next primitive, but for others that assign temporaries."""
+        sources = set(_read(body[at].args[1:]))
+        for primitive in body[at + 1 :]:
+            if key in _read(primitive.args):
+                return True
+            assigned = self._temporary(primitive)
+            if assigned is None or assigned in sources or assigned == key:
+                return False
+        return False
 
     # ------------------------------------------------------------------------------------------------- control flow
 
@@ -140,3 +183,17 @@ class ActionWriter(PrimitiveWriter):
                 return
             self.primitive(primitive, params)
         out(f"_pc = {end}")
+
+
+def _read(args: Iterable[ir.Expr]) -> Iterator[tuple[str, str]]:
+    """The fields that are mentioned by name."""
+    for arg in args:
+        match arg:
+            case ir.FieldRef(header, field):
+                yield header, field
+            case ir.Op(_, left, right, cond):
+                yield from _read(part for part in (left, right, cond) if part is not None)
+            case ir.Vector(items):
+                yield from _read(items)
+            case ir.RegisterRef(_, index):
+                yield from _read((index,))

@@ -35,11 +35,13 @@ class TableWriter:
         self.place = f"sw.tables[{table.name!r}]"
         self.state = has_state(table)
 
-    def bind(self, suffix: str) -> str:
-        return self.stage.bind("x", f"{self.place}.{suffix}")
+    def bind(self, role: str, suffix: str) -> str:
+        return self.stage.bind(role, self.table.name, f"{self.place}.{suffix}")
 
     def write(self, follow: Follow) -> None:
-        self._lookup()
+        keys = ", ".join(f"{key.name} {key.match}" for key in self.table.keys)
+        with self.out.explained(f"table {self.table.name}: {keys or 'no key'}", str(self.table.origin or "")):
+            self._lookup()
         if self.table.profile is not None:
             self._through_profile()
         else:
@@ -53,8 +55,18 @@ class TableWriter:
         for i, key in enumerate(self.table.keys):
             expressions = self.stage.expressions(f"{self.table.place} key {i}")
             full = (1 << key.width) - 1
-            keys.append(mask(expressions.number(key.value), full if key.mask is None else key.mask))
+            value = mask(expressions.number(key.value), full if key.mask is None else key.mask)
+            keys.append(self._of_valid(key.value, value))
         return keys
+
+    def _of_valid(self, key: ir.Expr, value: Int) -> Int:
+        """A key has zeros for the fields of a header that is not valid, even if something was written there."""
+        if not isinstance(key, ir.FieldRef) or self.program.headers[key.header].metadata:
+            return value
+        if (key.header, key.field) not in self.stage.usage.written:
+            return value
+        code = f"({value.code} if {self.stage.layout.headers[key.header].valid} else 0)"
+        return Int(code, 0, value.high, True)
 
     def _packed(self, keys: Sequence[Int]) -> str:
         parts: list[str] = []
@@ -72,27 +84,30 @@ class TableWriter:
         if not keys:
             out("_e = None")
         elif ranges:
-            lookup = self.bind("index.lookup")
+            lookup = self.bind("lookup", "index.lookup")
             out(f"_e = {lookup}({', '.join([self._packed(keys), *ranges])})")
         elif table.match in ("ternary", "range") or any(key.match == "lpm" for key in table.keys):
-            out(f"_e = {self.bind('index.lookup')}({self._packed(keys)})")
+            out(f"_e = {self.bind('lookup', 'index.lookup')}({self._packed(keys)})")
         else:
-            get = self.bind("index.results.get")
+            get = self.bind("lookup", "index.results.get")
             key = keys[0].code if len(keys) == 1 else f"({', '.join(k.code for k in keys)})"
             out(f"_e = {get}({key})")
+        self.stage.trace("applied", repr(table.name), _tuple([key.code for key in keys]), "_e")
 
     def _direct(self) -> None:
         out = self.out
-        default = f"{self.bind('default_cell')}[0]"
+        default = f"{self.bind('default', 'default_cell')}[0]"
         if not self.table.keys:
             out(f"_e = {default}")
             if self.with_hit:
                 out("_hit = False")
+            self._default_state()
             return
         if self.with_hit:
             out("_hit = _e is not None")
         with out.block("if _e is None"):
             out(f"_e = {default}")
+            self._default_state()
         if self.state:
             with out.block("else"):
                 self._entry_state("_e[-1]")
@@ -109,6 +124,7 @@ class TableWriter:
             selector = self.program.profiles[table.profile].selector
             if selector is None:
                 out("_e = _e[0][0]")
+                self.stage.trace("chosen", repr(table.name), "_e")
                 return
             with out.block("if len(_e) > 1"):
                 value = select(self.stage, table.profile, selector, self.program.profiles[table.profile].place)
@@ -116,6 +132,7 @@ class TableWriter:
             with out.block("else"):
                 # A group may be empty.
                 out("_e = _e[0][0] if _e else None")
+            self.stage.trace("chosen", repr(table.name), "_e")
 
     def _entry_state(self, entry: str) -> None:
         table, out = self.table, self.out
@@ -125,12 +142,29 @@ class TableWriter:
         if table.timeout:
             out("_s.hit_ns = now")
         if table.meter is not None:
-            meter = self.program.meters[table.meter]
-            amount = "size" if meter.unit == "bytes" else "1"
-            if meter.target is None:
-                raise ProgramError(table.place, f"direct meter '{table.meter}' has no result field")
-            colour = Int(f"_s.meter.execute({amount}, now)", 0, 2, True)
-            self.stage.assign(meter.target.header, meter.target.field, colour, table.place)
+            self._meter(table.meter)
+
+    def _default_state(self) -> None:
+        """The default entry counts as others do; its meter runs only if a controller has configured it, since on
+        simple_switch a miss leaves the result field alone."""
+        table, out = self.table, self.out
+        if table.default is None or (table.counters is None and table.meter is None):
+            return
+        out("_s = _e[-1]")
+        if table.counters is not None:
+            out("_s.packets += 1", "_s.bytes += size")
+        if table.meter is not None:
+            with out.block("if _s.meter.config is not None"):
+                self._meter(table.meter)
+
+    def _meter(self, name: str) -> None:
+        table = self.table
+        meter = self.program.meters[name]
+        amount = "size" if meter.unit == "bytes" else "1"
+        if meter.target is None:
+            raise ProgramError(table.place, f"direct meter '{name}' has no result field")
+        colour = Int(f"_s.meter.execute({amount}, now)", 0, 2, True)
+        self.stage.assign(meter.target.header, meter.target.field, colour, table.place)
 
     # ------------------------------------------------------------------------------------------------------ actions
 
@@ -172,7 +206,7 @@ class TableWriter:
     def _dispatch(self, choices: list[tuple[int, ir.Action]], follow: Follow | None) -> None:
         """Run the action of call ``_e``; with ``follow``, also what comes after it."""
         out = self.out
-        busy = [(i, a) for i, a in choices if a.body or follow is not None]
+        busy = [(i, a) for i, a in choices if a.body or follow is not None or self.stage.traced]
         if not busy:
             return
         if len(busy) == 1 and len(choices) == 1:
@@ -187,6 +221,15 @@ class TableWriter:
                 self._action(action, follow)
 
     def _action(self, action: ir.Action, follow: Follow | None) -> None:
+        with self.out.explained(f"action {action.name}"):
+            self.stage.trace("ran", repr(action.name), "_e")
+            params = self._arguments(action)
+            self.actions.write(action.body, params)
+        if follow is not None:
+            follow(self._next(action))
+
+    def _arguments(self, action: ir.Action) -> tuple[Int, ...]:
+        """Take the arguments that the action uses from call ``_e``."""
         used = _parameters_used(action)
         params = tuple(unsigned(self.stage.temporary(), p.width) for p in action.params)
         if len(used) > 1:
@@ -196,9 +239,11 @@ class TableWriter:
         else:
             for i in used:
                 self.out(f"{params[i].code} = _e[{i + 1}]")
-        self.actions.write(action.body, params)
-        if follow is not None:
-            follow(self._next(action))
+        return params
+
+
+def _tuple(values: Sequence[str]) -> str:
+    return f"({', '.join(values)}{',' if len(values) == 1 else ''})"
 
 
 def profile_actions(program: ir.ProgramIR, profile: str) -> dict[str, tuple[ir.Param, ...]]:

@@ -69,6 +69,14 @@ def _expressions(layout: Layout, place: str, params: tuple[Int, ...]) -> Express
 
 
 def _primitive(layout: Layout, primitive: ir.Primitive, params: tuple[Int, ...]) -> Iterator[tuple[_Field, Int | None]]:
+    program = layout.program
+    if primitive.op in ("assign_header", "copy_header") and primitive.args:
+        for header in ir.header_alternatives(program, primitive.args[0]):
+            for field in program.headers[header].type.fields:
+                yield (header, field.name), None
+    if primitive.op == "mark_to_drop" and primitive.args and isinstance(primitive.args[0], ir.HeaderRef):
+        yield (primitive.args[0].name, "egress_spec"), None
+        yield (primitive.args[0].name, "mcast_grp"), None
     for position, arg in enumerate(primitive.args):
         if not isinstance(arg, ir.FieldRef):
             continue

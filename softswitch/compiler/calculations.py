@@ -23,13 +23,15 @@ _RESULT_WIDTH = {
 class _Piece:
     """``width`` bits of a calculation's input, or the bytes in the variable ``varbit``.
 
-    ``valid`` is the variable that tells whether they are there, None if they always are.
+    ``valid`` is the variable that tells whether they are there, None if they always are. ``written`` is false for what
+    the program never assigns.
     """
 
     value: Int
     width: int
     valid: str | None = None
     varbit: str | None = None
+    written: bool = True
 
 
 def check_algorithm(name: str, place: str) -> None:
@@ -45,10 +47,10 @@ def calculate(stage: Stage, calculation: ir.Calculation, known_valid: frozenset[
     check_algorithm(calculation.algorithm, calculation.place)
     pieces, payload = _pieces(stage, calculation, known_valid)
     if calculation.algorithm in ("csum16", "cksum16"):
-        fast = _internet_checksum(stage, pieces, payload)
+        fast = _internet_checksum(stage, pieces, payload, stage.layout.sums.get(calculation.name))
         if fast is not None:
             return fast
-    function = stage.bind("h", f"sw.calculations[{calculation.name!r}]")
+    function = stage.bind("hash", calculation.name, f"sw.calculations[{calculation.name!r}]")
     return unsigned(f"{function}({_bytes(pieces, payload)})", _RESULT_WIDTH.get(calculation.algorithm, 64))
 
 
@@ -60,7 +62,7 @@ def select(stage: Stage, profile: str, selector: ir.Selector, place: str) -> Int
         _Piece(mask(expressions.number(value), (1 << width) - 1), width, _validity(stage, value, frozenset()))
         for value, width in selector.inputs
     ]
-    function = stage.bind("h", f"sw.selectors[{profile!r}]")
+    function = stage.bind("hash", profile, f"sw.selectors[{profile!r}]")
     return unsigned(f"{function}({_bytes(pieces, False)})", _RESULT_WIDTH.get(selector.algorithm, 64))
 
 
@@ -86,9 +88,13 @@ def _pieces(stage: Stage, calculation: ir.Calculation, known_valid: frozenset[st
             whole = layout.whole(header, fields)
             if whole is not None:
                 width = sum(types[f].width for f in fields)
-                pieces.append(_Piece(unsigned(whole, width), width, valid))
+                pieces.append(_Piece(unsigned(whole, width), width, valid, written=False))
             else:
-                pieces += [_Piece(expressions.field(header, f), types[f].width, valid) for f in fields]
+                written = stage.usage.written
+                pieces += [
+                    _Piece(expressions.field(header, f), types[f].width, valid, written=(header, f) in written)
+                    for f in fields
+                ]
         elif item.kind == "payload":
             payload = True
         elif item.kind == "header":
@@ -115,14 +121,15 @@ def _field_piece(stage: Stage, header: str, field: ir.Field, valid: str | None) 
     value = unsigned(name, field.width)
     if field.signed:
         value = mask(Int(name, None, None, True), (1 << field.width) - 1)
-    return _Piece(value, field.width, valid)
+    return _Piece(value, field.width, valid, written=(header, field.name) in stage.usage.written)
 
 
-def _internet_checksum(stage: Stage, pieces: list[_Piece], payload: bool) -> Int | None:
+def _internet_checksum(stage: Stage, pieces: list[_Piece], payload: bool, shared: str | None) -> Int | None:
     """RFC 1071 by arithmetic on the fields: 65536 is 1 modulo 65535, so the words need not be put together.
 
     Fields of invalid headers are zero and so add nothing, provided that leaving them out would not shift the others.
-    None where that does not hold.
+    None where that does not hold. ``shared`` is the variable for the sum of what is never written, if it is kept:
+    ingress fills it, egress uses it.
     """
     if any(piece.varbit is not None for piece in pieces):
         return None
@@ -142,6 +149,7 @@ def _internet_checksum(stage: Stage, pieces: list[_Piece], payload: bool) -> Int
             position += piece.width
     left = total + -total % 16
     terms: list[str] = []
+    steady: list[str] = []
     for piece in pieces:
         left -= piece.width
         shift = left % 16
@@ -149,7 +157,10 @@ def _internet_checksum(stage: Stage, pieces: list[_Piece], payload: bool) -> Int
             if piece.value.value:
                 terms.append(str((piece.value.value << shift) % 65535))
         else:
-            terms.append(f"({piece.value.wrapped} << {shift})" if shift else piece.value.wrapped)
+            to = terms if shared is None or piece.written else steady
+            to.append(f"({piece.value.wrapped} << {shift})" if shift else piece.value.wrapped)
+    if steady and shared is not None:
+        terms.insert(0, f"({shared} := {' + '.join(steady)})" if stage.kind == "ingress" else shared)
     if payload:
         terms.append("_payload_sum(data, off)")
     name = stage.temporary()

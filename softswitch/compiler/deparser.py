@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from softswitch import ir
 
 from .actions import ActionWriter
@@ -31,8 +33,17 @@ def verify_checksums(stage: Stage) -> None:
         actual = mask(stage.expressions(checksum.place).number(checksum.target), (1 << field.width) - 1)
         # The condition is evaluated before the calculation, which may count on the headers it tests.
         wanted = calculate(stage, calculation, known)
-        with stage.out.block(f"if {' and '.join([*guards, f'{wanted.wrapped} != {actual.wrapped}'])}"):
+        stage.trace("checksum", repr(header), repr(checksum.target.field), *_compared(guards, wanted, actual))
+        with (
+            stage.out.explained(f"verify {header}.{checksum.target.field}", str(checksum.origin or "")),
+            stage.out.block(f"if {' and '.join([*guards, f'{wanted.wrapped} != {actual.wrapped}'])}"),
+        ):
             stage.out(f"{variable} = 1")
+
+
+def _compared(guards: list[str], wanted: Int, actual: Int) -> tuple[str, str]:
+    """The Python of a checksum as it should be, None where it does not apply, and as it is."""
+    return (f"({wanted.code}) if {' and '.join(guards)} else None" if guards else wanted.code), actual.code
 
 
 def update_checksums(stage: Stage) -> None:
@@ -42,10 +53,12 @@ def update_checksums(stage: Stage) -> None:
         calculation = stage.program.calculations[checksum.calculation]
         condition, known = _condition(stage, checksum)
         target = checksum.target
-        if condition is None or condition.value is True:
-            stage.assign(target.header, target.field, calculate(stage, calculation, known), checksum.place)
-            continue
-        with stage.out.block(f"if {condition.code}"):
+        with ExitStack() as context:
+            context.enter_context(
+                stage.out.explained(f"update {target.header}.{target.field}", str(checksum.origin or ""))
+            )
+            if condition is not None and condition.value is not True:
+                context.enter_context(stage.out.block(f"if {condition.code}"))
             stage.assign(target.header, target.field, calculate(stage, calculation, known), checksum.place)
 
 
@@ -54,21 +67,22 @@ def _condition(stage: Stage, checksum: ir.Checksum) -> tuple[Bool | None, frozen
     if checksum.condition is None:
         return None, frozenset()
     condition = stage.expressions(checksum.place).truth(checksum.condition)
-    return condition, frozenset(_implied(checksum.condition))
+    return condition, frozenset(implied(checksum.condition))
 
 
-def _implied(condition: ir.Expr) -> set[str]:
+def implied(condition: ir.Expr) -> set[str]:
+    """Headers that are valid wherever the condition holds."""
     if isinstance(condition, ir.ValidRef):
         return {condition.header}
     if isinstance(condition, ir.Op):
         if condition.op == "and" and condition.left is not None:
-            return _implied(condition.left) | _implied(condition.right)
+            return implied(condition.left) | implied(condition.right)
         if condition.op in ("d2b", "b2d"):
-            return _implied(condition.right)
+            return implied(condition.right)
         if condition.op == "valid" and isinstance(condition.right, ir.HeaderRef):
             return {condition.right.name}
         if condition.op == "==" and condition.right == ir.Const(1) and condition.left is not None:
-            return _implied(condition.left)
+            return implied(condition.left)
     return set()
 
 
@@ -89,12 +103,36 @@ def deparse(stage: Stage) -> str:
     """Write what the deparser does; returns the expression for the packet's bytes."""
     actions = ActionWriter(stage)
     actions.write(stage.program.deparser.body, ())
+    emitted = [stage.layout.headers[name] for name in stage.program.deparser.order if name in stage.layout.headers]
+    emitted = [held for held in emitted if held.size or held.varbit is not None]
     pieces = []
-    for name in stage.program.deparser.order:
-        held = stage.layout.headers.get(name)
-        if held is not None and (held.size or held.varbit is not None):
-            pieces.append(f'({_serialised(stage, held)} if {held.valid} else b"")')
+    at = 0
+    while at < len(emitted):
+        pair = emitted[at : at + 2]
+        apart = [f'({_serialised(stage, held)} if {held.valid} else b"")' for held in pair]
+        if len(pair) == 2 and all(_lasting(stage, held) for held in pair):
+            both = f"{pair[0].valid} and {pair[1].valid}"
+            pieces.append(f"({_packed_together(stage, *pair)} if {both} else {' + '.join(apart)})")
+            at += 2
+        else:
+            pieces.append(apart[0])
+            at += 1
     return " + ".join([*pieces, "data[off:]"])
+
+
+def _lasting(stage: Stage, held: HeaderVars) -> bool:
+    """Whether a header is packed from its variables and likely to be there, as most of a stack or union are not."""
+    name = held.header.name
+    alone = name not in stage.union_of and all(name not in stack.headers for stack in stage.program.stacks.values())
+    return held.dirty and held.varbit is None and alone
+
+
+def _packed_together(stage: Stage, first: HeaderVars, second: HeaderVars) -> str:
+    """Two headers in a row, both of fixed length, as one call."""
+    runs, names = first.runs + second.runs, first.names + second.names
+    subject = f"{first.header.name}_{second.header.name}"
+    pack = stage.bind("pack", subject, f"_Struct({struct_format(runs)!r}).pack")
+    return f"{pack}({', '.join(pack_arguments(runs, names))})"
 
 
 def _serialised(stage: Stage, held: HeaderVars) -> str:
@@ -111,7 +149,7 @@ def _packed(stage: Stage, held: HeaderVars, first: int, last: int) -> str:
     runs, names = held.runs[first:last], held.names[first:last]
     if not runs:
         return ""
-    if len(runs) == 1 and runs[0].held is Held.RAW:
+    if len(runs) == 1 and runs[0].held in (Held.RAW, Held.BYTES):
         return names[0][0]
-    pack = stage.bind("p", f"_Struct({struct_format(runs)!r}).pack")
+    pack = stage.bind("pack", held.header.name, f"_Struct({struct_format(runs)!r}).pack")
     return f"{pack}({', '.join(pack_arguments(runs, names))})"

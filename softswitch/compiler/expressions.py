@@ -6,14 +6,13 @@ of every value, so that the many masks and conversions of p4c's output that chan
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from softswitch import ir
 from softswitch.errors import ProgramError
-from softswitch.ir import MAX_WIDTH
+from softswitch.ir import MAX_WIDTH, header_alternatives, union_alternatives
 
 from .layout import Layout
-from .usage import header_alternatives, union_alternatives
 from .values import (
     FALSE,
     TRUE,
@@ -25,6 +24,7 @@ from .values import (
     comparison,
     const,
     logical,
+    negated,
     signed,
     unsigned,
     wrap,
@@ -36,7 +36,7 @@ class Expressions:
 
     ``params`` are the values of the enclosing action's arguments; ``place`` names the construct in messages;
     ``lookahead`` yields the value of bits ahead of the parser; ``temporary`` makes a fresh local name; ``register``
-    binds a register array's cells.
+    binds a register array's cells; ``inlined`` has fields whose values are expressions instead of variables.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Expressions:
         params: tuple[Int, ...] = (),
         lookahead: Callable[[ir.Lookahead], Int] | None = None,
         register: Callable[[str], str] | None = None,
+        inlined: Mapping[tuple[str, str], Int] | None = None,
     ) -> None:
         self.layout = layout
         self.program = layout.program
@@ -55,6 +56,7 @@ class Expressions:
         self.params = params
         self.lookahead = lookahead
         self.register = register
+        self.inlined = inlined or {}
 
     def fail(self, what: str) -> ProgramError:
         return ProgramError(self.place, what)
@@ -114,6 +116,8 @@ class Expressions:
     def field(self, header: str, field: str) -> Int:
         found = self.program.headers[header].type.field(field)
         assert found is not None
+        if (header, field) in self.inlined:
+            return self.inlined[header, field]
         name = self.layout.variable(header, field)
         if found.varbit or name is None:
             raise self.fail(f"variable-length field '{header}.{field}' is not a number")
@@ -143,12 +147,17 @@ class Expressions:
 
     def alternatives(self, expr: ir.Expr) -> tuple[tuple[str, ...], Int | None]:
         """The headers an expression may denote and the index that selects one (None: there is only one)."""
-        headers = header_alternatives(self.program, expr)
-        if not headers:
-            raise self.fail("a header is expected")
+        headers, index = self.instances(expr)
         for header in headers:
             if self.program.headers[header].metadata:
                 raise self.fail(f"'{header}' is metadata, a header is expected")
+        return headers, index
+
+    def instances(self, expr: ir.Expr) -> tuple[tuple[str, ...], Int | None]:
+        """As :meth:`alternatives`, or metadata."""
+        headers = header_alternatives(self.program, expr)
+        if not headers:
+            raise self.fail("a header is expected")
         return self._selected(expr, headers)
 
     def union_alternatives(self, expr: ir.Expr) -> tuple[tuple[str, ...], Int | None]:
@@ -230,10 +239,7 @@ class Expressions:
     def _unary(self, op: str, operand: ir.Expr) -> Int | Bool:
         match op:
             case "not":
-                inner = self.truth(operand)
-                if inner.value is not None:
-                    return FALSE if inner.value else TRUE
-                return Bool(f"not {inner.wrapped}")
+                return negated(self.truth(operand))
             case "~":
                 a = self.number(operand)
                 if a.value is not None:

@@ -2,7 +2,9 @@
 
 A header is a sequence of byte runs. A run is held as the integers of its fields if the program touches one of them, as
 one integer if only checksums read it, as the packet's bytes if the header has to be rebuilt, and otherwise not at all.
-A header that is never changed is sent as the bytes it was received as.
+Fields that are read but never written are held beside the integer they are part of, which checksums and the deparser
+use. A field that is only ever written, as a MAC address often is, is held as the bytes to be sent if no word has its
+size. A header that is never changed is sent as the bytes it was received as.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ _DECISIVE = ("egress_spec", "mcast_grp", "priority")
 class Held(Enum):
     """How a byte run is kept."""
 
-    NOT = "x"
-    RAW = "s"
+    NOT = "not"
+    RAW = "raw"
     WHOLE = "whole"
     FIELDS = "fields"
+    SPLIT = "split"
+    BYTES = "bytes"
     VARBIT = "varbit"
 
 
@@ -61,11 +65,19 @@ class HeaderVars:
     def varbit(self) -> str | None:
         return next((n[0] for run, n in zip(self.runs, self.names, strict=True) if run.held is Held.VARBIT), None)
 
+    def variables(self) -> list[str]:
+        """The variables of all fields in order, of a layout that holds each field."""
+        return [
+            name
+            for run, names in zip(self.runs, self.names, strict=True)
+            for name in (names[1:] if run.held is Held.SPLIT else names)
+        ]
+
     def values(self) -> list[tuple[str, str]]:
         """(variable, value of an invalid header) of everything but validity and offset."""
         found = []
         for run, names in zip(self.runs, self.names, strict=True):
-            if run.held is Held.RAW:
+            if run.held in (Held.RAW, Held.BYTES):
                 found.append((names[0], f"_zero{run.size}"))
             elif run.held is Held.VARBIT:
                 found.append((names[0], 'b""'))
@@ -86,6 +98,8 @@ class Layout:
         self.zeros: set[int] = set()
         self.bounds: dict[tuple[str, str], tuple[int, int]] = {}
         """Bounds of metadata fields, where they are narrower than the field."""
+        self.sums: dict[str, str] = {}
+        """By calculation, the variable that ingress leaves the sum of its unwritten fields in for egress."""
         decisive = {(r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE}
         for members in usage.members().values():
             kept = self._plan(members)
@@ -94,7 +108,7 @@ class Layout:
                 if header.metadata:
                     for f in header.type.fields:
                         if (name, f.name) in usage.read or (name, f.name) in decisive or f.varbit:
-                            self.metadata[name, f.name] = names.new(name, f.name)
+                            self.metadata[name, f.name] = names.new(*_spoken(name, f.name))
                 elif kept is not None:
                     self.headers[name] = self._variables(header, *kept, names)
         for name in (*program.stacks, *program.union_stacks):
@@ -116,9 +130,14 @@ class Layout:
                 runs.append(Run(fields, 0, Held.VARBIT))
                 continue
             size = sum(f.width for f in fields) // 8
-            single = any((n, f.name) in usage.read or (n, f.name) in usage.written for n in members for f in fields)
+            read = any((n, f.name) in usage.read for n in members for f in fields)
+            written = any((n, f.name) in usage.written for n in members for f in fields)
             spans = any((n, tuple(f.name for f in fields)) in usage.spans for n in members)
-            if single:
+            if read and not written and len(fields) > 1 and (dirty or spans):
+                held = Held.SPLIT
+            elif written and not read and len(fields) == 1 and not fields[0].signed and size not in _CODES:
+                held = Held.BYTES
+            elif read or written:
                 held = Held.FIELDS
             elif spans:
                 held = Held.WHOLE
@@ -128,7 +147,7 @@ class Layout:
                 runs[-1] = Run(runs[-1].fields + fields, runs[-1].size + size, held)
             else:
                 runs.append(Run(fields, size, held))
-        self.zeros.update(run.size for run in runs if run.held is Held.RAW)
+        self.zeros.update(run.size for run in runs if run.held in (Held.RAW, Held.BYTES))
         return tuple(runs), dirty
 
     @staticmethod
@@ -141,8 +160,9 @@ class Layout:
             elif run.held in (Held.RAW, Held.WHOLE):
                 per_run.append((names.new(header.name, f"bytes{i}"),))
             else:
-                per_run.append(tuple(names.new(header.name, f.name) for f in run.fields))
-                by_field |= {f.name: n for f, n in zip(run.fields, per_run[-1], strict=True)}
+                own = tuple(names.new(header.name, f.name) for f in run.fields)
+                by_field |= {f.name: n for f, n in zip(run.fields, own, strict=True)}
+                per_run.append((names.new(header.name, f"bytes{i}"), *own) if run.held is Held.SPLIT else own)
         valid, offset = names.new(header.name, "valid"), names.new(header.name, "offset")
         return HeaderVars(header, runs, dirty, valid, offset, per_run, by_field)
 
@@ -152,19 +172,32 @@ class Layout:
             return self.metadata.get((header, field_name))
         return self.headers[header].by_field[field_name]
 
+    def held(self, header: str, field_name: str) -> Run:
+        """The run of a header's field."""
+        return next(r for r in self.headers[header].runs if any(f.name == field_name for f in r.fields))
+
     def whole(self, header: str, fields: tuple[str, ...]) -> str | None:
         """The variable that holds exactly ``fields`` as one number, None if they are held apart."""
         held = self.headers[header]
         for run, names in zip(held.runs, held.names, strict=True):
-            if run.held is Held.WHOLE and tuple(f.name for f in run.fields) == fields:
+            if run.held in (Held.WHOLE, Held.SPLIT) and tuple(f.name for f in run.fields) == fields:
                 return names[0]
         return None
+
+
+def _spoken(header: str, field_name: str) -> tuple[str, ...]:
+    """The parts of a metadata field's name that come from the program: p4c keeps all locals in one instance."""
+    return (field_name,) if header.partition("_")[0] == "scalars" else (header, field_name)
 
 
 def struct_format(runs: tuple[Run, ...]) -> str:
     """The ``struct`` format of the runs; a run held as integers is split into words of 8, 4, 2 and 1 bytes."""
     return ">" + "".join(
-        f"{run.size}{run.held.value}" if run.held in (Held.RAW, Held.NOT) else "".join(_CODES[w] for w in words(run))
+        f"{run.size}x"
+        if run.held is Held.NOT
+        else f"{run.size}s"
+        if run.held in (Held.RAW, Held.BYTES)
+        else "".join(_CODES[w] for w in words(run))
         for run in runs
     )
 
@@ -187,14 +220,15 @@ def unpack_lines(held: HeaderVars, runs: tuple[Run, ...], names: list[tuple[str,
     for run, own in zip(runs, names, strict=True):
         if run.held is Held.NOT:
             continue
-        if run.held is Held.RAW:
+        if run.held in (Held.RAW, Held.BYTES):
             targets.append(own[0])
             continue
         sizes = words(run)
-        direct = len(sizes) == 1 and len(own) == 1 and not run.fields[0].signed
+        split = run.held is Held.SPLIT
+        direct = len(sizes) == 1 and (split or (len(own) == 1 and not run.fields[0].signed))
         temps = [own[0]] if direct else [f"_w{len(targets) + i}" for i in range(len(sizes))]
         targets += temps
-        if direct:
+        if direct and not split:
             continue
         value, shift = "", run.size * 8
         for temp, size in zip(temps, sizes, strict=True):
@@ -204,10 +238,11 @@ def unpack_lines(held: HeaderVars, runs: tuple[Run, ...], names: list[tuple[str,
             after.append(f"{own[0]} = {_signed(value, run.fields[0].width, run.fields[0].signed)}")
             continue
         if len(temps) > 1:
-            after.append(f"_w = {value}")
-            value = "_w"
+            whole = own[0] if split else "_w"
+            after.append(f"{whole} = {value}")
+            value = whole
         low = run.size * 8
-        for position, (f, name) in enumerate(zip(run.fields, own, strict=True)):
+        for position, (f, name) in enumerate(zip(run.fields, own[1:] if split else own, strict=True)):
             low -= f.width
             part = f"{value} >> {low}" if low else value
             if position:
@@ -229,12 +264,12 @@ def pack_arguments(runs: tuple[Run, ...], names: list[tuple[str, ...]]) -> list[
     """The words to be packed for ``runs``."""
     args: list[str] = []
     for run, own in zip(runs, names, strict=True):
-        if run.held is Held.RAW:
+        if run.held in (Held.RAW, Held.BYTES):
             args.append(own[0])
             continue
         parts: list[str] = []
         low = run.size * 8
-        if run.held is Held.WHOLE:
+        if run.held in (Held.WHOLE, Held.SPLIT):
             value = own[0]
         else:
             for f, name in zip(run.fields, own, strict=True):

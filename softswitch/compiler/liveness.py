@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_PURE_CALLS = ("_u", "len", "int.from_bytes")
+from .source import Line
+
+_PURE_CALLS = ("len", "int.from_bytes")
 
 
-def live_at_start(head: str, body: list[str]) -> set[str]:
+def live_at_start(head: str, body: Sequence[str]) -> set[str]:
     """The names that the function reads before it assigns them."""
     analysis = _Analysis()
     return analysis.block(_parse(head, body), set())
 
 
-def prune(head: str, body: list[str]) -> list[str]:
+def prune(head: str, body: Sequence[str]) -> list[Line]:
     """The function's lines without assignments that have no effect."""
     analysis = _Analysis(edit=True)
     analysis.block(_parse(head, body), set())
-    lines: list[str] = [head]
-    for number, line in enumerate(body, 2):
+    lines: list[Line] = [Line(head)]
+    for number, text in enumerate(body, 2):
+        line = text if isinstance(text, Line) else Line(text)
         replacement = analysis.edits.get(number, line)
         if replacement is not None:
             indent = line[: len(line) - len(line.lstrip())]
-            lines.append(line if number not in analysis.edits else indent + replacement)
+            lines.append(line if number not in analysis.edits else line.coded(indent + replacement))
     return lines
 
 
-def _parse(head: str, body: list[str]) -> list[ast.stmt]:
+def _parse(head: str, body: Sequence[str]) -> list[ast.stmt]:
     function = ast.parse(textwrap.dedent("\n".join([head, *body]))).body[0]
     assert isinstance(function, ast.FunctionDef)
     return function.body
@@ -189,6 +193,6 @@ def _pure(value: ast.expr) -> bool:
             return False
         if isinstance(node, ast.Call):
             function = ast.unparse(node.func)
-            if function not in _PURE_CALLS and not function.startswith("_u"):
+            if not (function in _PURE_CALLS or function.startswith("_unpack_") or function.endswith(".to_bytes")):
                 return False
     return True

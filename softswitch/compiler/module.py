@@ -7,18 +7,20 @@ unicast; clone, drop, deparse, recirculate, send.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from softswitch import ir
 
+from . import fused
 from .bounds import infer_bounds
 from .deparser import deparse, emitted_length, update_checksums, verify_checksums
 from .layout import Layout
 from .liveness import live_at_start, prune
 from .parser import ParserWriter
 from .pipeline import PipelineWriter
-from .source import Names, Source
+from .source import Line, Names, Source, printable
 from .stage import Bindings, Stage
+from .sums import share_sums
 from .usage import Usage
 from .values import mask
 
@@ -28,23 +30,26 @@ INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5,
 _CONTEXT = "_CONTEXT_"
 _REPLICA = "_REPLICA_"
 _NEVER_TRUNCATED = 1 << 31
-_CONTEXT_EXTRA = ("data", "off", "size", "_truncated")
+_CONTEXT_EXTRA = ("data", "off", "size", "_truncated", "_grown")
 
 
-def compile_program(program: ir.ProgramIR) -> str:
-    """Python source that defines ``build(sw)``.
+def compile_program(program: ir.ProgramIR, traced: bool = False) -> str:
+    """Python source that defines ``build(sw)``; ``sw.trace`` is told of every step of a ``traced`` one.
 
     Raises :class:`~softswitch.errors.ProgramError` for what is not supported.
     """
-    return _Module(program).text()
+    return _Module(program, traced).text()
 
 
 class _Module:
-    def __init__(self, program: ir.ProgramIR) -> None:
+    def __init__(self, program: ir.ProgramIR, traced: bool) -> None:
         self.program = program
-        self.usage = Usage(program)
+        self.traced = traced
+        self.usage = Usage(program, everything=traced)
         self.layout = Layout(program, self.usage, Names())
         infer_bounds(self.layout)
+        if not traced:
+            share_sums(self.layout)
         self.bind = Bindings()
         used = self.usage.primitives
         self.clones_ingress = "clone_ingress_pkt_to_egress" in used
@@ -70,10 +75,12 @@ class _Module:
             found = self.program.headers[header].type.field(field)
             initial[name] = 'b""' if found is not None and found.varbit else "0"
         initial |= dict.fromkeys(self.layout.next_index.values(), "0")
+        initial |= dict.fromkeys(self.layout.sums.values(), "0")
         return initial
 
     def _stage(self, kind: str) -> Stage:
-        return Stage(kind, self.layout, self.usage, self.bind, 2)
+        # A clone is parsed as its original was: that need not be told twice.
+        return Stage(kind, self.layout, self.usage, self.bind, 2, self.traced and kind != "clone")
 
     # -------------------------------------------------------------------------------------------------- the module
 
@@ -81,7 +88,7 @@ class _Module:
         egress = self._egress()
         names = _identifiers(egress.lines)
         context = [n for n in (*_CONTEXT_EXTRA, *self.initial) if n in names and self._carried(n)]
-        functions: list[tuple[str, list[str]]] = []
+        functions: list[tuple[str, list[Line]]] = []
         if self.clones_ingress:
             functions.append(("def clone(port, data, now, _session, _clone_list, _kept):", self._clone().lines))
         again = ", kind=0, carry=None" if self.resubmits or self.recirculates else ""
@@ -89,10 +96,15 @@ class _Module:
         functions.append(("def egress(q, enqueued, now, enq_depth, deq_depth):", egress.lines))
         # An egress that ignores all of the packet's state still needs its bytes.
         context = self._live_context(functions[-1], context)
+        forward = None if self.traced else self._forward(functions[-2][1], egress.lines, context)
+        if forward is not None:
+            functions.append((f"{fused.HEAD}{again}):", forward))
         out = Source()
-        out(f'"""{_printable(self.program.name)}, compiled by softswitch."""', "")
+        out(*_opening(self.program.name).splitlines(), "")
         with out.block("def build(sw)"):
             out(*_PREAMBLE)
+            if self.traced:
+                out("_trace = sw.trace")
             out(*(f"_zero{size} = bytes({size})" for size in sorted(self.layout.zeros)))
             out(*self.bind.lines)
             for head, lines in functions:
@@ -101,35 +113,48 @@ class _Module:
                     body = self._initialised(body, context) + body
                 else:
                     body = self._egress_head(context) + self._initialised(body, context, set(context)) + body
+                pruned = prune("    " + head, body)
                 out("")
-                out.lines.extend(prune("    " + head, body))
-            out("", "return ingress, egress")
+                out.extend(pruned[:1])
+                with out.indented():
+                    out(f'"""{_PURPOSES[head[4 : head.index("(")]]}"""')
+                out.extend(pruned[1:])
+            out("", *(() if forward is None else ("sw.forward = forward",)), "return ingress, egress")
         return out.text()
+
+    def _forward(self, ingress: list[Line], egress: list[Line], context: list[str]) -> list[Line] | None:
+        if self.clones_egress or self.recirculates:
+            return None
+        reset = self._initialised(egress, [], set(context))
+        return fused.fuse(ingress, self.unicast, egress, reset)
 
     def _carried(self, name: str) -> bool:
         """Whether a variable's value at the end of ingress matters in egress; some are set anew there."""
         return self.intrinsic_of.get(name) not in _SET_FOR_EGRESS
 
-    def _live_context(self, egress: tuple[str, list[str]], names: list[str]) -> list[str]:
+    def _live_context(self, egress: tuple[str, list[Line]], names: list[str]) -> list[str]:
         body = self._filled(egress[1], names)
         live = live_at_start("    " + egress[0], body)
         return [name for name in names if name in live]
 
-    def _filled(self, lines: Iterable[str], context: list[str]) -> list[str]:
+    def _filled(self, lines: Iterable[Line], context: list[str]) -> list[Line]:
         filled = []
         for line in lines:
-            line = line.replace(_CONTEXT, _tuple(context))
+            if _CONTEXT in line:
+                line = line.coded(line.replace(_CONTEXT, _tuple(context)))
             if _REPLICA in line:
-                line = re.sub(rf"{_REPLICA}(\d+)_", lambda m: _tuple(self._cloned(int(m[1]), context)), line)
+                line = line.coded(
+                    re.sub(rf"{_REPLICA}(\d+)_", lambda m: _tuple(self._cloned(int(m[1]), context)), line)
+                )
             filled.append(line)
         return filled
 
-    def _egress_head(self, context: list[str]) -> list[str]:
+    def _egress_head(self, context: list[str]) -> list[Line]:
         if not context:
             return []
-        return [f"        {', '.join(context)}{',' if len(context) == 1 else ''} = q.context"]
+        return [Line(f"        {_tuple(context)} = q.context", ("the packet as ingress left it",))]
 
-    def _initialised(self, body: list[str], context: list[str], given: set[str] | None = None) -> list[str]:
+    def _initialised(self, body: list[Line], context: list[str], given: set[str] | None = None) -> list[Line]:
         """Statements that give variables their initial values; those without an effect are removed later."""
         given = given or set()
         names = _identifiers(body) | set(context)
@@ -137,7 +162,11 @@ class _Module:
         for name, value in self.initial.items():
             if name in names and name not in given:
                 by_value.setdefault(value, []).append(name)
-        return [f"        {' = '.join([*variables, value])}" for value, variables in by_value.items()]
+        return [
+            Line(f"        {' = '.join([*some, value])}")
+            for value, variables in by_value.items()
+            for some in _in_lines(variables)
+        ]
 
     # ------------------------------------------------------------------------------------------------------ ingress
 
@@ -152,6 +181,7 @@ class _Module:
         stage = self._stage("ingress")
         out = stage.out
         out("size = len(data)")
+        stage.trace("received", "port", "data", "now", "kind" if self.resubmits or self.recirculates else "0")
         with out.block("if not 0 <= port <= _max_port"):
             stage.drop("ingress port out of range")
         if self.resubmits or self.recirculates:
@@ -166,9 +196,12 @@ class _Module:
         self._flags(stage, ("_clone", "_clone_list") if self.clones_ingress else ())
         self._flags(stage, ("_again",) if self.resubmits else ())
         self._flags(stage, ("_digest",) if self.program.digests else ())
+        self._flags(stage, ("_grown",) if self.usage.measured else ())
         if self.truncates:
             out(f"_truncated = {_NEVER_TRUNCATED}")
-        ParserWriter(stage).write()
+        with out.explained("the parser, left by 'break'; off is then where the payload begins"):
+            ParserWriter(stage).write()
+        stage.trace("parsed", "off", "size")
         verify_checksums(stage)
         PipelineWriter(stage, self.program.ingress).write()
         self._after_ingress(stage)
@@ -216,13 +249,14 @@ class _Module:
         many = self.clones_ingress
         if many:
             out("_out = []")
-            with out.block("if _clone"):
+            with out.explained("the clone"), out.block("if _clone"):
                 out("_session = _sessions.get(_clone & 0x7fff)")
                 with out.block("if _session is None"):
                     out("_discard('clone session not configured')")
                 with out.block("else"):
                     self._preserve(stage, "_clone_list", "_kept")
                     out("_out = clone(port, data, now, _session, _clone_list, _kept)")
+                    stage.trace("cloned", "_clone & 0x7fff", "_out")
         for digest in self.program.digests.values():
             self._digest(stage, digest)
         returned = "_out + " if many else ""
@@ -230,27 +264,33 @@ class _Module:
             with out.block("if _again"):
                 self._preserve(stage, "_again", "_kept")
                 out(f"return {returned}_resubmit(ingress, port, data, now, (_again, _kept))")
-        length = emitted_length(stage).code
-        if self.truncates:
-            length = f"min({length}, _truncated)"
+        whole = emitted_length(stage).code
+        length = f"min({whole}, _truncated)" if self.truncates else whole
         queue = self._queue(stage)
         group = stage.intrinsic("mcast_grp")
-        if group is not None and self._mentions(out.lines, group):
-            with out.block(f"if {group}"):
+        # Marking a packet to be dropped clears the group: that alone makes no program multicast.
+        if group is not None and self._assigned("mcast_grp"):
+            with out.explained("multicast"), out.block(f"if {group}"):
                 out(f"_replicas = _groups.get({group})")
                 with out.block("if not _replicas"):
                     out(f"return {returned}_discard('multicast group without ports')")
                 self._set(stage, "instance_type", str(REPLICATED), masked=False)
-                out(f"_length = {length}")
+                out(f"_length = {whole}")
+                if self.truncates:
+                    # Truncation is the packet's, not its replicas'.
+                    out(f"_truncated = {_NEVER_TRUNCATED}")
                 if not many:
                     out("_out = []")
                 with out.block(f"for _p, {stage.intrinsic('egress_rid') or '_'} in _replicas"):
                     out(f"_out.append(_Queued(_p, {queue}, _length, {_CONTEXT}))")
+                stage.trace("replicated", group, "_replicas", queue)
                 out("return _out")
         spec = stage.intrinsic("egress_spec")
-        with out.block(f"if {spec} == _drop_port"):
+        with out.explained("one port, or none"), out.block(f"if {spec} == _drop_port"):
             out(f"return {returned}_discard('ingress')")
         self._set(stage, "instance_type", "0", masked=False)
+        stage.trace("queued", str(spec), queue, length)
+        self.unicast = fused.Unicast(str(spec), str(queue), str(length), "_out" if many else "")
         out(f"return {returned}[_Queued({spec}, {queue}, {length}, {_CONTEXT})]")
 
     def _queue(self, stage: Stage) -> str:
@@ -264,7 +304,7 @@ class _Module:
 
     def _digest(self, stage: Stage, digest: ir.FieldList) -> None:
         expressions = stage.expressions(f"learn list '{digest.name}'")
-        with stage.out.block(f"if _digest == {digest.id}"):
+        with stage.out.explained("the digest"), stage.out.block(f"if _digest == {digest.id}"):
             values = []
             for item in digest.items:
                 value = expressions.number(item)
@@ -276,8 +316,13 @@ class _Module:
             stage.out(f"_learn(now, {digest.name!r}, {digest.id}, {_tuple(values)})")
 
     @staticmethod
-    def _mentions(lines: list[str], name: str) -> bool:
+    def _mentions(lines: Iterable[str], name: str) -> bool:
         return name in _identifiers(lines)
+
+    def _assigned(self, intrinsic: str) -> bool:
+        """Whether the program itself writes a field the switch knows."""
+        ref = self.program.intrinsics[intrinsic]
+        return (ref.header, ref.field) in self.usage.written
 
     # ------------------------------------------------------------------------------------------------------- clones
 
@@ -288,6 +333,7 @@ class _Module:
         out("size = len(data)")
         self._set(stage, "ingress_port", "port", masked=False)
         out(f"_truncated = {_NEVER_TRUNCATED}")
+        self._flags(stage, ("_grown",) if self.usage.measured else ())
         ParserWriter(stage).write()
         for name in self.layout.metadata.values():
             out(f"{name} = {self.initial[name]}")
@@ -325,9 +371,10 @@ class _Module:
     def _egress(self) -> Source:
         stage = self._stage("egress")
         out = stage.out
+        stage.trace("departing", "q.port", "q.queue", "enqueued", "now", "enq_depth", "deq_depth")
         self._set(stage, "egress_port", "q.port", masked=False)
         self._set(stage, "egress_global_timestamp", "now // 1000")
-        self._set(stage, "packet_length", "q.length_bytes", masked=False)
+        self._set(stage, "packet_length", "(size + _grown)" if self.usage.measured else "size")
         self._set(stage, "enq_timestamp", "enqueued // 1000")
         self._set(stage, "enq_qdepth", "enq_depth")
         self._set(stage, "deq_timedelta", "now // 1000 - enqueued // 1000")
@@ -342,7 +389,7 @@ class _Module:
         if can_drop:
             # Another value than the one that drops, as simple_switch has it, cut to the field's width.
             value = f"_drop_port + 1 & {(1 << stage.intrinsic_width('egress_spec')) - 1:#x}"
-            out.lines.insert(head, f"        {spec} = {value}")
+            out.lines.insert(head, Line(f"        {spec} = {value}"))
         if self.clones_egress or self.recirculates:
             out("_again_queue = ()")
         if self.clones_egress:
@@ -355,20 +402,25 @@ class _Module:
                 stage.drop("egress")
         update_checksums(stage)
         packet = deparse(stage)
-        if self.truncates:
+        if self.truncates or self.recirculates:
             out(f"_packet = {packet}")
-            with out.block("if len(_packet) > _truncated"):
-                out("_packet = _packet[:_truncated]")
             packet = "_packet"
         if self.recirculates:
-            if packet != "_packet":
-                out(f"_packet = {packet}")
-                packet = "_packet"
+            # Truncation takes effect on the wire only.
             with out.block("if _again"):
                 self._preserve(stage, "_again", "_kept")
+                stage.trace("recirculated", "_packet")
                 out("_again_queue = [*_again_queue, *ingress(0, _packet, now, 4, (_again, _kept))]")
                 out("return [_Departure(q.port, None, _again_queue)]")
+        if self.truncates:
+            with out.block("if len(_packet) > _truncated"):
+                out("_packet = _packet[:_truncated]")
         requeue = "_again_queue" if self.clones_egress or self.recirculates else "()"
+        if stage.traced:
+            order = [(name, self.layout.headers[name].valid) for name in self.program.deparser.order]
+            out(f"_packet = {packet}")
+            stage.trace("sent", "q.port", "_packet", _tuple(f"({name!r}, {valid})" for name, valid in order))
+            packet = "_packet"
         out("_n[1] += 1", f"return [_Departure(q.port, {packet}, {requeue})]")
         return out
 
@@ -387,6 +439,7 @@ class _Module:
                         head = ("else" if i else "if 1") if last else f"{'elif' if i else 'if'} _clone_list == {number}"
                         with out.block(head):
                             out(f"_again_queue.append(_Queued(_p, _session.queue, _length, {_REPLICA}{number}_))")
+                stage.trace("cloned", "_clone & 0x7fff", "_again_queue")
 
 
 _SET_FOR_EGRESS = frozenset(
@@ -421,5 +474,39 @@ def _identifiers(lines: Iterable[str]) -> set[str]:
     return {word for line in lines for word in _WORD.findall(line)}
 
 
-def _printable(name: str) -> str:
-    return re.sub(r"[^\w .+-]", "_", name)
+_LIST_COLUMNS = 100
+"""About how long a line of variables may become."""
+
+
+def _in_lines(variables: list[str]) -> Iterator[list[str]]:
+    line: list[str] = []
+    columns = 0
+    for name in variables:
+        if line and columns + len(name) > _LIST_COLUMNS:
+            yield line
+            line, columns = [], 0
+        line.append(name)
+        columns += len(name) + 3
+    if line:
+        yield line
+
+
+def _opening(name: str) -> str:
+    title = printable(name).replace("\\", "/").replace('"', "'")
+    return f'''"""{title}, compiled by softswitch.
+
+build(sw) binds the tables and arrays of a switch to names and returns its two halves, ingress and egress. Everything of
+a packet is in local variables: HEADER_valid, HEADER_FIELD and, where a header is sent as it came, HEADER_offset.
+HEADER_bytesN holds consecutive fields together, also beside variables of their own if these never change. Names that
+begin with an underscore are the switch's own: _e is the entry a table chose (its action's number, arguments, and its
+own state if it has any), _a the action, _hit whether an entry matched, _sumN what fields that never change add to a
+checksum. Comments have the P4 they come from.
+"""'''
+
+
+_PURPOSES: Mapping[str, str] = {
+    "clone": "Copies made at the end of ingress: the packet as it came, parsed again; only listed metadata is kept.",
+    "ingress": "Parse a packet and decide: the list of what is to be queued.",
+    "forward": "Ingress and egress in one, for a packet that has not to wait between them.",
+    "egress": "What leaves once a packet's turn has come, and what is to be queued again.",
+}

@@ -10,7 +10,7 @@ from softswitch.errors import ProgramError
 from .actions import ActionWriter
 from .layout import HeaderVars, Held, struct_format, unpack_lines
 from .stage import STRUCTURE_LIMIT, Stage
-from .values import Int, mask, unsigned
+from .values import Int, comparison, const, mask, unsigned
 
 STATE_LIMIT = 1 << 12
 """Visits of states reached by a transition back after which parsing ends with ParserTimeout."""
@@ -107,10 +107,13 @@ class ParserWriter:
 
     def _state(self, name: str, position: _Position) -> None:
         state = self.program.parser.states[name]
-        for op in state.ops:
-            if self._op(op, position):
-                return
-        self._transitions(state, position)
+        self.stage.trace("state", repr(name))
+        extracted = [_target(op) for op in state.ops if isinstance(op, ir.Extract)]
+        with self.stage.out.explained(f"state {name}" + (f": extract {', '.join(extracted)}" if extracted else "")):
+            for op in state.ops:
+                if self._op(op, position):
+                    return
+            self._transitions(state, position)
 
     def _goto(self, target: str | None, position: _Position) -> None:
         out = self.stage.out
@@ -161,16 +164,17 @@ class ParserWriter:
         """What must hold for the transition, None if nothing."""
         full = [(1 << part.width) - 1 for part in state.key]
         if transition.value_set is not None:
-            if [m for _, m in transition.matches] != full:
-                raise ProgramError(state.place, f"value set '{transition.value_set}' with a mask is not supported")
-            values = self.stage.bind("v", f"sw.value_sets[{transition.value_set!r}]")
-            return f"({', '.join(keys)},) in {values}"
+            values = self.stage.bind("set", transition.value_set, f"sw.value_sets[{transition.value_set!r}]")
+            masks = [m for _, m in transition.matches]
+            if masks == full:
+                return f"({', '.join(keys)},) in {values}"
+            return f"{values}.masked(({', '.join(keys)},), ({', '.join(map(hex, masks))},))"
         if not transition.matches:
             return None
         tests = []
         for (value, bits), key, whole in zip(transition.matches, keys, full, strict=True):
             if bits & whole == whole:
-                tests.append(f"{key} == {value:#x}")
+                tests.append(comparison("==", unsigned(key, whole.bit_length()), const(value)).code)
             elif bits:
                 tests.append(f"({key} & {bits:#x}) == {value:#x}")
         return " and ".join(tests) or None
@@ -288,6 +292,7 @@ class ParserWriter:
         else:
             self._extract_variable(op, held, position)
         out(f"{held.valid} = 1")
+        stage.trace("extracted", repr(header), *held.variables())
         stage.validated(header)
 
     def _extract_variable(self, op: ir.Extract, held: HeaderVars, position: _Position) -> None:
@@ -315,8 +320,13 @@ class ParserWriter:
     def _unpack(self, held: HeaderVars, first: int, last: int, offset: str) -> None:
         runs, names = held.runs[first:last], held.names[first:last]
         if any(run.held is not Held.NOT for run in runs):
-            unpack = self.stage.bind("u", f"_Struct({struct_format(runs)!r}).unpack_from")
+            unpack = self.stage.bind("unpack", held.header.name, f"_Struct({struct_format(runs)!r}).unpack_from")
             self.stage.out(*unpack_lines(held, runs, names, f"{unpack}(data, {offset})"))
+
+
+def _target(op: ir.Extract) -> str:
+    """What is extracted to, as P4 has it."""
+    return op.target.name if isinstance(op.target, ir.HeaderRef) else f"{op.target.name}.next"
 
 
 def _entries(parser: ir.Parser) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from softswitch.ir import successors
 from .actions import ActionWriter
 from .apply import Follow, TableWriter
 from .stage import STRUCTURE_LIMIT, Stage
-from .values import const
+from .values import Bool, const
 
 GROWTH_LIMIT = 4
 """How many times as much as there is may be written when a part of the graph is entered from several places."""
@@ -88,16 +88,24 @@ class PipelineWriter:
         node = self.nodes[name]
         if isinstance(node, ir.Conditional):
             condition = self.stage.expressions(node.place).truth(node.condition)
+            if self.stage.traced:
+                text, position = (node.origin.text, str(node.origin)) if node.origin else (node.name, None)
+                self.stage.out(f"_c = {condition.code}")
+                self.stage.trace("condition", repr(text), repr(position), "_c")
+                condition = Bool("_c", True, condition.value)
             if condition.value is not None:
                 follow(node.true_next if condition.value else node.false_next)
                 return
-            self._branch(condition.code, condition.wrapped, node.true_next, node.false_next, follow)
+            with self.stage.out.explained(node.origin.text if node.origin else "", str(node.origin or "")):
+                self._branch(condition.code, condition.wrapped, node.true_next, node.false_next, follow)
         elif isinstance(node, ir.DirectCall):
+            self.stage.trace("block")
             self.actions.write(self._body(node.action), ())
             follow(node.next)
         elif not node.keys and node.default is not None and node.default_const and not node.entries:
             # The tables p4c makes of plain statements.
             action = self.stage.program.actions[node.default.action]
+            self.stage.trace("block")
             self.actions.write(action.body, tuple(const(value) for value in node.default.args))
             follow(node.next_on_miss if node.by_hit else node.next_by_action.get(action.id, node.next_base))
         else:
@@ -123,7 +131,9 @@ class PipelineWriter:
             rest = out.lines[before + 1 :]
             del out.lines[start:]
             out(f"if not {wrapped}:")
-            out.lines.extend(rest)
+            out.extend(rest)
+        else:
+            out.flatten(before)
 
 
 def _actions(node: ir.Node) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from softswitch.errors import ProgramError
 from .calculations import calculate
 from .expressions import Expressions
 from .stage import Stage
-from .values import Int, mask
+from .values import Int, arithmetic, mask
 
 _ARITY = {
     "assign": 2,
@@ -44,9 +44,28 @@ _ARITY = {
     "assume": 1,
     "exit": 0,
     "no_op": 0,
+    "add_header_fast": 1,
+    "add_to_field": 2,
+    "subtract_from_field": 2,
+    **dict.fromkeys(("add", "subtract", "bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), 3),
     "_jump": 1,
     "_jump_if_zero": 2,
 }
+
+_OPERATORS = {
+    "add": "+",
+    "add_to_field": "+",
+    "subtract": "-",
+    "subtract_from_field": "-",
+    "bit_xor": "^",
+    "bit_or": "|",
+    "bit_and": "&",
+    "shift_left": "<<",
+    "shift_right": ">>",
+}
+"""The primitives of P4_14 that assign the result of an operator to their first argument."""
+
+_WORD = (1 << 64) - 1
 
 _ONLY_IN = {
     "generate_digest": "ingress",
@@ -67,7 +86,9 @@ def check_arity(primitive: ir.Primitive) -> None:
     """Refuse a primitive that is unknown or has not its number of arguments."""
     wanted = _ARITY.get(primitive.op)
     if wanted is None:
-        raise ProgramError(primitive.place, f"primitive '{primitive.op}' is not supported")
+        raise ProgramError(
+            primitive.place, f"primitive '{primitive.op}' is not supported: it is an extern that is no part of v1model"
+        )
     if len(primitive.args) != wanted:
         raise ProgramError(primitive.place, f"takes {wanted} arguments, has {len(primitive.args)}")
 
@@ -90,13 +111,26 @@ class PrimitiveWriter:
         only = _ONLY_IN.get(op)
         if only is not None and (self.in_parser or only not in ("control", self.stage.kind)):
             raise ProgramError(place, f"primitive '{op}' can be used in {only} only")
-        writer: Callable[[ir.Primitive, Expressions], None] = getattr(self, "_" + op.strip("_"))
-        writer(primitive, self.stage.expressions(place, params))
+        name = "operate" if op in _OPERATORS else op.strip("_")
+        writer: Callable[[ir.Primitive, Expressions], None] = getattr(self, f"_{name}")
+        origin = primitive.origin
+        self.stage.trace("statement", repr(op), repr(origin and origin.text), repr(origin and str(origin)))
+        with self.stage.out.explained("", str(origin or "")):
+            writer(primitive, self.stage.expressions(place, params))
 
     def _assign(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         self.stage.assign_to(primitive.args[0], expressions.number(primitive.args[1]), expressions)
 
     _modify_field = _assign
+
+    def _operate(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+        """The last two arguments are the operands."""
+        left, right = (expressions.number(arg) for arg in primitive.args[-2:])
+        try:
+            value = arithmetic(_OPERATORS[primitive.op], left, right)
+        except ValueError as error:
+            raise expressions.fail(str(error)) from None
+        self.stage.assign_to(primitive.args[0], value, expressions)
 
     def _assign_VL(self, primitive: ir.Primitive, expressions: Expressions) -> None:  # noqa: N802
         names = []
@@ -122,13 +156,29 @@ class PrimitiveWriter:
                 write(name)
 
     def _assign_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        sources, source_index = expressions.alternatives(primitive.args[1])
-        targets, target_index = expressions.alternatives(primitive.args[0])
-        self._chosen(
-            sources,
-            source_index,
-            lambda source: self._chosen(targets, target_index, lambda target: self.stage.copy(target, source)),
-        )
+        sources, source_index = expressions.instances(primitive.args[1])
+        targets, target_index = expressions.instances(primitive.args[0])
+
+        def copy(target: str, source: str) -> None:
+            if any(self.stage.program.headers[name].metadata for name in (target, source)):
+                self._copy_fields(target, source, expressions)
+            else:
+                self.stage.copy(target, source)
+
+        self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
+
+    def _copy_fields(self, target: str, source: str, expressions: Expressions) -> None:
+        """Copy where one of the two is metadata, which is always valid."""
+        headers, stage = self.stage.program.headers, self.stage
+        if [f.width for f in headers[target].type.fields] != [f.width for f in headers[source].type.fields]:
+            raise expressions.fail(f"'{target}' and '{source}' have different fields")
+        if not headers[target].metadata:
+            self._make_valid(target)
+        for to, of in zip(headers[target].type.fields, headers[source].type.fields, strict=True):
+            if to.varbit or of.varbit:
+                stage.out(f"{stage.layout.variable(target, to.name)} = {stage.layout.variable(source, of.name)}")
+            else:
+                stage.assign(target, to.name, expressions.field(source, of.name), expressions.place)
 
     _copy_header = _assign_header
 
@@ -150,6 +200,7 @@ class PrimitiveWriter:
             left = [to.valid, *(name for name, _ in to.values())]
             right = [of.valid, *(name for name, _ in of.values())]
             self.stage.out(f"{', '.join(left)} = {', '.join(right)}")
+            self.stage.trace("copied", repr(target), repr(source), of.valid)
 
     def _elements(self, expr: ir.Expr, expressions: Expressions) -> tuple[str, list[tuple[str, ...]]]:
         """Name of a stack and the headers of each element."""
@@ -202,26 +253,59 @@ class PrimitiveWriter:
                     self.stage.invalidate(header)
 
     def _add_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+        def add(header: str) -> None:
+            self._make_valid(header, self._grown(header, "+"))
+
+        self._chosen(*expressions.alternatives(primitive.args[0]), add)
+
+    def _add_header_fast(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         self._chosen(*expressions.alternatives(primitive.args[0]), self._make_valid)
 
-    def _make_valid(self, header: str) -> None:
+    def _grown(self, header: str, sign: str) -> tuple[str, ...]:
+        """Notes in ``_grown`` what a header that is added or removed does to the packet's length."""
+        if not self.stage.usage.measured:
+            return ()
+        held = self.stage.layout.headers[header]
+        varbit = f" - len({held.varbit})" if held.varbit is not None and sign == "-" else ""
+        return (f"_grown = _grown {sign} {held.size}{varbit}",)
+
+    def _make_valid(self, header: str, grown: tuple[str, ...] = ()) -> None:
         stage = self.stage
         valid = stage.layout.headers[header].valid
         with stage.out.block(f"if not {valid}"):
-            stage.out(f"{valid} = 1")
+            stage.out(f"{valid} = 1", *grown)
+            stage.trace("valid", repr(header))
             stage.zero(header)
             stage.validated(header)
 
     def _remove_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        self._chosen(*expressions.alternatives(primitive.args[0]), self.stage.invalidate)
+        def remove(header: str) -> None:
+            grown = self._grown(header, "-")
+            if grown:
+                with self.stage.out.block(f"if {self.stage.layout.headers[header].valid}"):
+                    self.stage.out(*grown)
+            self.stage.invalidate(header)
+
+        self._chosen(*expressions.alternatives(primitive.args[0]), remove)
 
     def _drop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         self.stage.out(f"{self.stage.intrinsic('egress_spec')} = _drop_port")
         group = self.stage.intrinsic("mcast_grp")
         if group is not None:
             self.stage.out(f"{group} = 0")
+        self.stage.trace("marked")
 
-    _mark_to_drop = _drop
+    def _mark_to_drop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+        """The argument may be a copy of standard_metadata: p4c copies it into a parameter, and back after the call."""
+        header = primitive.args[0]
+        known = self.stage.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
+        if known is None or not known.metadata or known.type.field("egress_spec") is None:
+            raise expressions.fail("standard_metadata is expected")
+        for field, value in (("egress_spec", "_drop_port"), ("mcast_grp", "0")):
+            variable = self.stage.layout.variable(known.name, field)
+            if variable is not None:
+                self.stage.out(f"{variable} = {value}")
+        self.stage.trace("marked")
 
     def _generate_digest(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         self.stage.out(f"_digest = {self._list(primitive.args[1], self.stage.program.digests, expressions)}")
@@ -280,8 +364,8 @@ class PrimitiveWriter:
     def _count(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         name = self._object(primitive.args[0], "counter_array", expressions)
         array = self.stage.program.counters[name]
-        packets = self.stage.bind("c", f"sw.counters[{name!r}].packet_counts")
-        octets = self.stage.bind("c", f"sw.counters[{name!r}].byte_counts")
+        packets = self.stage.bind("packets", name, f"sw.counters[{name!r}].packet_counts")
+        octets = self.stage.bind("bytes", name, f"sw.counters[{name!r}].byte_counts")
 
         def write(index: str) -> None:
             held = index
@@ -289,6 +373,7 @@ class PrimitiveWriter:
                 held = self.stage.temporary()
                 self.stage.out(f"{held} = {index}")
             self.stage.out(f"{packets}[{held}] += 1", f"{octets}[{held}] += size")
+            self.stage.trace("counted", repr(name), held)
 
         if array.table is not None:
             raise expressions.fail(f"counter '{name}' is direct")
@@ -298,33 +383,32 @@ class PrimitiveWriter:
         name = self._object(primitive.args[1], "register_array", expressions)
         array = self.stage.program.registers[name]
         cells = self.stage.register(name)
-        self._in_range(
-            expressions.number(primitive.args[2]),
-            array.size,
-            f"register {name}",
-            lambda index: self.stage.assign_to(
-                primitive.args[0], Int(f"{cells}[{index}]", 0, (1 << array.width) - 1, True), expressions
-            ),
-        )
+
+        def read(index: str) -> None:
+            self.stage.trace("register_read", repr(name), index, f"{cells}[{index}]")
+            value = Int(f"{cells}[{index}]", 0, (1 << array.width) - 1, True)
+            self.stage.assign_to(primitive.args[0], value, expressions)
+
+        self._in_range(expressions.number(primitive.args[2]), array.size, f"register {name}", read)
 
     def _register_write(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         name = self._object(primitive.args[0], "register_array", expressions)
         array = self.stage.program.registers[name]
         cells = self.stage.register(name)
         value = mask(expressions.number(primitive.args[2]), (1 << array.width) - 1)
-        self._in_range(
-            expressions.number(primitive.args[1]),
-            array.size,
-            f"register {name}",
-            lambda index: self.stage.out(f"{cells}[{index}] = {value.code}"),
-        )
+
+        def write(index: str) -> None:
+            self.stage.trace("register_written", repr(name), index, f"{cells}[{index}]", value.code)
+            self.stage.out(f"{cells}[{index}] = {value.code}")
+
+        self._in_range(expressions.number(primitive.args[1]), array.size, f"register {name}", write)
 
     def _execute_meter(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         name = self._object(primitive.args[0], "meter_array", expressions)
         array = self.stage.program.meters[name]
         if array.table is not None:
             raise expressions.fail(f"meter '{name}' is direct")
-        execute = self.stage.bind("m", f"sw.meters[{name!r}].execute")
+        execute = self.stage.bind("meter", name, f"sw.meters[{name!r}].execute")
         self._in_range(
             expressions.number(primitive.args[1]),
             array.size,
@@ -335,7 +419,8 @@ class PrimitiveWriter:
         )
 
     def _modify_field_with_hash_based_offset(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        base, size = expressions.number(primitive.args[1]), expressions.number(primitive.args[3])
+        # Base and size are taken modulo 2**64, the sum too, as simple_switch does it.
+        base, size = (mask(expressions.number(primitive.args[i]), _WORD) for i in (1, 3))
         calculation = self.stage.program.calculations[self._object(primitive.args[2], "calculation", expressions)]
         value = calculate(self.stage, calculation)
         if size.value is not None:
@@ -349,17 +434,17 @@ class PrimitiveWriter:
         else:
             value = Int(f"{value.wrapped} % ({size.code} or 1)", 0, value.high)
         if base.value != 0:
-            value = Int(f"{value.wrapped} + {base.wrapped}", None, None)
+            value = mask(arithmetic("+", value, base), _WORD)
         self.stage.assign_to(primitive.args[0], value, expressions)
 
     def _modify_field_rng_uniform(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        low, high = (mask(expressions.number(arg), (1 << 64) - 1) for arg in primitive.args[1:])
+        low, high = (mask(expressions.number(arg), _WORD) for arg in primitive.args[1:])
         first, last = self.stage.temporary(), self.stage.temporary()
         self.stage.out(f"{first} = {low.code}", f"{last} = {high.code}")
         # An empty interval leaves the destination as it is.
         with self.stage.out.block(f"if {first} <= {last}"):
-            draw = self.stage.bind("f", "sw.random.randint")
-            self.stage.assign_to(primitive.args[0], Int(f"{draw}({first}, {last})", 0, (1 << 64) - 1), expressions)
+            draw = self.stage.bind("draw", "number", "sw.random.randint")
+            self.stage.assign_to(primitive.args[0], Int(f"{draw}({first}, {last})", 0, _WORD), expressions)
 
     def _log_msg(self, primitive: ir.Primitive, expressions: Expressions) -> None:
         text, values = primitive.args

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from softswitch import ir
 from softswitch.errors import ProgramError
 
 from .expressions import Expressions
-from .layout import Layout
+from .layout import Held, Layout
 from .source import Source
 from .usage import Usage
 from .values import Int, wrap
@@ -18,34 +19,50 @@ STRUCTURE_LIMIT = 60
 
 
 class Bindings:
-    """Objects of the switch and constants that the generated functions use, each bound to a name once."""
+    """Objects of the switch and constants that the generated functions use, each bound to a name once.
+
+    A name is ``_ROLE_OBJECT``; no role has an underscore in it, so that no two roles can be confused.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._names: dict[str, str] = {}
+        self._by_value: dict[str, str] = {}
+        self._names: set[str] = set()
 
-    def __call__(self, prefix: str, value: str) -> str:
-        """The name bound to the Python expression ``value``."""
-        if value not in self._names:
-            name = f"_{prefix}{len(self._names)}"
-            self._names[value] = name
+    def __call__(self, role: str, subject: str, value: str) -> str:
+        """The name bound to the Python expression ``value``, made of its role and the P4 name of what it is of."""
+        if value not in self._by_value:
+            within = subject.partition(".")[2] or subject
+            name = base = f"_{role}_{re.sub(r'[^A-Za-z0-9]+', '_', within).strip('_')}"
+            number = 1
+            while name in self._names:
+                number += 1
+                name = f"{base}__{number}"
+            self._names.add(name)
+            self._by_value[value] = name
             self.lines.append(f"{name} = {value}")
-        return self._names[value]
+        return self._by_value[value]
 
 
 class Stage:
     """One generated function under construction.
 
-    ``kind`` is ``ingress``, ``egress`` or ``clone`` (the parser alone).
+    ``kind`` is ``ingress``, ``egress`` or ``clone`` (the parser alone). In a ``traced`` one, every step also calls a
+    method of ``_trace``, a :class:`softswitch.trace.Recorder`.
     """
 
-    def __init__(self, kind: str, layout: Layout, usage: Usage, bind: Bindings, depth: int) -> None:
+    def __init__(
+        self, kind: str, layout: Layout, usage: Usage, bind: Bindings, depth: int, traced: bool = False
+    ) -> None:
         self.kind = kind
+        self.traced = traced
         self.program: ir.ProgramIR = layout.program
         self.layout = layout
         self.usage = usage
         self.bind = bind
         self.out = Source(depth)
+        self.inlined: dict[tuple[str, str], Int] = {}
+        """Fields whose values are not in their variables but in these expressions."""
         self._temporaries = 0
         self.union_of = {h: u for u in self.program.unions.values() for h in u.headers}
 
@@ -56,10 +73,10 @@ class Stage:
     def expressions(
         self, place: str, params: tuple[Int, ...] = (), lookahead: Callable[[ir.Lookahead], Int] | None = None
     ) -> Expressions:
-        return Expressions(self.layout, place, self.temporary, params, lookahead, self.register)
+        return Expressions(self.layout, place, self.temporary, params, lookahead, self.register, self.inlined)
 
     def register(self, name: str) -> str:
-        return self.bind("r", f"sw.registers[{name!r}].cells")
+        return self.bind("register", name, f"sw.registers[{name!r}].cells")
 
     def intrinsic(self, name: str) -> str | None:
         """The variable of a field the switch knows, None if the program lacks or never reads it."""
@@ -71,6 +88,11 @@ class Stage:
         field = self.program.headers[ref.header].type.field(ref.field)
         assert field is not None
         return field.width
+
+    def trace(self, step: str, *arguments: str) -> None:
+        """Tell the tracer of a step, given the Python of its arguments; nothing where nobody traces."""
+        if self.traced:
+            self.out(f"_trace.{step}({', '.join(arguments)})")
 
     def drop(self, reason: str) -> None:
         """End the packet here, counted."""
@@ -87,9 +109,18 @@ class Stage:
         assert field is not None
         if field.varbit:
             raise ProgramError(place, f"variable-length field '{header}.{field_name}' cannot be assigned a number")
-        code = wrap(value, field.width, field.signed).code
+        wrapped = wrap(value, field.width, field.signed)
+        code = wrapped.code
+        if not self.program.headers[header].metadata:
+            run = self.layout.held(header, field_name)
+            assert run.held is not Held.SPLIT, f"{header}.{field_name} counts as never written"
+            if run.held is Held.BYTES:
+                code = _as_bytes(wrapped, run.size)
+        if self.traced:
+            self.out(f"_old = {variable}")
         if code != variable:
             self.out(f"{variable} = {code}")
+        self.trace("wrote", repr(header), repr(field_name), "_old", variable)
 
     def assign_to(self, target: ir.Expr, value: Int, expressions: Expressions) -> None:
         """Assign to an expression that denotes a field, possibly of a stack element selected at run time."""
@@ -118,6 +149,7 @@ class Stage:
 
     def invalidate(self, header: str) -> None:
         """Fields of an invalid header are kept zero: that is what a table key reads of them."""
+        self.trace("invalid", repr(header), self.layout.headers[header].valid)
         self.out(f"{self.layout.headers[header].valid} = 0")
         self.zero(header)
 
@@ -140,3 +172,11 @@ class Stage:
             with self.out.block(f"if {of.valid}"):
                 self.validated(target)
         self.out(f"{', '.join(x for x, _ in pairs)} = {', '.join(y for _, y in pairs)}")
+        self.trace("copied", repr(target), repr(source), of.valid)
+
+
+def _as_bytes(value: Int, size: int) -> str:
+    """The Python of ``size`` bytes that hold the unsigned ``value``."""
+    if value.value is not None:
+        return repr(value.value.to_bytes(size, "big"))
+    return f'{value.wrapped}.to_bytes({size}, "big")'

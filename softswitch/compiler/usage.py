@@ -2,38 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from softswitch import ir
-
-
-def header_alternatives(program: ir.ProgramIR, expr: ir.Expr) -> tuple[str, ...]:
-    """The headers an expression of header type may denote."""
-    if isinstance(expr, ir.HeaderRef):
-        return (expr.name,)
-    if isinstance(expr, ir.Op):
-        if expr.op in ("dereference_header_stack", "dereference_stack") and isinstance(expr.left, ir.StackRef):
-            return program.stacks[expr.left.name].headers
-        if expr.op == "access_union_header" and expr.left is not None and isinstance(expr.right, ir.Const):
-            member = expr.right.value
-            unions = [program.unions[u].headers for u in union_alternatives(program, expr.left)]
-            return tuple(headers[member] for headers in unions if member < len(headers))
-        if expr.op == "?" and expr.left is not None:
-            return header_alternatives(program, expr.left) + header_alternatives(program, expr.right)
-    return ()
-
-
-def union_alternatives(program: ir.ProgramIR, expr: ir.Expr) -> tuple[str, ...]:
-    """The header unions an expression of union type may denote."""
-    if isinstance(expr, ir.UnionRef):
-        return (expr.name,)
-    if (
-        isinstance(expr, ir.Op)
-        and expr.op in ("dereference_union_stack", "dereference_stack")
-        and isinstance(expr.left, ir.UnionStackRef)
-    ):
-        return program.union_stacks[expr.left.name].unions
-    return ()
+from softswitch.ir import header_alternatives, union_alternatives
 
 
 class Usage:
@@ -41,12 +14,17 @@ class Usage:
 
     ``read`` has the fields read one by one, ``spans`` the runs of whole bytes (header, consecutive fields) that
     calculations read as one number. ``dirty`` headers may differ from the packet's bytes when they are deparsed.
-    ``structural`` tells whether any header is added, removed or copied, so that the packet's length can change.
+    ``structural`` tells whether any header is added, removed or copied, so that the packet's length can change;
+    ``measured`` whether the program can tell: simple_switch counts into the length that egress reads the headers which
+    were added or removed by name, but not those that came or went in another way.
     """
 
-    def __init__(self, program: ir.ProgramIR) -> None:
+    def __init__(self, program: ir.ProgramIR, everything: bool = False) -> None:
+        """With ``everything``, all fields count as read."""
         self.program = program
         self.read: set[tuple[str, str]] = set()
+        self.uses: Counter[tuple[str, str]] = Counter()
+        """How many expressions mention each field in order to read it."""
         self.written: set[tuple[str, str]] = set()
         self.spans: set[tuple[str, tuple[str, ...]]] = set()
         self.dirty: set[str] = set()
@@ -54,6 +32,10 @@ class Usage:
         self.primitives: set[str] = set()
         self._group: dict[str, str] = {name: name for name in program.headers}
         self._walk()
+        length = program.intrinsics["packet_length"]
+        self.measured = (length.header, length.field) in self.read and bool(self.primitives & _MEASURED)
+        if everything:
+            self._all_fields(tuple(program.headers))
 
     # ------------------------------------------------------------------------------------------------ equivalence
 
@@ -157,19 +139,29 @@ class Usage:
         for i, arg in enumerate(args):
             if i in written:
                 self._write(arg)
-            else:
+            if i not in written or primitive.op in ("add_to_field", "subtract_from_field"):
                 self._expr(arg)
-        if primitive.op in ("add_header", "remove_header", "push", "pop") or primitive.op.startswith("assign_"):
+        if primitive.op in _STRUCTURAL or primitive.op.startswith("assign_"):
             if primitive.op != "assign_VL":
                 self.structural = True
                 for arg in args:
                     self.dirty.update(self._headers_of(arg))
-            if primitive.op == "assign_header" and len(args) == 2:
-                self._join((*header_alternatives(self.program, args[0]), *header_alternatives(self.program, args[1])))
+            if primitive.op in ("assign_header", "copy_header") and len(args) == 2:
+                self._copied(args[0], args[1])
             elif primitive.op.startswith("assign_") and len(args) == 2:
                 left, right = self._headers_of(args[0]), self._headers_of(args[1])
                 for pair in zip(left, right, strict=False):
                     self._join(pair)
+
+    def _copied(self, target: ir.Expr, source: ir.Expr) -> None:
+        """Headers copied to each other are laid out alike; metadata is copied field by field instead."""
+        to, of = header_alternatives(self.program, target), header_alternatives(self.program, source)
+        if any(self.program.headers[name].metadata for name in (*to, *of)):
+            self._all_fields(of)
+            self.written.update((name, f.name) for name in to for f in self.program.headers[name].type.fields)
+            self.dirty.update(to)
+        else:
+            self._join((*to, *of))
 
     def _headers_of(self, expr: ir.Expr) -> tuple[str, ...]:
         """Every header of a header, stack, union or union stack."""
@@ -184,7 +176,9 @@ class Usage:
         return header_alternatives(program, expr)
 
     def _all_fields(self, headers: tuple[str, ...]) -> None:
-        self.read.update((h, f.name) for h in headers for f in self.program.headers[h].type.fields)
+        fields = [(h, f.name) for h in headers for f in self.program.headers[h].type.fields]
+        self.read.update(fields)
+        self.uses.update(fields)
 
     def _fields(self, expr: ir.Expr) -> Iterator[tuple[str, str]]:
         """The fields an expression that denotes a field may stand for."""
@@ -212,7 +206,9 @@ class Usage:
             self._expr(expr.left.right)
 
     def _expr(self, expr: ir.Expr) -> None:
-        self.read.update(self._fields(expr))
+        fields = list(self._fields(expr))
+        self.read.update(fields)
+        self.uses.update(fields)
         if isinstance(expr, ir.RegisterRef):
             self._expr(expr.index)
         elif isinstance(expr, ir.Vector):
@@ -228,6 +224,11 @@ class Usage:
                         self._all_fields(self._headers_of(part))
 
 
+_STRUCTURAL = frozenset({"add_header", "add_header_fast", "remove_header", "copy_header", "push", "pop"})
+"""Primitives that change which headers there are, beside those that assign whole ones."""
+
+_MEASURED = frozenset({"add_header", "remove_header"})
+
 WRITTEN: Mapping[str, tuple[int, ...]] = {
     "assign": (0,),
     "assign_VL": (0,),
@@ -236,6 +237,8 @@ WRITTEN: Mapping[str, tuple[int, ...]] = {
     "execute_meter": (2,),
     "modify_field_with_hash_based_offset": (0,),
     "modify_field_rng_uniform": (0,),
+    **dict.fromkeys(("add_to_field", "subtract_from_field", "add", "subtract"), (0,)),
+    **dict.fromkeys(("bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), (0,)),
 }
 """Positions of the arguments that a primitive assigns to."""
 

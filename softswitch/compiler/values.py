@@ -33,12 +33,16 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Bool:
-    """A Python expression whose truth value counts; ``number`` is the 0-or-1 integer it tests, if it tests one."""
+    """A Python expression whose truth value counts; ``number`` is the 0-or-1 integer it tests, if it tests one.
+
+    ``inverse`` is what it negates, if it is a negation.
+    """
 
     code: str
     atom: bool = False
     value: bool | None = None
     number: Int | None = None
+    inverse: Bool | None = None
 
     @property
     def wrapped(self) -> str:
@@ -240,6 +244,16 @@ def comparison(op: str, a: Int, b: Int) -> Bool:
         x, y = a.value, b.value
         result = {"==": x == y, "!=": x != y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[op]
         return TRUE if result else FALSE
-    if b.value == 0 and op == "!=":
-        return as_bool(a)
+    if op in ("==", "!="):
+        if a.value is not None:
+            a, b = b, a
+        of_bit = b.value == 1 and a.low == 0 and a.high == 1
+        if b.value == 0 or of_bit:
+            return as_bool(a) if of_bit == (op == "==") else negated(as_bool(a))
     return Bool(f"{a.wrapped} {op} {b.wrapped}")
+
+
+def negated(a: Bool) -> Bool:
+    if a.value is not None:
+        return FALSE if a.value else TRUE
+    return a.inverse if a.inverse is not None else Bool(f"not {a.wrapped}", inverse=a)

@@ -1,4 +1,4 @@
-"""Queue configuration and counters of a device's ports as a gNMI tree: get and set, without gRPC.
+"""Queue configuration, state and counters of a device's ports as a gNMI tree: get and set, without gRPC.
 
 A Set is all or nothing: every operation is applied to a copy of the configuration, the outcome is checked, and only
 then do the ports that differ change.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from finsy.proto import gnmi
 
@@ -18,7 +18,7 @@ from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
 from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
 
-__all__ = ["Port", "QosTree", "Value"]
+__all__ = ["Port", "PortCounters", "QosTree", "Value"]
 
 Value = int | str
 
@@ -38,6 +38,18 @@ _STATE_FIELDS = {
 }
 
 
+class PortCounters(NamedTuple):
+    """What a port has received and sent since the switch began."""
+
+    in_packets: int
+    in_bytes: int
+    out_packets: int
+    out_bytes: int
+
+
+_COUNTERS = ("in-pkts", "in-octets", "out-pkts", "out-octets")
+
+
 class Port(Protocol):
     """What is needed of an egress port; `softswitch.tm.PortScheduler` is one."""
 
@@ -52,14 +64,6 @@ class Port(Protocol):
 
     @property
     def stats(self) -> tuple[QueueStats, ...]: ...
-
-
-# A port that exists is up: it has a line, and lines do not break.
-_PORT_LEAVES: dict[str, Callable[[int, Port], Value]] = {
-    "softswitch:port-rate": lambda _number, port: port.rate_bps or 0,
-    "ifindex": lambda number, _port: number,
-    "oper-status": lambda _number, _port: "UP",
-}
 
 
 @dataclass
@@ -83,10 +87,26 @@ class QosTree:
     """The tree of one device.
 
     `ports` is read at every request, so ports may come and go. The caller holds the device's lock.
+
+    Args:
+        ports: by number.
+        is_up: whether a port has its link.
+        counters: of a port; None where nobody counts, then there are no such leaves.
     """
 
-    def __init__(self, ports: Mapping[int, Port]) -> None:
+    def __init__(
+        self,
+        ports: Mapping[int, Port],
+        is_up: Callable[[int], bool] = lambda _port: True,
+        counters: Callable[[int], PortCounters | None] = lambda _port: None,
+    ) -> None:
         self._ports = ports
+        self._counters = counters
+        self._port_leaves: dict[str, Callable[[int, Port], Value]] = {
+            "softswitch:port-rate": lambda _number, port: port.rate_bps or 0,
+            "ifindex": lambda number, _port: number,
+            "oper-status": lambda number, _port: "UP" if is_up(number) else "DOWN",
+        }
         self._first_rates: dict[int, int | None] = {}
 
     def get(self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int) -> Iterator[gnmi.Update]:
@@ -108,8 +128,9 @@ class QosTree:
         for place in tree.locate(from_message(path, prefix)):
             if encoding == gnmi.PROTO:
                 for leaf in tree.leaves(place):
-                    if _wanted(leaf, kind):
-                        yield gnmi.Update(path=to_message(leaf.steps), val=_scalar(self._value(leaf)))
+                    value = self._value(leaf) if _wanted(leaf, kind) else None
+                    if value is not None:
+                        yield gnmi.Update(path=to_message(leaf.steps), val=_scalar(value))
                 continue
             found = self._json(tree, place, kind, encoding == gnmi.JSON_IETF)
             if found is not None:
@@ -123,9 +144,18 @@ class QosTree:
 
     def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
         """Whether nothing at or below `path` ever changes. Raises RefusedError as `get` does."""
+        return all(leaf.is_constant for leaf in self._leaves(path, prefix))
+
+    def tells_changes(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
+        """Whether every change at or below `path` is told. Raises RefusedError as `get` does."""
+        return all(leaf.is_constant or leaf.is_event for leaf in self._leaves(path, prefix))
+
+    def _leaves(self, path: gnmi.Path, prefix: gnmi.Path | None) -> Iterator[Leaf]:
         tree = self._tree()
-        places = tree.locate(from_message(path, prefix))
-        return all(isinstance(leaf.node, Leaf) and leaf.node.is_constant for at in places for leaf in tree.leaves(at))
+        for place in tree.locate(from_message(path, prefix)):
+            for leaf in tree.leaves(place):
+                assert isinstance(leaf.node, Leaf)
+                yield leaf.node
 
     def set(self, request: gnmi.SetRequest, now_ns: int) -> gnmi.SetResponse:
         """Apply a Set: deletes, then replaces, then updates. Deleted values return to what they were before anyone set
@@ -161,14 +191,18 @@ class QosTree:
             self._first_rates.setdefault(number, port.rate_bps)
         return Tree(sorted(self._ports))
 
-    def _value(self, leaf: Place) -> Value:
+    def _value(self, leaf: Place) -> Value | None:
+        """The value of a leaf, None if nobody knows it."""
         assert leaf.port is not None
         name = leaf.steps[-1].name
         port = self._ports[leaf.port]
         if name == "name":
             return str(leaf.port if leaf.queue is None else leaf.queue)
-        if name in _PORT_LEAVES:
-            return _PORT_LEAVES[name](leaf.port, port)
+        if name in self._port_leaves:
+            return self._port_leaves[name](leaf.port, port)
+        if name in _COUNTERS:
+            counted = self._counters(leaf.port)
+            return None if counted is None else counted[_COUNTERS.index(name)]
         assert leaf.queue is not None
         if name in _CONFIG_FIELDS:
             number: int = getattr(port.config(leaf.queue), _CONFIG_FIELDS[name]) or 0
@@ -181,6 +215,8 @@ class QosTree:
             if not _wanted(place, kind):
                 return None
             value = self._value(place)
+            if value is None:
+                return None
             return str(value) if ietf and place.node.is_wide else value
         found: dict[str, Any] = dict(place.steps[-1].keys) if place.steps else {}
         keys = len(found)

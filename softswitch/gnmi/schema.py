@@ -8,6 +8,8 @@
         name, softswitch:port-rate
     /interfaces/interface[name=PORT]/state
         name, ifindex, oper-status
+    /interfaces/interface[name=PORT]/state/counters
+        in-pkts, in-octets, out-pkts, out-octets
 
 Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes; a maximum rate or port rate of 0
 means none.
@@ -31,12 +33,13 @@ _UINT64_MAX = (1 << 64) - 1
 class Leaf:
     """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can be set.
 
-    A leaf that `is_constant` keeps its value as long as its port exists.
+    A leaf that `is_constant` keeps its value as long as its port exists; of one that `is_event` every change is told.
     """
 
     is_config: bool
     is_text: bool = False
     is_constant: bool = False
+    is_event: bool = False
     low: int = 0
     high: int = _UINT64_MAX
 
@@ -121,7 +124,15 @@ _ROOT = Branch(
                             {
                                 "name": _STATE_NAME,
                                 "ifindex": Leaf(False, is_constant=True, high=0xFFFFFFFF),
-                                "oper-status": _STATE_NAME,
+                                "oper-status": Leaf(is_config=False, is_text=True, is_event=True),
+                                "counters": Branch(
+                                    {
+                                        "in-pkts": _COUNTER,
+                                        "in-octets": _COUNTER,
+                                        "out-pkts": _COUNTER,
+                                        "out-octets": _COUNTER,
+                                    }
+                                ),
                             }
                         ),
                     },

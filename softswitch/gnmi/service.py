@@ -1,17 +1,20 @@
-"""The gRPC shell of gNMI: Capabilities, Get, Set, Subscribe (ONCE, and STREAM by sampling)."""
+"""The gRPC shell of gNMI: Capabilities, Get, Set, Subscribe (ONCE, POLL, and STREAM by sampling or on change)."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import grpc  # type: ignore[import-untyped]
-from finsy.proto import gnmi, gnmi_grpc
+from finsy.proto import gnmi
 
 from softswitch.gnmi.qos import QosTree
+from softswitch.p4runtime import rpc
 from softswitch.p4runtime.status import Code, RefusedError
 
 __all__ = ["Chassis", "GnmiService"]
@@ -25,7 +28,8 @@ _MODELS = (("openconfig-qos", "0.11.2"), ("openconfig-interfaces", "3.7.1"), ("s
 
 
 class Chassis(Protocol):
-    """What is needed of a device: its queue tree, the lock to hold while touching it, its clock, its message log."""
+    """What is needed of a device: its queue tree, the lock to hold while touching it, its clock, its message log, and a
+    condition on the lock that is notified when a port has gone up or down."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]: ...
@@ -34,18 +38,40 @@ class Chassis(Protocol):
     def qos(self) -> QosTree: ...
 
     @property
+    def ports_changed(self) -> threading.Condition: ...
+
+    @property
+    def epoch_ns(self) -> int: ...
+
+    @property
     def now_ns(self) -> Callable[[], int]: ...
 
     def record(self, kind: str) -> None: ...
 
 
-class GnmiService(gnmi_grpc.gNMIServicer):
+class GnmiService:
     """gNMI for one or several devices; `prefix.target` (a device id in decimal) chooses where there are several."""
 
     def __init__(self, devices: Mapping[int, Chassis]) -> None:
         self._devices = devices
 
-    def Capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:  # noqa: N802
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """The service as gRPC wants it."""
+        return grpc.method_handlers_generic_handler(
+            "gnmi.gNMI",
+            {
+                "Capabilities": rpc.unary_unary(
+                    self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
+                ),
+                "Get": rpc.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
+                "Set": rpc.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
+                "Subscribe": rpc.stream_stream(
+                    self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
+                ),
+            },
+        )
+
+    def capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:
         """Name the models and encodings."""
         for device in self._devices.values():
             with device.lock:
@@ -59,7 +85,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
             gNMI_version="0.10.0",
         )
 
-    def Get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:  # noqa: N802
+    def get(self, request: gnmi.GetRequest, context: Any) -> gnmi.GetResponse:
         """Return one notification per path."""
         try:
             device = self._device(request.prefix)
@@ -74,7 +100,7 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         except RefusedError as error:
             _abort(context, error)
 
-    def Set(self, request: gnmi.SetRequest, context: Any) -> gnmi.SetResponse:  # noqa: N802
+    def set(self, request: gnmi.SetRequest, context: Any) -> gnmi.SetResponse:
         """Apply all operations or none."""
         try:
             device = self._device(request.prefix)
@@ -84,51 +110,99 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         except RefusedError as error:
             _abort(context, error)
 
-    def Subscribe(  # noqa: N802
+    def subscribe(
         self, request_iterator: Iterable[gnmi.SubscribeRequest], context: Any
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Send the values once, or again and again at the sampling interval (of real time)."""
+        """Send the values once; at each poll; or again and again at the sampling interval (of real time), and those
+        that are subscribed to on change whenever they have changed."""
+        requests = iter(request_iterator)
         try:
-            request = next(iter(request_iterator), None)
+            request = next(requests, None)
             if request is None or request.WhichOneof("request") != "subscribe":
                 raise RefusedError(
                     Code.INVALID_ARGUMENT, "the first message of a Subscribe must hold a subscription list"
                 )
             wanted = request.subscribe
             device = self._device(wanted.prefix)
-            # JSON is also what a client sends that leaves the encoding out; either way leaves are sent one by one.
-            encoding = gnmi.PROTO if wanted.encoding == gnmi.JSON else wanted.encoding
             ended = threading.Event()
-            if not context.add_callback(ended.set):
+
+            def end() -> None:
+                ended.set()
+                with device.lock:
+                    device.ports_changed.notify_all()
+
+            if not context.add_callback(end):
                 return
             with device.lock:
                 device.record("gnmi_subscribe")
-                interval_s = _sampling_interval_s(wanted, device.qos)
-                paths = [subscription.path for subscription in wanted.subscription]
-                sampled = [path for path in paths if not device.qos.is_constant(path, wanted.prefix)]
-            first = self._sample(device, paths, wanted.prefix, encoding)
+                plan = _plan(wanted, device.qos)
+                every = [subscription.path for subscription in wanted.subscription]
+                first = self._sample(device, wanted, every)
+                told = self._sample(device, wanted, plan.on_change)
             if not (wanted.updates_only and wanted.mode == gnmi.SubscriptionList.STREAM):
                 yield first
             yield gnmi.SubscribeResponse(sync_response=True)
-            if interval_s is None:
-                return
-            while not ended.wait(min(interval_s, threading.TIMEOUT_MAX)):
-                yield self._sample(device, sampled, wanted.prefix, encoding)
+            if wanted.mode == gnmi.SubscriptionList.POLL:
+                for request in requests:
+                    if request.WhichOneof("request") != "poll":
+                        raise RefusedError(Code.INVALID_ARGUMENT, "only polls may follow a subscription of mode POLL")
+                    yield self._sample(device, wanted, every)
+                    yield gnmi.SubscribeResponse(sync_response=True)
+            elif wanted.mode == gnmi.SubscriptionList.STREAM:
+                yield from self._stream(device, wanted, plan, told, ended)
         except RefusedError as error:
             _abort(context, error)
 
+    def _stream(
+        self,
+        device: Chassis,
+        wanted: gnmi.SubscriptionList,
+        plan: _Plan,
+        told: gnmi.SubscribeResponse,
+        ended: threading.Event,
+    ) -> Iterator[gnmi.SubscribeResponse]:
+        """Yield samples when they are due, and what differs from `told`, the last values that the client knows."""
+        due_s = time.monotonic() + plan.interval_s
+        while True:
+            left_s = min(due_s - time.monotonic(), threading.TIMEOUT_MAX)
+            now = told
+
+            def changed() -> bool:
+                nonlocal now
+                if plan.on_change:
+                    now = self._sample(device, wanted, plan.on_change)
+                return ended.is_set() or list(now.update.update) != list(told.update.update)  # noqa: B023
+
+            with device.lock:
+                device.ports_changed.wait_for(changed, max(0.0, left_s))
+            if ended.is_set():
+                return
+            news = [update for update in now.update.update if update not in told.update.update]
+            if news:
+                told = now
+                message = gnmi.SubscribeResponse()
+                message.CopyFrom(now)
+                del message.update.update[:]
+                message.update.update.extend(news)
+                yield message
+            if plan.sampled and time.monotonic() >= due_s:
+                due_s += plan.interval_s
+                yield self._sample(device, wanted, plan.sampled)
+
     def _sample(
-        self, device: Chassis, paths: Iterable[gnmi.Path], prefix: gnmi.Path, encoding: int
+        self, device: Chassis, wanted: gnmi.SubscriptionList, paths: Iterable[gnmi.Path]
     ) -> gnmi.SubscribeResponse:
+        # JSON is also what a client sends that leaves the encoding out; either way leaves are sent one by one.
+        encoding = gnmi.PROTO if wanted.encoding == gnmi.JSON else wanted.encoding
         with device.lock:
-            notification = self._notification(device, paths, prefix, gnmi.GetRequest.ALL, encoding)
+            notification = self._notification(device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding)
         return gnmi.SubscribeResponse(update=notification)
 
     def _notification(
         self, device: Chassis, paths: Iterable[gnmi.Path], prefix: gnmi.Path, kind: int, encoding: int
     ) -> gnmi.Notification:
         updates = [update for path in paths for update in device.qos.get(path, prefix, kind, encoding)]
-        notification = gnmi.Notification(timestamp=device.now_ns(), update=updates)
+        notification = gnmi.Notification(timestamp=device.now_ns() + device.epoch_ns, update=updates)
         if prefix.target:
             notification.prefix.target = prefix.target
         return notification
@@ -145,23 +219,37 @@ class GnmiService(gnmi_grpc.gNMIServicer):
         )
 
 
-def _sampling_interval_s(wanted: gnmi.SubscriptionList, qos: QosTree) -> float | None:
-    """Seconds between samples: infinite where nothing can change, None for ONCE."""
-    if wanted.mode == gnmi.SubscriptionList.ONCE:
-        return None
-    if wanted.mode != gnmi.SubscriptionList.STREAM:
-        raise RefusedError(Code.UNIMPLEMENTED, "subscriptions of mode POLL are not served; use ONCE or STREAM")
+@dataclass(frozen=True)
+class _Plan:
+    """What a STREAM subscription sends after the first values: samples of some paths, changes of others."""
+
+    sampled: Sequence[gnmi.Path]
+    on_change: Sequence[gnmi.Path]
+    interval_s: float
+    """Infinite where nothing is sampled."""
+
+
+def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
+    sampled: list[gnmi.Path] = []
+    on_change: list[gnmi.Path] = []
     interval_s = math.inf
+    if wanted.mode not in gnmi.SubscriptionList.Mode.values():
+        raise RefusedError(Code.INVALID_ARGUMENT, f"there is no subscription mode {wanted.mode}")
     for subscription in wanted.subscription:
-        if qos.is_constant(subscription.path, wanted.prefix):
+        path = subscription.path
+        if qos.is_constant(path, wanted.prefix) or wanted.mode != gnmi.SubscriptionList.STREAM:
             continue
         if subscription.mode == gnmi.ON_CHANGE:
-            raise RefusedError(
-                Code.UNIMPLEMENTED, "ON_CHANGE is served for names, ifindex and oper-status only; use SAMPLE"
-            )
+            if not qos.tells_changes(path, wanted.prefix):
+                raise RefusedError(
+                    Code.UNIMPLEMENTED, "ON_CHANGE is served for names, ifindex and oper-status only; use SAMPLE"
+                )
+            on_change.append(path)
+            continue
+        sampled.append(path)
         asked_s = subscription.sample_interval / 1e9 or _DEFAULT_SAMPLE_S
         interval_s = min(interval_s, max(_SHORTEST_SAMPLE_S, asked_s))
-    return interval_s
+    return _Plan(sampled, on_change, interval_s)
 
 
 def _abort(context: Any, error: RefusedError) -> NoReturn:

@@ -68,13 +68,14 @@ class PipelineReader:
                 node.optional_text("true_next"),
                 node.optional_text("false_next"),
                 node.place,
+                node.origin(),
             )
         for item in reader.members("action_calls"):
             name, node = item.named("action call")
             action = self.scope.action_id(node.get("action_id"))
             if action.params:
                 raise node.fail(f"action '{action.name}' has parameters")
-            yield ir.DirectCall(name, action.id, node.optional_text("next_node"), node.place)
+            yield ir.DirectCall(name, action.id, node.optional_text("next_node"), node.place, node.origin())
 
     def _call(self, reader: Reader, allowed: tuple[int, ...]) -> ir.ActionCall:
         action = self.scope.action_id(reader.get("action_id"))
@@ -109,8 +110,6 @@ class PipelineReader:
         default = reader.find("default_entry")
         entries = None
         if reader.find("entries") is not None:
-            if profile is not None:
-                raise reader.fail("constant entries with an action profile are not supported")
             entries = self._entries(reader, keys, actions, match)
         size = reader.find("max_size")
         by_hit, hit, miss, by_action = self._next_tables(reader, names)
@@ -135,6 +134,7 @@ class PipelineReader:
             next_by_action=by_action,
             next_base=reader.optional_text("base_default_next"),
             place=reader.place,
+            origin=reader.origin(),
         )
 
     def _next_tables(
@@ -159,20 +159,21 @@ class PipelineReader:
     def _key(self, reader: Reader) -> ir.Key:
         match = reader.get("match_type").text()
         target = reader.get("target").at(reader.place)
-        value: ir.FieldRef | ir.ValidRef
+        value: ir.Expr
         if match == "valid":
             value = ir.ValidRef(self.scope.known(target, self.scope.headers, "header"))
             match = "exact"
         elif match in ("exact", "lpm", "ternary", "range", "optional"):
-            value = self.scope.field_or_valid(target)
+            # A field of a stack's element that the packet selects is an expression.
+            selected = isinstance(target.value, dict)
+            value = self.scope.operation(target, None) if selected else self.scope.field_or_valid(target)
             match = "ternary" if match == "optional" else match
         else:
             raise reader.fail(f"match type '{match}' is not supported")
         width = self.scope.width(value, reader)
         found = reader.find("mask")
         mask = None if found is None else found.hexadecimal() & ((1 << width) - 1)
-        default = f"{value.header}.{'$valid$' if isinstance(value, ir.ValidRef) else value.field}"
-        return ir.Key(reader.optional_text("name") or default, match, value, width, mask)
+        return ir.Key(reader.optional_text("name") or _spoken(value), match, value, width, mask)
 
     def _entries(
         self, table: Reader, keys: tuple[ir.Key, ...], actions: tuple[int, ...], match: str
@@ -205,6 +206,16 @@ class PipelineReader:
                 inputs.append((value, self.scope.width(value, part)))
             selector = ir.Selector(found.get("algo").text(), tuple(inputs))
         return ir.ActionProfile(name, reader.get("max_size").integer(), selector, reader.place)
+
+
+def _spoken(key: ir.Expr) -> str:
+    """The name of a match field that has none of its own."""
+    match key:
+        case ir.FieldRef(header, field):
+            return f"{header}.{field}"
+        case ir.ValidRef(header):
+            return f"{header}.$valid$"
+    return "key"
 
 
 def _key_element(reader: Reader, key: ir.Key) -> int | tuple[int, int]:

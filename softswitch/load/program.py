@@ -56,8 +56,12 @@ def _program(root: Reader) -> ir.ProgramIR:
     numbers = version.elements()
     if not numbers or numbers[0].integer() != FORMAT_MAJOR:
         raise version.fail(f"must be {FORMAT_MAJOR}.x")
-    if root.members("extern_instances"):
-        raise root.get("extern_instances").fail("extern instances are not part of v1model")
+    for item in root.members("extern_instances"):
+        _, instance = item.named("extern instance")
+        kind = instance.optional_text("type") or "?"
+        raise instance.fail(
+            f"externs of type '{kind}' are no part of v1model, and simple_switch needs a module for them"
+        )
     scope = Scope(root)
     read_headers(scope)
     errors = {name.text(): code.integer() for name, code in (item.pair() for item in root.members("errors"))}

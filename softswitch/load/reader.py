@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeVar
 
+from softswitch import ir
 from softswitch.errors import ProgramError
 
 _T = TypeVar("_T")
@@ -85,6 +86,16 @@ class Reader:
     def optional_text(self, key: str) -> str | None:
         found = self.find(key)
         return None if found is None else found.text()
+
+    def origin(self) -> ir.Origin | None:
+        """Where p4c found this object, if the program says so in words that make sense."""
+        found = self.value.get("source_info") if isinstance(self.value, dict) else None
+        if not isinstance(found, dict):
+            return None
+        file, line, text = (found.get(key) for key in ("filename", "line", "source_fragment"))
+        if not isinstance(file, str) or not isinstance(line, int) or not isinstance(text, str):
+            return None
+        return ir.Origin(file, line, " ".join(text.split()))
 
     def named(self, kind: str) -> tuple[str, Reader]:
         """The value of ``name``, and the same object under the place "``kind`` 'name'"."""

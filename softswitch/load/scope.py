@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from softswitch import ir
+from softswitch.ir import header_alternatives
 
 from .reader import Reader
 
@@ -78,7 +79,14 @@ class Scope:
         if isinstance(ref, ir.Lookahead):
             return ref.width
         found: ir.Field | None = None
-        if isinstance(ref, ir.FieldRef):
+        if isinstance(ref, ir.Op) and ref.op == "valid":
+            return 1
+        if isinstance(ref, ir.Op) and ref.op == "access_field" and ref.left is not None:
+            assert isinstance(ref.right, ir.Const)
+            headers = header_alternatives(self, ref.left)
+            fields = self.headers[headers[0]].type.fields if headers else ()
+            found = fields[ref.right.value] if ref.right.value < len(fields) else None
+        elif isinstance(ref, ir.FieldRef):
             found = self.headers[ref.header].type.field(ref.field)
         elif isinstance(ref, ir.LastField):
             found = self.headers[self.stacks[ref.stack].headers[0]].type.field(ref.field)
@@ -128,7 +136,11 @@ class Scope:
                 first, second = value.pair()
                 stack = self.known(first, self.stacks, "header stack")
                 field = second.text()
-                if self.headers[self.stacks[stack].headers[0]].type.field(field) is None:
+                known = self.headers[self.stacks[stack].headers[0]].type.field(field) is not None
+                if not known and field == "last":
+                    last = ir.Op("last_stack_index", None, ir.StackRef(stack))
+                    return ir.Op("dereference_header_stack", ir.StackRef(stack), last)
+                if not known:
                     raise value.fail(f"header stack '{stack}' has no field '{field}'")
                 return ir.LastField(stack, field)
             case "union_stack_field":
@@ -217,7 +229,7 @@ class Scope:
         args = tuple(
             self.expr(arg.at(f"{place} argument {i}"), params) for i, arg in enumerate(reader.members("parameters"))
         )
-        return ir.Primitive(op, args, place)
+        return ir.Primitive(op, args, place, reader.origin())
 
     def action_id(self, reader: Reader) -> ir.Action:
         number = reader.integer()

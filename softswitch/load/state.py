@@ -90,6 +90,7 @@ def read_checksum(scope: Scope, item: Reader) -> ir.Checksum:
         reader.flag("update", True),
         scope.optional_expr(reader, "if_cond"),
         reader.place,
+        reader.origin(),
     )
 
 

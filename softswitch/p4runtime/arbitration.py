@@ -7,7 +7,7 @@ one, is a backup. Nothing here knows of gRPC, threads or protobuf messages; a st
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from softswitch.p4runtime.status import Code, Status
@@ -19,7 +19,8 @@ __all__ = ["Arbitration", "Claim", "Notice", "Termination"]
 class Claim:
     """What a controller says in a MasterArbitrationUpdate.
 
-    `role` is "" for the default role; `role_config` is opaque, kept and handed back; `election_id` is None where unset.
+    `role` is "" for the default role; `role_config` is kept and handed back as it is; `election_id` is None
+    where unset.
     """
 
     device_id: int
@@ -69,11 +70,21 @@ class Arbitration:
     Args:
         device_id: the only device id that a claim may name.
         max_streams_per_role: a further stream of the same role is turned away with RESOURCE_EXHAUSTED.
+        max_roles: a further role is, too; roles are remembered for ever, for their highest election id.
+        check_config: returns what is wrong with the config of a claim, None where nothing is.
     """
 
-    def __init__(self, device_id: int, max_streams_per_role: int = 16) -> None:
+    def __init__(
+        self,
+        device_id: int,
+        max_streams_per_role: int = 16,
+        max_roles: int = 256,
+        check_config: Callable[[Claim], Status | None] = lambda _claim: None,
+    ) -> None:
         self._device_id = device_id
+        self._check_config = check_config
         self._max_streams = max_streams_per_role
+        self._max_roles = max_roles
         self._roles: dict[str, _Role] = {"": _Role()}
         self._role_of: dict[Hashable, str] = {}
 
@@ -118,8 +129,20 @@ class Arbitration:
 
     def primaries(self) -> list[Hashable]:
         """The streams of the primaries of all roles."""
-        found = (role.primary() for role in self._roles.values())
-        return [stream for stream in found if stream is not None]
+        return [stream for _, stream in self.roles_of_primaries()]
+
+    def roles_of_primaries(self) -> list[tuple[str, Hashable]]:
+        """(role, stream) of every primary."""
+        found = ((name, role.primary()) for name, role in self._roles.items())
+        return [(name, stream) for name, stream in found if stream is not None]
+
+    def config(self, role: str) -> object | None:
+        """The config of a known role: what its latest primary sent."""
+        return self._roles[role].config
+
+    def live_roles(self) -> list[str]:
+        """The roles that a live stream has."""
+        return [name for name, role in self._roles.items() if role.live]
 
     def _refusal(self, stream: Hashable, claim: Claim) -> Status | None:
         current = self._role_of.get(stream)
@@ -135,15 +158,20 @@ class Arbitration:
                 Code.FAILED_PRECONDITION,
                 f"this stream has role {current!r}; close it and open another one for role {claim.role!r}",
             )
-        role = self._roles.get(claim.role)
-        if role is None:
-            return None
+        role = self._roles.get(claim.role, _Role())
         if claim.election_id is not None and any(
             other != stream and election_id == claim.election_id for other, election_id in role.live.items()
         ):
             return Status(
                 Code.INVALID_ARGUMENT,
                 f"election id {claim.election_id} is already used by another controller of role {claim.role!r}",
+            )
+        wrong = self._check_config(claim)
+        if wrong is not None:
+            return wrong
+        if claim.role not in self._roles and len(self._roles) >= self._max_roles:
+            return Status(
+                Code.RESOURCE_EXHAUSTED, f"there have been {len(self._roles)} roles already, the most there may be"
             )
         if current is None and len(role.live) >= self._max_streams:
             return Status(

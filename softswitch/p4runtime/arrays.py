@@ -138,7 +138,8 @@ class MeterStore(_ArrayStore[Meter]):
 
     def _setter(self, number: int, array: Meter, entity: p4r.MeterEntry) -> Callable[[int], None]:
         self._refuse_counters(entity)
-        config = meter_config(entity.config, self._name(number)) if entity.HasField("config") else None
+        kind = self._infos[number].meter_kind
+        config = meter_config(entity.config, kind, self._name(number)) if entity.HasField("config") else None
         return lambda index: array.configure(index, config)
 
     def _entity(self, number: int, array: Meter, index: int, query: p4r.MeterEntry) -> p4r.Entity:

@@ -30,9 +30,13 @@ class KeyCodec:
     def __init__(self, place: str, fields: Sequence[MatchInfo]) -> None:
         self._place = place
         self._infos = fields
-        self._fields = {match.id: (position, match) for position, match in enumerate(fields)}
+        self._fields = {match.id: (n, 1 << n, _reader(match.kind, match.width)) for n, match in enumerate(fields)}
         self._blank = [_dont_care(match) for match in fields]
-        self._missing = [match.kind is MatchKind.EXACT for match in fields]
+        self._required = sum(1 << n for n, match in enumerate(fields) if match.kind is MatchKind.EXACT)
+        self._writers = [
+            (match.id, None if match.kind is MatchKind.EXACT else _dont_care(match), _WRITERS[match.kind])
+            for match in fields
+        ]
 
     def decode(self, matches: Iterable[p4r.FieldMatch]) -> tuple[FieldValue, ...]:
         """Return the key, in the order of the P4Info's fields; an omitted field means don't care.
@@ -41,49 +45,37 @@ class KeyCodec:
             RefusedError: INVALID_ARGUMENT.
         """
         key = self._blank.copy()
-        missing = self._missing.copy()
         fields = self._fields
         seen = 0
         for match in matches:
-            place = fields.get(match.field_id)
-            if place is None:
+            field = fields.get(match.field_id)
+            if field is None:
                 raise self._refused(f"there is no match field {match.field_id}")
-            position, info = place
-            bit = 1 << position
+            position, bit, read = field
             if seen & bit:
-                raise self._refused(f"field {info.name!r} is given twice")
+                raise self._refused(f"field {self._infos[position].name!r} is given twice")
             seen |= bit
-            missing[position] = False
-            kind = match.WhichOneof("field_match_type")
-            if kind != info.kind.value:
-                raise self._refused(f"field {info.name!r} is {info.kind.value}, the entry gives {kind or 'nothing'}")
             try:
-                key[position] = _DECODERS[kind](match, info.width)
+                key[position] = read(match)
             except OutOfRangeError as error:
-                raise self._refused(f"field {info.name!r}: {error}") from None
-        if True in missing:
-            raise self._refused(f"exact field {self._infos[missing.index(True)].name!r} is missing")
+                # A message of another kind reads as empty byte strings, which are never in range.
+                info = self._infos[position]
+                kind = match.WhichOneof("field_match_type")
+                reason = f": {error}"
+                if kind != info.kind.value:
+                    reason = f" is {info.kind.value}, the entry gives {kind or 'nothing'}"
+                raise self._refused(f"field {info.name!r}{reason}") from None
+        if seen & self._required != self._required:
+            missing = next(info for n, info in enumerate(self._infos) if self._required & ~seen & 1 << n)
+            raise self._refused(f"exact field {missing.name!r} is missing")
         return tuple(key)
 
     def encode(self, key: Iterable[FieldValue], entry: p4r.TableEntry | p4r.ValueSetMember) -> None:
         """Write `key` into `entry`, leaving out fields that do not care."""
-        for value, blank, info in zip(key, self._blank, self._infos, strict=True):
-            if value == blank and info.kind is not MatchKind.EXACT:
-                continue
-            match = entry.match.add(field_id=info.id)
-            if info.kind is MatchKind.EXACT:
-                match.exact.value = encode(value)
-            elif info.kind is MatchKind.LPM:
-                match.lpm.value = encode(value[0])
-                match.lpm.prefix_len = value[1]
-            elif info.kind is MatchKind.TERNARY:
-                match.ternary.value = encode(value[0])
-                match.ternary.mask = encode(value[1])
-            elif info.kind is MatchKind.RANGE:
-                match.range.low = encode(value[0])
-                match.range.high = encode(value[1])
-            else:
-                match.optional.value = encode(value[0])
+        add = entry.match.add
+        for value, (number, blank, write) in zip(key, self._writers, strict=True):
+            if value != blank:
+                write(add(field_id=number), value)
 
     def _refused(self, reason: str) -> RefusedError:
         return RefusedError(Code.INVALID_ARGUMENT, f"{self._place}: {reason}")
@@ -114,10 +106,14 @@ class ActionCodec:
             position, width = place
             if args[position] >= 0:
                 raise self._refused(f"parameter {self._params[position].name!r} is given twice")
-            try:
-                args[position] = decode(param.value, width)
-            except OutOfRangeError as error:
-                raise self._refused(f"parameter {self._params[position].name!r}: {error}") from None
+            data = param.value
+            value = int.from_bytes(data, "big")
+            if value >> width or not data:
+                try:
+                    decode(data, width)
+                except OutOfRangeError as error:
+                    raise self._refused(f"parameter {self._params[position].name!r}: {error}") from None
+            args[position] = value
         if -1 in args:
             raise self._refused(f"parameter {self._params[args.index(-1)].name!r} is missing")
         return tuple(args)
@@ -125,8 +121,9 @@ class ActionCodec:
     def encode(self, args: Iterable[int], action: p4r.Action) -> None:
         """Write this action with `args` into `action`."""
         action.action_id = self.id
-        for param, value in zip(self._params, args, strict=True):
-            action.params.add(param_id=param.id, value=encode(value))
+        add = action.params.add
+        for number, value in zip(self._places, args, strict=True):
+            add(param_id=number, value=encode(value))
 
     def _refused(self, reason: str) -> RefusedError:
         return RefusedError(Code.INVALID_ARGUMENT, f"action {self.name}: {reason}")
@@ -138,47 +135,89 @@ def _dont_care(match: MatchInfo) -> FieldValue:
     return (0, (1 << match.width) - 1) if match.kind is MatchKind.RANGE else (0, 0)
 
 
-def _exact(match: p4r.FieldMatch, width: int) -> int:
-    return decode(match.exact.value, width)
+def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValue]:
+    """A function that takes a field's value out of its message, and raises OutOfRangeError where it cannot be."""
+    full = (1 << width) - 1
+
+    def exact(match: p4r.FieldMatch) -> int:
+        data = match.exact.value
+        value = int.from_bytes(data, "big")
+        if value >> width or not data:
+            decode(data, width)
+        return value
+
+    def lpm(match: p4r.FieldMatch) -> tuple[int, int]:
+        prefix = match.lpm
+        value = decode(prefix.value, width)
+        length = prefix.prefix_len
+        if not 1 <= length <= width:
+            hint = "; omit the field for don't care" if length == 0 else ""
+            raise OutOfRangeError(f"prefix length {length} is not in 1..{width}{hint}")
+        if value & (full >> length):
+            raise OutOfRangeError(f"0x{value:x} has bits set behind its prefix of {length}")
+        return value, length
+
+    def ternary(match: p4r.FieldMatch) -> tuple[int, int]:
+        masked = match.ternary
+        value, mask = decode(masked.value, width), decode(masked.mask, width)
+        if mask == 0:
+            raise OutOfRangeError("the mask is 0; omit the field for don't care")
+        if value & ~mask:
+            raise OutOfRangeError(f"0x{value:x} has bits set outside its mask 0x{mask:x}")
+        return value, mask
+
+    def interval(match: p4r.FieldMatch) -> tuple[int, int]:
+        ends = match.range
+        low, high = decode(ends.low, width), decode(ends.high, width)
+        if low > high:
+            raise OutOfRangeError(f"the range is empty: {low} is above {high}")
+        if low == 0 and high == full:
+            raise OutOfRangeError("the range covers every value; omit the field for don't care")
+        return low, high
+
+    def optional(match: p4r.FieldMatch) -> tuple[int, int]:
+        return decode(match.optional.value, width), full
+
+    readers: dict[MatchKind, Callable[[p4r.FieldMatch], FieldValue]] = {
+        MatchKind.EXACT: exact,
+        MatchKind.LPM: lpm,
+        MatchKind.TERNARY: ternary,
+        MatchKind.RANGE: interval,
+        MatchKind.OPTIONAL: optional,
+    }
+    return readers[kind]
 
 
-def _lpm(match: p4r.FieldMatch, width: int) -> tuple[int, int]:
-    value = decode(match.lpm.value, width)
-    length = match.lpm.prefix_len
-    if not 1 <= length <= width:
-        hint = "; omit the field for don't care" if length == 0 else ""
-        raise OutOfRangeError(f"prefix length {length} is not in 1..{width}{hint}")
-    if value & ((1 << (width - length)) - 1):
-        raise OutOfRangeError(f"0x{value:x} has bits set behind its prefix of {length}")
-    return value, length
+def _write_exact(match: p4r.FieldMatch, value: FieldValue) -> None:
+    match.exact.value = encode(value)
 
 
-def _ternary(match: p4r.FieldMatch, width: int) -> tuple[int, int]:
-    value, mask = decode(match.ternary.value, width), decode(match.ternary.mask, width)
-    if mask == 0:
-        raise OutOfRangeError("the mask is 0; omit the field for don't care")
-    if value & ~mask:
-        raise OutOfRangeError(f"0x{value:x} has bits set outside its mask 0x{mask:x}")
-    return value, mask
+def _write_lpm(match: p4r.FieldMatch, value: FieldValue) -> None:
+    prefix = match.lpm
+    prefix.value = encode(value[0])
+    prefix.prefix_len = value[1]
 
 
-def _range(match: p4r.FieldMatch, width: int) -> tuple[int, int]:
-    low, high = decode(match.range.low, width), decode(match.range.high, width)
-    if low > high:
-        raise OutOfRangeError(f"the range is empty: {low} is above {high}")
-    if low == 0 and high == (1 << width) - 1:
-        raise OutOfRangeError("the range covers every value; omit the field for don't care")
-    return low, high
+def _write_ternary(match: p4r.FieldMatch, value: FieldValue) -> None:
+    masked = match.ternary
+    masked.value = encode(value[0])
+    masked.mask = encode(value[1])
 
 
-def _optional(match: p4r.FieldMatch, width: int) -> tuple[int, int]:
-    return decode(match.optional.value, width), (1 << width) - 1
+def _write_range(match: p4r.FieldMatch, value: FieldValue) -> None:
+    ends = match.range
+    ends.low = encode(value[0])
+    ends.high = encode(value[1])
 
 
-_DECODERS: dict[str, Callable[[p4r.FieldMatch, int], FieldValue]] = {
-    "exact": _exact,
-    "lpm": _lpm,
-    "ternary": _ternary,
-    "range": _range,
-    "optional": _optional,
+def _write_optional(match: p4r.FieldMatch, value: FieldValue) -> None:
+    match.optional.value = encode(value[0])
+
+
+_WRITERS: dict[MatchKind, Callable[[p4r.FieldMatch, FieldValue], None]] = {
+    MatchKind.EXACT: _write_exact,
+    MatchKind.LPM: _write_lpm,
+    MatchKind.TERNARY: _write_ternary,
+    MatchKind.RANGE: _write_range,
+    MatchKind.OPTIONAL: _write_optional,
 }

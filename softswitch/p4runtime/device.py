@@ -1,13 +1,18 @@
 """One P4Runtime device without I/O: messages in, messages and statuses out.
 
-The specification's RPCs are methods here; `softswitch.p4runtime.server` puts them on a socket. Every method takes
-`Device.lock`, and whoever feeds packets to the switch holds the same lock while it does, so that a batch of updates is
-atomic for the data plane.
+The specification's RPCs are methods here; `softswitch.p4runtime.server` puts them on a socket.
+
+Two locks. Whoever feeds packets to the switch holds `Device.lock` while it does; every method takes it for what
+concerns the data plane. A long Write or Read lets go of it again and again, so that forwarding goes on meanwhile, if
+the lock is one that hands itself over (`softswitch.realtime.lock.HandoverLock`). A second lock, of this module alone
+and always taken first, lets one RPC follow another: they are strictly serializable, and a new primary begins where the
+writes of the former one have ended. So nobody may call an RPC's method while holding `Device.lock`.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import deque
@@ -18,13 +23,16 @@ from typing import Any, NamedTuple
 from finsy.proto import U128, p4r
 
 from softswitch import Switch
-from softswitch.gnmi.qos import Port, QosTree
+from softswitch.gnmi.qos import Port, PortCounters, QosTree
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.p4runtime.digests import DigestBatch
 from softswitch.p4runtime.pipeline import Pipeline
+from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
 from softswitch.p4runtime.status import OK, BatchFailedError, Code, RefusedError, Status
+from softswitch.p4runtime.wire import WireRequest
+from softswitch.trace import Tracer
 
-__all__ = ["ControllerStream", "Device", "RpcRecord"]
+__all__ = ["LOG_LENGTH", "ControllerStream", "Device", "RpcRecord"]
 
 API_VERSION = "1.5.0"
 """The version of the P4Runtime specification that is followed."""
@@ -32,7 +40,14 @@ API_VERSION = "1.5.0"
 _RESPONSE_BYTES = 1 << 20
 """A ReadResponse is closed once it has reached this size: clients accept 4 MiB by default."""
 
-_LOG_LENGTH = 100_000
+_UPDATES_AT_ONCE = 64
+"""Updates after which a Write lets the data plane go on: about a millisecond."""
+
+_ENTITIES_AT_ONCE = 256
+"""Entities after which a Read does."""
+
+LOG_LENGTH = 20_000
+"""Messages that `Device.rpc_log` holds."""
 
 _NO_PIPELINE = "No forwarding pipeline config set for this device"
 
@@ -76,47 +91,62 @@ class Device:
 
     Args:
         switch: a switch that forwards until the first pipeline is committed, not visible to controllers.
-        device_id: the id that messages must name; not 0.
-        lock: the lock to share with the data plane; None makes one.
+        device_id: the id that messages must name. 0 is what simple_switch_grpc has by default, though P4Runtime
+            reserves it since 1.5.
+        lock: the lock to share with the data plane, reentrant and fit for `threading.Condition`; None makes one.
         ports: the egress ports that gNMI configures, by number; may grow later.
         now_ns: the device's clock, in nanoseconds; virtual or real.
+        port_counters: what a port has received and sent, None where nobody counts; called with the lock held.
+        epoch_ns: what to add to that clock for the time since 1970, which is what controllers are told.
         cpu_port: the port of packet-in and packet-out, None for none.
         drop_port: the port number that means drop.
         seed: of the program's random numbers.
+        tracer: what every switch made here tells of each step of each packet; slow.
     """
 
     def __init__(
         self,
         switch: Switch | None = None,
         device_id: int = 1,
-        lock: threading.RLock | None = None,
+        lock: Any = None,
         *,
         ports: Mapping[int, Port] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        epoch_ns: int = 0,
+        port_counters: Callable[[int], PortCounters | None] = lambda _port: None,
         cpu_port: int | None = None,
         drop_port: int = 511,
         seed: int = 0,
+        tracer: Tracer | None = None,
     ) -> None:
-        if device_id < 1:
-            raise ValueError(f"device_id: {device_id} is not a device id (give 1 or more)")
+        if device_id < 0:
+            raise ValueError(f"device_id: {device_id} is not a device id (give 0 or more)")
         self.device_id = device_id
         self.lock = threading.RLock() if lock is None else lock
         self.now_ns = now_ns
+        self.epoch_ns = epoch_ns
         self.switch = switch
         """The switch that forwards; None before there is one."""
-        self.qos = QosTree({} if ports is None else ports)
+        self._down: set[int] = set()
+        self.qos = QosTree({} if ports is None else ports, self.is_port_up, port_counters)
+        self.ports_changed = threading.Condition(self.lock)
+        """Notified when a port has gone up or down."""
         self.on_pipeline: Callable[[Switch], object] | None = None
         """Called with the new switch, with the lock held, when a pipeline has been committed."""
         self.on_packet_out: Callable[[bytes], object] | None = None
         """Called with the bytes of a packet-out as the switch must receive them at `cpu_port`, with the lock held."""
-        self.rpc_log: deque[RpcRecord] = deque(maxlen=_LOG_LENGTH)
+        self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
         self.rpc_count = 0
         """All messages ever received from controllers."""
         self.digest_count = 0
         """Digest messages that the data plane has made, whether anybody received them or not."""
-        self._make_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed)
-        self._arbitration = Arbitration(device_id)
+        self._make_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer)
+        self._rpcs = threading.Lock()
+        self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
+        """Lets those who wait for the lock go first, which this thread holds, once."""
+        self._arbitration = Arbitration(device_id, check_config=self._check_role_config)
+        self._scopes: dict[str, RoleScope] = {"": FULL_ACCESS}
         self._committed: Pipeline | None = None
         self._saved: Pipeline | None = None
         self._list_ids = itertools.count(1)
@@ -124,29 +154,39 @@ class Device:
 
     # -- unary RPCs --------------------------------------------------------------------------------------------------
 
-    def write(self, request: p4r.WriteRequest) -> list[Status]:
-        """Apply a Write; return one status per update.
+    def write(self, request: p4r.WriteRequest | WireRequest) -> list[Status]:
+        """Apply a Write; return one status per update. As a WireRequest it is much faster if it is large.
 
         Raises:
             RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a whole; nothing was
                 attempted.
         """
-        with self.lock:
+        header = request.header if isinstance(request, WireRequest) else request
+        with self._rpcs, self.lock:
             self.record("write")
-            self._check_primary(request)
+            self._check_primary(header)
             pipeline = self._pipeline()
-            if request.atomicity not in p4r.WriteRequest.Atomicity.values():
-                raise RefusedError(Code.INVALID_ARGUMENT, f"there is no atomicity {request.atomicity}")
-            return pipeline.write(request.updates, request.atomicity)
+            if header.atomicity not in p4r.WriteRequest.Atomicity.values():
+                raise RefusedError(Code.INVALID_ARGUMENT, f"there is no atomicity {header.atomicity}")
+            scope = self._scopes[header.role]
+            updates = request.updates
+            if header.atomicity != p4r.WriteRequest.CONTINUE_ON_ERROR:
+                return pipeline.write_all_or_nothing(updates, scope)
+            statuses: list[Status] = []
+            for start in range(0, len(updates), _UPDATES_AT_ONCE):
+                if start:
+                    self._let_others()
+                statuses += pipeline.write(updates[start : start + _UPDATES_AT_ONCE], scope)
+            return statuses
 
-    def write_all(self, request: p4r.WriteRequest) -> None:
+    def write_all(self, request: p4r.WriteRequest | WireRequest) -> None:
         """Apply a Write as `write` does, and raise BatchFailedError unless every update succeeded."""
         statuses = self.write(request)
         if any(status.code for status in statuses):
             raise BatchFailedError("Write", statuses)
 
     def read(self, request: p4r.ReadRequest) -> Iterator[p4r.ReadResponse]:
-        """Yield the responses to a Read, each about 1 MiB at most, all of one instant.
+        """Yield the responses to a Read, each about 1 MiB at most; no Write comes between them.
 
         Raises:
             RefusedError: NOT_FOUND or FAILED_PRECONDITION for the request as a whole.
@@ -155,19 +195,26 @@ class Device:
         responses = [p4r.ReadResponse()]
         size_bytes = 0
         statuses: list[Status] = []
-        with self.lock:
-            self.record("read")
-            self._check_device(request.device_id)
-            pipeline = self._pipeline()
+        with self._rpcs:
+            with self.lock:
+                self.record("read")
+                self._check_device(request.device_id)
+                scope = self._read_scope(request.role)
+                pipeline = self._pipeline()
             for query in request.entities:
                 status = OK
                 try:
-                    for entity in pipeline.read(query):
+                    found = pipeline.read(query, scope)
+                    while True:
+                        with self.lock:
+                            part = list(itertools.islice(found, _ENTITIES_AT_ONCE))
+                        if not part:
+                            break
                         if size_bytes >= _RESPONSE_BYTES:
                             responses.append(p4r.ReadResponse())
                             size_bytes = 0
-                        responses[-1].entities.append(entity)
-                        size_bytes += entity.ByteSize()
+                        responses[-1].entities.extend(part)
+                        size_bytes += sum(entity.ByteSize() for entity in part)
                 except RefusedError as error:
                     status = error.status
                 statuses.append(status)
@@ -183,9 +230,12 @@ class Device:
                 reason.
         """
         actions = p4r.SetForwardingPipelineConfigRequest
-        with self.lock:
-            self.record("set_pipeline")
-            self._check_primary(request)
+        with self._rpcs:
+            with self.lock:
+                self.record("set_pipeline")
+                self._check_primary(request)
+                if not self._scopes[request.role].can_push_pipeline:
+                    raise RefusedError(Code.PERMISSION_DENIED, f"role {request.role!r} may not set the pipeline")
             action = request.action
             if action == actions.COMMIT:
                 if request.HasField("config"):
@@ -205,13 +255,16 @@ class Device:
                 raise RefusedError(Code.INVALID_ARGUMENT, "the pipeline config is missing")
             pipeline = self._build(request.config)
             if action == actions.VERIFY_AND_SAVE:
-                self._saved = pipeline
+                with self.lock:
+                    self._tell_ports(pipeline)
+                    self._saved = pipeline
             elif action == actions.VERIFY_AND_COMMIT:
                 self._commit(pipeline)
             elif action == actions.RECONCILE_AND_COMMIT:
-                if self._committed is not None:
-                    pipeline.adopt(self._committed)
-                self._commit(pipeline)
+                with self.lock:
+                    if self._committed is not None:
+                        pipeline.adopt(self._committed)
+                    self._commit(pipeline)
 
     def get_pipeline(self, request: p4r.GetForwardingPipelineConfigRequest) -> p4r.GetForwardingPipelineConfigResponse:
         """Return the pipeline config that Read and Write refer to; none if none is set.
@@ -223,19 +276,19 @@ class Device:
         with self.lock:
             self.record("get_pipeline")
             self._check_device(request.device_id)
-            response = p4r.GetForwardingPipelineConfigResponse()
             pipeline = self._saved or self._committed
-            if pipeline is None:
-                return response
-            response.config.SetInParent()
-            config = pipeline.config
-            if request.response_type in (types.ALL, types.P4INFO_AND_COOKIE):
-                response.config.p4info.CopyFrom(config.p4info)
-            if request.response_type in (types.ALL, types.DEVICE_CONFIG_AND_COOKIE):
-                response.config.p4_device_config = config.p4_device_config
-            if config.HasField("cookie"):
-                response.config.cookie.CopyFrom(config.cookie)
+        response = p4r.GetForwardingPipelineConfigResponse()
+        if pipeline is None:
             return response
+        response.config.SetInParent()
+        config = pipeline.config
+        if request.response_type in (types.ALL, types.P4INFO_AND_COOKIE):
+            response.config.p4info.CopyFrom(config.p4info)
+        if request.response_type in (types.ALL, types.DEVICE_CONFIG_AND_COOKIE):
+            response.config.p4_device_config = config.p4_device_config
+        if config.HasField("cookie"):
+            response.config.cookie.CopyFrom(config.cookie)
+        return response
 
     def capabilities(self, request: p4r.CapabilitiesRequest) -> p4r.CapabilitiesResponse:
         """Return the version of the API; NOT_FOUND for another device."""
@@ -253,13 +306,35 @@ class Device:
         Raises:
             RefusedError: INVALID_ARGUMENT with the reason.
         """
-        with self.lock:
+        with self._rpcs:
             self._commit(self._build(config))
+
+    def set_port_up(self, port: int, up: bool) -> None:
+        """Say whether `port` has its link. A port of which nothing was ever said counts as up.
+
+        While a port is down, group members and one-shot actions that watch it are not chosen, replicas to it give way
+        to their backup replicas, and gNMI shows it as DOWN.
+        """
+        with self.lock:
+            if up == self.is_port_up(port):
+                return
+            if up:
+                self._down.remove(port)
+            else:
+                self._down.add(port)
+            for pipeline in (self._committed, self._saved):
+                if pipeline is not None:
+                    pipeline.set_port_up(port, up)
+            self.ports_changed.notify_all()
+
+    def is_port_up(self, port: int) -> bool:
+        """What `set_port_up` said last."""
+        return port not in self._down
 
     def record(self, kind: str) -> None:
         """Enter a message received from a controller into the log."""
         self.rpc_count += 1
-        self.rpc_log.append(RpcRecord(self.now_ns(), kind))
+        self.rpc_log.append(RpcRecord(self.now_ns(), sys.intern(kind)))
 
     # -- streams -----------------------------------------------------------------------------------------------------
 
@@ -270,11 +345,12 @@ class Device:
         return ControllerStream(self, send, terminate)
 
     def packet_in(self, data: bytes) -> None:
-        """Take a packet that left the switch at its CPU port and send it to the primaries."""
+        """Take a packet that left the switch at its CPU port and send it to the primaries whose role wants it."""
         with self.lock:
             message = self._committed.packet_in.unpack(data) if self._committed is not None else None
             if message is not None:
-                self._send_to_primaries(p4r.StreamMessageResponse(packet=message))
+                wanting = self._primaries(lambda scope: scope.wants(message))
+                _send(wanting, p4r.StreamMessageResponse(packet=message))
 
     # -- time and digests --------------------------------------------------------------------------------------------
 
@@ -284,13 +360,13 @@ class Device:
             pipeline = self._committed
             if pipeline is None:
                 return
-            for batch in pipeline.digests.tick(now_ns, self._arbitration.primaries()):
+            for batch in pipeline.digests.tick(now_ns, self._primaries_of):
                 self._send_digests(pipeline, batch)
             self._acknowledged.notify_all()
-            idle = pipeline.tables.idle(now_ns)
-            if idle:
-                notification = p4r.IdleTimeoutNotification(table_entry=idle, timestamp=now_ns)
-                self._send_to_primaries(p4r.StreamMessageResponse(idle_timeout_notification=notification))
+            for table_id, idle in pipeline.tables.idle(now_ns):
+                notification = p4r.IdleTimeoutNotification(table_entry=idle, timestamp=now_ns + self.epoch_ns)
+                message = p4r.StreamMessageResponse(idle_timeout_notification=notification)
+                _send(self._primaries_of(table_id), message)
 
     def next_tick_ns(self) -> int | None:
         """When `tick` next has something to do, in the device's time; None if nothing is pending."""
@@ -320,6 +396,10 @@ class Device:
                 lambda: self._committed is None or not self._committed.digests.waiting, timeout_s
             )
 
+    def _release_briefly(self) -> None:
+        self.lock.release()
+        self.lock.acquire()
+
     # -- inside: checks ----------------------------------------------------------------------------------------------
 
     def _check_device(self, device_id: int) -> None:
@@ -335,6 +415,21 @@ class Device:
             shown = "an unset election id" if election_id is None else f"election id {election_id}"
             raise RefusedError(Code.PERMISSION_DENIED, f"{shown} is not that of the primary of role {request.role!r}")
 
+    def _check_role_config(self, claim: Claim) -> Status | None:
+        """What is wrong with the role that a controller claims."""
+        live = self._arbitration.live_roles()
+        try:
+            role_scope(claim.role, claim.role_config, {name: self._scopes[name] for name in live})
+        except RefusedError as error:
+            return error.status
+        return None
+
+    def _read_scope(self, role: str) -> RoleScope:
+        scope = self._scopes.get(role)
+        if scope is None:
+            raise RefusedError(Code.NOT_FOUND, f"no controller ever took role {role!r}")
+        return scope
+
     def _pipeline(self) -> Pipeline:
         pipeline = self._saved or self._committed
         if pipeline is None:
@@ -348,16 +443,22 @@ class Device:
         copy.CopyFrom(config)
         return Pipeline(copy, self._make_switch, self._list_ids, self.now_ns)
 
+    def _tell_ports(self, pipeline: Pipeline) -> None:
+        for port in self._down:
+            pipeline.set_port_up(port, False)
+
     def _commit(self, pipeline: Pipeline) -> None:
-        if self._committed is not None:
-            self._committed.switch.on_digest = _ignore_digest
-        self._committed = pipeline
-        self._saved = None
-        self.switch = pipeline.switch
-        self.switch.on_digest = self._on_digest
-        self._acknowledged.notify_all()  # lists of the former pipeline are awaited no longer
-        if self.on_pipeline is not None:
-            self.on_pipeline(self.switch)
+        with self.lock:
+            self._tell_ports(pipeline)
+            if self._committed is not None:
+                self._committed.switch.on_digest = _ignore_digest
+            self._committed = pipeline
+            self._saved = None
+            self.switch = pipeline.switch
+            self.switch.on_digest = self._on_digest
+            self._acknowledged.notify_all()  # lists of the former pipeline are awaited no longer
+            if self.on_pipeline is not None:
+                self.on_pipeline(self.switch)
 
     # -- inside: digests ---------------------------------------------------------------------------------------------
 
@@ -366,30 +467,38 @@ class Device:
             self.digest_count += 1
             pipeline = self._committed
             assert pipeline is not None
-            batch = pipeline.learning.learn(name, values, now_ns, self._arbitration.primaries())
+            batch = pipeline.learning.learn(name, values, now_ns, self._primaries_of)
             if batch is not None:
                 self._send_digests(pipeline, batch)
 
     def _send_digests(self, pipeline: Pipeline, batch: DigestBatch) -> None:
-        self._send_to_primaries(p4r.StreamMessageResponse(digest=pipeline.learning.message(batch)))
+        message = pipeline.learning.message(batch)
+        message.timestamp += self.epoch_ns
+        _send(self._primaries_of(batch.digest_id), p4r.StreamMessageResponse(digest=message))
 
-    def _send_to_primaries(self, message: p4r.StreamMessageResponse) -> None:
-        for stream in self._arbitration.primaries():
-            assert isinstance(stream, ControllerStream)
-            stream.send(message)
+    def _primaries_of(self, number: int) -> list[ControllerStream]:
+        """The primaries whose role has the entity with this P4Info id."""
+        return self._primaries(lambda scope: scope.covers(number))
+
+    def _primaries(self, wanted: Callable[[RoleScope], bool]) -> list[ControllerStream]:
+        found: list[Any] = [
+            stream for role, stream in self._arbitration.roles_of_primaries() if wanted(self._scopes[role])
+        ]
+        return found
 
     # -- inside: streams ---------------------------------------------------------------------------------------------
 
     def _receive(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
+        kind = message.WhichOneof("update")
+        if kind == "arbitration":
+            # Waits until the writes of a former primary have ended, as the specification demands.
+            with self._rpcs:
+                self._arbitrate(stream, message.arbitration)
+            return
         with self.lock:
-            # A message may have waited for the lock while its stream broke; it must not bring the stream back to life.
             if stream.ended:
                 return
-            kind = message.WhichOneof("update")
             self.record("packet_out" if kind == "packet" else kind or "empty")
-            if kind == "arbitration":
-                self._tell(self._arbitration.claim(stream, _claim(message.arbitration)))
-                return
             try:
                 if stream not in self._arbitration.primaries():
                     raise RefusedError(Code.PERMISSION_DENIED, "only a primary may send this")
@@ -403,6 +512,24 @@ class Device:
                     )
             except RefusedError as error:
                 stream.send(p4r.StreamMessageResponse(error=_stream_error(message, error.status)))
+
+    def _arbitrate(self, stream: ControllerStream, update: p4r.MasterArbitrationUpdate) -> None:
+        with self.lock:
+            # A message may have waited for the lock while its stream broke; it must not bring the stream back to life.
+            if stream.ended:
+                return
+            self.record("arbitration")
+            if update.role.id and not update.role.name:
+                text = f"role id {update.role.id}: roles have names since P4Runtime 1.4, ids are not known here"
+                refusal = Termination(stream, Status(Code.INVALID_ARGUMENT, text))
+                self._tell([refusal, *self._arbitration.closed(stream)])
+                return
+            claim = _claim(update)
+            outcomes = self._arbitration.claim(stream, claim)
+            if self._arbitration.knows(claim.role):
+                config = self._arbitration.config(claim.role)
+                self._scopes[claim.role] = role_scope(claim.role, config, {})
+            self._tell(outcomes)
 
     def _closed(self, stream: ControllerStream) -> None:
         with self.lock:
@@ -452,6 +579,11 @@ class Device:
         self._committed.learning.check(ack.digest_id)
         self._committed.digests.acknowledge(ack.digest_id, ack.list_id, stream)
         self._acknowledged.notify_all()
+
+
+def _send(streams: list[ControllerStream], message: p4r.StreamMessageResponse) -> None:
+    for stream in streams:
+        stream.send(message)
 
 
 def _claim(update: p4r.MasterArbitrationUpdate) -> Claim:

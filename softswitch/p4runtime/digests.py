@@ -8,10 +8,14 @@ difference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 
 __all__ = ["DigestBatch", "DigestConfig", "DigestLists"]
+
+_MOST_OUTSTANDING = 10_000
+"""Lists remembered until they are acknowledged; beyond, the oldest is forgotten. A controller that never acknowledges
+must not take all memory."""
 
 Message = tuple[int, ...]
 
@@ -99,13 +103,14 @@ class DigestLists:
             return self._cut(digest_id, learning, now_ns, streams)
         return None
 
-    def tick(self, now_ns: int, streams: Collection[Hashable]) -> Iterator[DigestBatch]:
-        """Forget lists older than their `ack_timeout_ns`; yield the lists that are due, to be sent to `streams`."""
+    def tick(self, now_ns: int, streams: Callable[[int], Collection[Hashable]]) -> Iterator[DigestBatch]:
+        """Forget lists older than their `ack_timeout_ns`; yield the lists that are due, to be sent to
+        `streams(digest_id)`."""
         for key in [key for key, sent in self._outstanding.items() if sent.expires_ns <= now_ns]:
             self._forget(key)
         for digest_id, learning in self._learning.items():
             if learning.buffer and learning.first_ns + learning.config.max_timeout_ns <= now_ns:
-                batch = self._cut(digest_id, learning, now_ns, streams)
+                batch = self._cut(digest_id, learning, now_ns, streams(digest_id))
                 if batch is not None:
                     yield batch
 
@@ -148,6 +153,8 @@ class DigestLists:
             self._outstanding[digest_id, batch.list_id] = _Outstanding(
                 batch, now_ns + learning.config.ack_timeout_ns, set(streams)
             )
+            if len(self._outstanding) > _MOST_OUTSTANDING:
+                self._forget(next(iter(self._outstanding)))
         return batch
 
     def _forget(self, key: tuple[int, int]) -> None:

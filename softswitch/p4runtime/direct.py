@@ -31,8 +31,6 @@ class _DirectStore:
             raise view.refused(Code.INVALID_ARGUMENT, f"a direct {self.what} can only be modified")
         if not self._has(view):
             raise view.refused(Code.INVALID_ARGUMENT, f"has no direct {self.what}")
-        if entity.table_entry.is_default_action:
-            raise view.refused(Code.UNIMPLEMENTED, f"the default entry has no {self.what}")
         self._check(view, entity)
         for entry in self._entries(view, entity.table_entry):
             self._put(view, entry, entity)
@@ -57,6 +55,8 @@ class _DirectStore:
         return self.read(entity)
 
     def _entries(self, view: TableView, wanted: p4r.TableEntry) -> list[Entry]:
+        if wanted.is_default_action:
+            return [view.default_resources(wanted)]
         if wanted.match:
             return [view.find(wanted)]
         return [entry for entry in view.table.entries() if wanted.priority in (0, entry.priority)]
@@ -74,6 +74,8 @@ class _DirectStore:
         raise NotImplementedError
 
     def _key(self, view: TableView, entry: Entry) -> p4r.TableEntry:
+        if entry is view.table.default_entry:
+            return p4r.TableEntry(table_id=view.info.id, is_default_action=True)
         message = p4r.TableEntry(table_id=view.info.id, priority=entry.priority)
         view.key.encode(entry.key, message)
         return message
@@ -92,7 +94,7 @@ class DirectCounterStore(_DirectStore):
 
     def _put(self, view: TableView, entry: Entry, entity: p4r.DirectCounterEntry) -> None:
         if entity.HasField("data"):
-            view.table.write_counter(entry.handle, entity.data.packet_count, entity.data.byte_count)
+            entry.packets, entry.bytes = entity.data.packet_count, entity.data.byte_count
 
     def _entity(self, view: TableView, entry: Entry, query: p4r.DirectCounterEntry) -> p4r.Entity:
         data = p4r.CounterData(packet_count=entry.packets, byte_count=entry.bytes)
@@ -114,11 +116,12 @@ class DirectMeterStore(_DirectStore):
 
     def _check(self, view: TableView, entity: p4r.DirectMeterEntry) -> None:
         self._refuse_counters(entity)
-        meter_config(entity.config, f"table {view.info.name}")
+        meter_config(entity.config, view.info.meter_kind, f"table {view.info.name}")
 
     def _put(self, view: TableView, entry: Entry, entity: p4r.DirectMeterEntry) -> None:
+        place = f"table {view.info.name}"
         entry.meter.configure(
-            meter_config(entity.config, f"table {view.info.name}") if entity.HasField("config") else None
+            meter_config(entity.config, view.info.meter_kind, place) if entity.HasField("config") else None
         )
 
     def _entity(self, view: TableView, entry: Entry, query: p4r.DirectMeterEntry) -> p4r.Entity:

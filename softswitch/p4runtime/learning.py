@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 
 from finsy.proto import p4r
 
@@ -71,11 +71,12 @@ class DigestStore:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no digest with id {digest_id}")
 
     def learn(
-        self, name: str, values: tuple[int, ...], now_ns: int, streams: Collection[Hashable]
+        self, name: str, values: tuple[int, ...], now_ns: int, streams: Callable[[int], Collection[Hashable]]
     ) -> DigestBatch | None:
-        """Take what the data plane calls digest `name`; return the list that is now complete."""
+        """Take what the data plane calls digest `name`; return the list that is now complete, to be sent to
+        `streams(digest_id)`."""
         digest_id = self._ids.get(name)
-        return None if digest_id is None else self._lists.learn(digest_id, values, now_ns, streams)
+        return None if digest_id is None else self._lists.learn(digest_id, values, now_ns, streams(digest_id))
 
     def message(self, batch: DigestBatch) -> p4r.DigestList:
         """Return `batch` as a message."""

@@ -1,29 +1,38 @@
-"""MeterConfig messages to and from the switch's two-rate three-colour markers."""
+"""MeterConfig messages to and from the switch's meters."""
 
 from __future__ import annotations
 
 from finsy.proto import p4r
 
+from softswitch.p4runtime.p4info import MeterKind
 from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 
 __all__ = ["meter_config", "meter_message"]
 
 
-def meter_config(message: p4r.MeterConfig, place: str) -> MeterConfig:
+def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> MeterConfig:
     """Return the switch's form of `message`.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, or an excess burst, which
-            only single-rate meters have.
+        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an excess burst where the
+            meter has none, or a peak that differs from the committed rate where there is only one rate.
     """
-    if min(message.cir, message.cburst, message.pir, message.pburst) < 0:
+    if min(message.cir, message.cburst, message.pir, message.pburst, message.eburst) < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: a rate or burst is negative")
-    if message.pir < message.cir:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: pir {message.pir} is below cir {message.cir}")
-    if message.eburst:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: eburst is of single-rate meters, this one has two rates")
-    return MeterConfig(message.cir, message.cburst, message.pir, message.pburst)
+    if kind is MeterKind.TWO_RATE_THREE_COLOR:
+        if message.pir < message.cir:
+            raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: pir {message.pir} is below cir {message.cir}")
+    elif (message.pir, message.pburst) != (message.cir, message.cburst):
+        raise RefusedError(
+            Code.INVALID_ARGUMENT, f"{place}: the meter has one rate, so pir and pburst must equal cir and cburst"
+        )
+    excess = None
+    if kind is MeterKind.SINGLE_RATE_THREE_COLOR:
+        excess = message.eburst
+    elif message.eburst:
+        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: eburst is of single-rate three-colour meters only")
+    return MeterConfig(message.cir, message.cburst, message.pir, message.pburst, excess)
 
 
 def meter_message(config: MeterConfig) -> p4r.MeterConfig:
@@ -33,4 +42,5 @@ def meter_message(config: MeterConfig) -> p4r.MeterConfig:
         cburst=config.committed_burst,
         pir=config.peak_rate,
         pburst=config.peak_burst,
+        eburst=config.excess_burst or 0,
     )

@@ -19,6 +19,7 @@ __all__ = [
     "MatchInfo",
     "MatchKind",
     "MetadataInfo",
+    "MeterKind",
     "P4InfoError",
     "P4InfoIndex",
     "ParamInfo",
@@ -44,6 +45,14 @@ class MatchKind(Enum):
     OPTIONAL = "optional"
 
 
+class MeterKind(Enum):
+    """How a meter marks packets."""
+
+    TWO_RATE_THREE_COLOR = 0
+    SINGLE_RATE_THREE_COLOR = 1
+    SINGLE_RATE_TWO_COLOR = 2
+
+
 class Scope(Enum):
     """Where a table allows an action."""
 
@@ -54,7 +63,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MatchInfo:
-    """One key field: P4Info id, name, width in bits."""
+    """One key field: P4Info id, name, width in bits (0 where the P4Info has none)."""
 
     id: int
     name: str
@@ -95,6 +104,7 @@ class TableInfo:
     profile_id: int
     direct_counter_id: int
     direct_meter_id: int
+    meter_kind: MeterKind = MeterKind.TWO_RATE_THREE_COLOR
 
     @property
     def needs_priority(self) -> bool:
@@ -125,6 +135,7 @@ class ArrayInfo:
     name: str
     size: int
     type_spec: Any = None
+    meter_kind: MeterKind = MeterKind.TWO_RATE_THREE_COLOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +224,9 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
     )
     direct = {resource.preamble.id: "counter" for resource in p4info.direct_counters}
     direct |= {resource.preamble.id: "meter" for resource in p4info.direct_meters}
+    meter_kinds = {resource.preamble.id: _meter_kind(resource) for resource in p4info.direct_meters}
     profiles = _by_id("action profile", map(_profile, p4info.action_profiles))
-    tables = _by_id("table", (_table(table, actions, profiles, direct) for table in p4info.tables))
+    tables = _by_id("table", (_table(table, actions, profiles, direct, meter_kinds) for table in p4info.tables))
     headers = {header.preamble.name: header for header in p4info.controller_packet_metadata}
     return P4InfoIndex(
         tables=tables,
@@ -254,7 +266,14 @@ def _width(place: str, typed: Any) -> int:
 
 def _array(message: Any) -> ArrayInfo:
     type_spec = message.type_spec if hasattr(message, "type_spec") else None
-    return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec)
+    kind = _meter_kind(message) if isinstance(message, p4i.Meter) else MeterKind.TWO_RATE_THREE_COLOR
+    return ArrayInfo(message.preamble.id, message.preamble.name, int(message.size), type_spec, kind)
+
+
+def _meter_kind(meter: p4i.Meter | p4i.DirectMeter) -> MeterKind:
+    if meter.spec.type not in p4i.MeterSpec.Type.values():
+        raise P4InfoError(f"meter {meter.preamble.name} is of type {meter.spec.type}, which this switch does not know")
+    return MeterKind(int(meter.spec.type))
 
 
 def _header(header: p4i.ControllerPacketMetadata | None) -> tuple[MetadataInfo, ...] | None:
@@ -285,7 +304,9 @@ def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, .
         kind = _KINDS.get(match.match_type) if match.WhichOneof("match") == "match_type" else None
         if kind is None:
             raise P4InfoError(f"{place}: field {match.name!r} has a match type that this switch does not know")
-        fields.append(MatchInfo(match.id, match.name, _width(f"{place}, field {match.name!r}", match), kind))
+        # A key of type `error` has no width in the P4Info; 0 means that only the program knows it.
+        width = _width(f"{place}, field {match.name!r}", match) if match.HasField("type_name") else match.bitwidth
+        fields.append(MatchInfo(match.id, match.name, width, kind))
     return tuple(fields)
 
 
@@ -299,6 +320,7 @@ def _table(
     actions: Mapping[int, ActionInfo],
     profiles: Mapping[int, ProfileInfo],
     direct: Mapping[int, str],
+    meter_kinds: Mapping[int, MeterKind],
 ) -> TableInfo:
     name = table.preamble.name
     scopes: dict[int, Scope] = {}
@@ -325,4 +347,5 @@ def _table(
         profile_id=table.implementation_id,
         direct_counter_id=resources.get("counter", 0),
         direct_meter_id=resources.get("meter", 0),
+        meter_kind=meter_kinds.get(resources.get("meter", 0), MeterKind.TWO_RATE_THREE_COLOR),
     )

@@ -13,6 +13,7 @@ from finsy.proto import p4r
 
 from softswitch import Program, ProgramError, Switch, load_program
 from softswitch.p4runtime.arrays import CounterStore, MeterStore, RegisterStore
+from softswitch.p4runtime.bulk import BulkWriter
 from softswitch.p4runtime.digests import DigestLists
 from softswitch.p4runtime.direct import DirectCounterStore, DirectMeterStore
 from softswitch.p4runtime.learning import DigestStore
@@ -20,14 +21,25 @@ from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, index_p4info
 from softswitch.p4runtime.packetio import ControllerHeader
 from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
+from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
 from softswitch.p4runtime.status import OK, Code, RefusedError, Status
 from softswitch.p4runtime.tables import TableStore
 from softswitch.p4runtime.valuesets import ValueSetStore
+from softswitch.p4runtime.wire import WireUpdates
 
 __all__ = ["EntityStore", "Pipeline"]
 
 
-_CELLS = frozenset({"counter_entry", "meter_entry", "register_entry", "value_set_entry"})
+_CELLS = frozenset(
+    {
+        "counter_entry",
+        "meter_entry",
+        "register_entry",
+        "value_set_entry",
+        "direct_counter_entry",
+        "direct_meter_entry",
+    }
+)
 """Kinds of entities that always exist."""
 
 
@@ -82,6 +94,7 @@ class Pipeline:
         self.packet_out = ControllerHeader(info.packet_out or ())
         self.tables = TableStore(info, self.switch, profiles, now_ns)
         self.replication = ReplicationStore(self.switch)
+        self._bulk = BulkWriter(self.tables, info, self._attempt)
         self._stores: dict[str, EntityStore] = {
             "table_entry": self.tables,
             "direct_counter_entry": DirectCounterStore(self.tables),
@@ -96,19 +109,27 @@ class Pipeline:
             "digest_entry": self.learning,
         }
 
-    def write(self, updates: Sequence[p4r.Update], atomicity: int) -> list[Status]:
-        """Apply a batch; return one status per update.
+    def write(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
+        """Apply updates one by one, whether others fail or not; return one status per update.
 
-        With ROLLBACK_ON_ERROR or DATAPLANE_ATOMIC the first failure undoes what came before it; the others then end
-        with ABORTED. The caller holds the device's lock all along, so no packet sees a state in between and the two
-        modes are the same.
+        One that `scope` does not cover ends with PERMISSION_DENIED.
         """
-        if atomicity == p4r.WriteRequest.CONTINUE_ON_ERROR:
+        if scope.ids is None:
+            if isinstance(updates, WireUpdates):
+                return self._bulk.write(updates)
             return [self._attempt(update) for update in updates]
+        return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
+
+    def write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
+        """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per update.
+
+        The first failure undoes what came before it; the others then end with ABORTED. The caller holds the device's
+        lock all along, so no packet sees a state in between and the two modes are the same.
+        """
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
             inverse = self._inverse(update)
-            status = self._attempt(update)
+            status = _denied(update.entity, scope) or self._attempt(update)
             if status.code:
                 for step in reversed(undo):
                     self._store(step.entity).write(step.type, _content(step.entity))
@@ -117,13 +138,20 @@ class Pipeline:
             undo += reversed(inverse)
         return [OK] * len(updates)
 
-    def read(self, query: p4r.Entity) -> Iterator[p4r.Entity]:
-        """Yield the entities that `query` selects.
+    def read(self, query: p4r.Entity, scope: RoleScope = FULL_ACCESS) -> Iterator[p4r.Entity]:
+        """Yield the entities that `query` selects and `scope` covers.
 
         Raises:
             RefusedError: as the specification says for the kind of entity.
         """
-        return self._store(query).read(_content(query))
+        found = self._store(query).read(_content(query))
+        return found if scope.ids is None else (entity for entity in found if scope.covers(p4info_id(entity)))
+
+    def set_port_up(self, port: int, up: bool) -> None:
+        """Let the groups, one-shot sets and replicas that depend on `port` know."""
+        for profile in self.switch.action_profiles.values():
+            profile.set_port_up(port, up)
+        self.replication.set_port_up(port, up)
 
     def entities(self) -> Iterator[p4r.Entity]:
         """Yield all forwarding state, in an order in which it can be written anew."""
@@ -161,11 +189,15 @@ class Pipeline:
 
     def _attempt(self, update: p4r.Update) -> Status:
         entity = update.entity
+        kind = entity.WhichOneof("entity")
+        change = update.type
         try:
-            store = self._store(entity)
-            if not 1 <= update.type <= 3:
+            store = self._stores.get(kind) if kind is not None else None
+            if store is None:
+                store = self._store(entity)
+            if not 1 <= change <= 3:
                 raise RefusedError(Code.INVALID_ARGUMENT, "the update's type is not INSERT, MODIFY or DELETE")
-            store.write(update.type, _content(entity))
+            store.write(change, getattr(entity, kind))  # type: ignore[arg-type]
         except RefusedError as error:
             return error.status
         return OK
@@ -189,6 +221,13 @@ class Pipeline:
             return [p4r.Update(type=back, entity=before) for before in self._store(entity).current(_content(entity))]
         except RefusedError:
             return []
+
+
+def _denied(entity: p4r.Entity, scope: RoleScope) -> Status | None:
+    number = p4info_id(entity)
+    if scope.covers(number):
+        return None
+    return Status(Code.PERMISSION_DENIED, f"the entity with P4Info id {number} does not belong to the request's role")
 
 
 def _content(entity: p4r.Entity) -> Any:

@@ -1,30 +1,33 @@
 """Action profiles and selectors: members, groups and one-shot sets (specification: "ActionProfileMember" and on).
 
-A one-shot set becomes a group of its own in the switch, with ids above the 32 bits that controllers have.
+A one-shot set is a group of one table entry's own in the switch; nothing else refers to it.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from finsy.proto import p4r
 
 from softswitch import Switch
+from softswitch.lookup import Call
+from softswitch.p4runtime.bytestring import OutOfRangeError, decode
 from softswitch.p4runtime.codec import ActionCodec
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, ProfileInfo
 from softswitch.p4runtime.refusals import refusing
 from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.profiles import Group
 from softswitch.tables import ActionProfile
 
-__all__ = ["ProfileStore", "ProfileView"]
+__all__ = ["OneShot", "ProfileStore", "ProfileView"]
 
 _MOST_WEIGHT = 1 << 16
 """The most that the weights of one group may add up to: a member occupies a slot per unit of weight."""
 
-_FIRST_HIDDEN_ID = 1 << 32
+_PORT_BITS = 9
+"""The width of v1model's ports, which members may watch."""
 
 
 @dataclass
@@ -37,6 +40,16 @@ class ProfileView:
     group_messages: dict[int, p4r.ActionProfileGroup] = field(default_factory=dict)
     one_shots: int = 0
     """Table entries that were programmed in one shot."""
+    set_members: int = 0
+    """Actions in one-shot sets: each counts as a member."""
+    occupied: int = 0
+    """What all groups together take of the selector's size: members or weights, as its size semantics says."""
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The first element of a call, by action id."""
+        positions = {name: number for number, name in enumerate(self.profile.actions)}
+        return {number: positions[codec.name] for number, codec in self.actions.items()}
 
     @property
     def place(self) -> str:
@@ -54,23 +67,57 @@ class ProfileView:
         """Return the error to raise, with the profile's name in front of `reason`."""
         return RefusedError(code, f"{self.place}: {reason}")
 
-    def check_weights(self, weights: list[int], limit: int) -> list[int]:
-        """Return the weights to use; refuse what the profile does not allow and a size above `limit` (0: no limit)."""
+    def check_weights(self, weights: list[int], by_members: bool, limit: int) -> list[int]:
+        """Return the weights to use; refuse what the profile does not allow, and a group whose size is above `limit`.
+
+        Args:
+            weights: as the controller sent them.
+            by_members: whether a group's size is its number of members, or else the sum of their weights.
+            limit: 0 means none.
+        """
         if self.info.weights_disallowed:
             if any(weights):
                 raise self.refused(Code.INVALID_ARGUMENT, "weights are not allowed")
             weights = [1] * len(weights)
-        if any(weight < 1 for weight in weights):
+        if weights and min(weights) < 1:
             raise self.refused(Code.INVALID_ARGUMENT, "a weight is not positive")
+        total = sum(weights)
         most = self.info.max_member_weight
-        if self.info.sum_of_members and most and any(weight > most for weight in weights):
+        if by_members and most and max(weights, default=0) > most:
             raise self.refused(Code.INVALID_ARGUMENT, f"a weight is above {most}")
-        size = len(weights) if self.info.sum_of_members else sum(weights)
+        size = len(weights) if by_members else total
         if limit and size > limit:
             raise self.refused(Code.INVALID_ARGUMENT, f"the group's size {size} is above {limit}")
-        if sum(weights) > _MOST_WEIGHT:
+        if total > _MOST_WEIGHT:
             raise self.refused(Code.RESOURCE_EXHAUSTED, f"the weights add up to more than {_MOST_WEIGHT}")
         return weights
+
+    def size(self, weights: Collection[int]) -> int:
+        """What a group with these weights takes of the selector's size."""
+        return len(weights) if self.info.sum_of_members else sum(weights)
+
+    def refuse_overflow(self, more: int) -> None:
+        """Raise RESOURCE_EXHAUSTED unless the selector has room for `more` in its groups."""
+        most = self.info.size
+        if most and self.occupied + more > most:
+            what = "members" if self.info.sum_of_members else "weights"
+            raise self.refused(
+                Code.RESOURCE_EXHAUSTED,
+                f"is full: all groups together have room for {what} of {most}, {self.occupied} are taken, "
+                f"{more} more are wanted",
+            )
+
+
+class OneShot(NamedTuple):
+    """The one-shot set of a table entry."""
+
+    written: bytes
+    """The ActionProfileActionSet as it was written."""
+    group: Group
+    size: int
+    """What it takes of the selector's size."""
+    members: int
+    """What it takes of the profile's: its actions."""
 
 
 class ProfileStore:
@@ -78,10 +125,11 @@ class ProfileStore:
 
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         self._views: dict[int, ProfileView] = {}
-        self._hidden_ids = itertools.count(_FIRST_HIDDEN_ID)
         for number, profile in info.profiles.items():
             tables = [info.tables[table] for table in profile.table_ids if table in info.tables]
             implementation = switch.action_profiles.get(profile.name)
+            if implementation is None and not profile.table_ids:
+                continue  # p4c leaves out of the program what no table uses
             if implementation is None:
                 raise P4InfoError(f"action profile {profile.name!r} of the P4Info is not in the program")
             actions = {action: ActionCodec(info.actions[action]) for table in tables for action in table.actions}
@@ -100,41 +148,73 @@ class ProfileStore:
         """Return one profile, or all of them for 0."""
         return [self.view(profile_id)] if profile_id else list(self._views.values())
 
-    def insert_one_shot(self, view: ProfileView, actions: p4r.ActionProfileActionSet) -> int:
-        """Make the hidden group of a one-shot set; return its number.
+    def make_one_shot(
+        self, view: ProfileView, actions: p4r.ActionProfileActionSet, instead: OneShot | None = None
+    ) -> OneShot:
+        """Make the group of a one-shot set, which may take the place of another that goes.
 
         Raises:
             RefusedError: INVALID_ARGUMENT if members or groups are in use, or for a bad action or weight.
         """
-        if not view.info.with_selector:
-            raise view.refused(Code.INVALID_ARGUMENT, "one-shot programming needs an action selector")
-        if view.group_messages or any(number < _FIRST_HIDDEN_ID for number in view.profile.members):
-            raise view.refused(Code.INVALID_ARGUMENT, "one-shot sets cannot be mixed with members and groups")
         if actions.action_selection_mode == p4r.ActionProfileActionSet.RANDOM:
             raise view.refused(Code.UNIMPLEMENTED, "groups choose by hash, not at random")
-        for action in actions.action_profile_actions:
-            _refuse_watch(view, action)
-        weights = view.check_weights(
-            [action.weight for action in actions.action_profile_actions], view.info.max_group_size
-        )
-        calls = [view.call(action.action) for action in actions.action_profile_actions]
-        if len(view.profile.members) + len(calls) > view.profile.max_size:
-            raise view.refused(Code.RESOURCE_EXHAUSTED, f"is full ({view.profile.max_size} members)")
-        numbers = {next(self._hidden_ids): weight for weight in weights}
-        with refusing():
-            for number, (name, args) in zip(numbers, calls, strict=True):
-                view.profile.insert_member(number, name, args)
-            group = next(self._hidden_ids)
-            view.profile.insert_group(group, numbers)
-        view.one_shots += 1
-        return group
+        if actions.action_selection_mode not in _HASHING:
+            raise view.refused(
+                Code.INVALID_ARGUMENT, f"there is no action selection mode {actions.action_selection_mode}"
+            )
+        by_members = _BY_MEMBERS.get(actions.size_semantics, view.info.sum_of_members)
+        if actions.size_semantics not in p4r.ActionProfileActionSet.SizeSemantics.values():
+            raise view.refused(Code.INVALID_ARGUMENT, f"there is no size semantics {actions.size_semantics}")
+        calls: list[Call] = []
+        weights: list[int] = []
+        ports: list[int | None] = []
+        for part in actions.action_profile_actions:
+            weights.append(part.weight)
+            with refusing():
+                calls.append(view.profile.call(*view.call(part.action)))
+            ports.append(_watched(view, part))
+        watch = ports if any(port is not None for port in ports) else ()
+        return self.make_set(view, calls, weights, watch, by_members, actions.SerializeToString(), instead)
 
-    def delete_one_shot(self, view: ProfileView, group: int) -> None:
-        """Remove the hidden group of a one-shot set that no entry uses any more."""
-        members = list(view.profile.groups[group].members)
-        view.profile.delete_group(group)
-        for member in members:
-            view.profile.delete_member(member)
+    def make_set(
+        self,
+        view: ProfileView,
+        calls: Sequence[Call],
+        weights: list[int],
+        watch: Sequence[int | None],
+        by_members: bool,
+        written: bytes,
+        instead: OneShot | None = None,
+    ) -> OneShot:
+        """Make a group of calls that fit the profile; `watch` are the ports that they depend on, none for an empty one;
+        `written` is the serialized ActionProfileActionSet.
+
+        Raises:
+            RefusedError: as `make_one_shot`.
+        """
+        if not view.info.with_selector:
+            raise view.refused(Code.INVALID_ARGUMENT, "one-shot programming needs an action selector")
+        if view.group_messages or view.profile.members:
+            raise view.refused(Code.INVALID_ARGUMENT, "one-shot sets cannot be mixed with members and groups")
+        weights = view.check_weights(weights, by_members, view.info.max_group_size)
+        size = view.size(weights)
+        more = size if instead is None else size - instead.size
+        if view.occupied + more > view.info.size:
+            view.refuse_overflow(more)
+        going = 0 if instead is None else instead.members
+        if view.set_members + len(calls) - going > view.profile.max_size:
+            raise view.refused(Code.RESOURCE_EXHAUSTED, f"is full ({view.profile.max_size} members)")
+        group = view.profile.make_set(calls, weights, watch)
+        view.one_shots += 1
+        view.set_members += len(calls)
+        view.occupied += size
+        return OneShot(written, group, size, len(calls))
+
+    def drop_one_shot(self, view: ProfileView, one_shot: OneShot) -> None:
+        """Remove the group of a one-shot set that no entry uses any more."""
+        view.profile.drop_set(one_shot.group)
+        view.occupied -= one_shot.size
+        view.set_members -= one_shot.members
         view.one_shots -= 1
 
 
@@ -168,7 +248,7 @@ class MemberStore:
         for view in self._profiles.views(query.action_profile_id):
             names = {codec.name: codec for codec in view.actions.values()}
             for number, member in view.profile.members.items():
-                if number >= _FIRST_HIDDEN_ID or query.member_id not in (0, number):
+                if query.member_id not in (0, number):
                     continue
                 message = p4r.ActionProfileMember(action_profile_id=view.info.id, member_id=number)
                 names[member.action].encode(member.args, message.action)
@@ -191,8 +271,10 @@ class GroupStore:
         number = entity.group_id
         _check_id(view, "group", number)
         if kind == p4r.Update.DELETE:
+            size = self._size(view, number)
             with refusing(Code.FAILED_PRECONDITION):
                 view.profile.delete_group(number)
+            view.occupied -= size
             del view.group_messages[number]
             return
         if not view.info.with_selector:
@@ -200,16 +282,22 @@ class GroupStore:
         if view.one_shots:
             raise view.refused(Code.INVALID_ARGUMENT, "groups cannot be mixed with one-shot sets")
         weights = self._weights(view, entity)
+        watched = ((member.member_id, _watched(view, member)) for member in entity.members)
+        watch = {member: port for member, port in watched if port is not None}
+        before = view.group_messages.get(number)
+        if kind == p4r.Update.MODIFY and before is not None and before.max_size != entity.max_size:
+            raise view.refused(
+                Code.INVALID_ARGUMENT, f"max_size of group {number} is {before.max_size} and cannot change"
+            )
+        more = view.size(weights.values()) - (0 if kind == p4r.Update.INSERT else self._size(view, number))
+        if (kind == p4r.Update.INSERT and before is None) or kind == p4r.Update.MODIFY:
+            view.refuse_overflow(more)
         with refusing():
             if kind == p4r.Update.INSERT:
-                view.profile.insert_group(number, weights)
+                view.profile.insert_group(number, weights, watch)
             else:
-                before = view.group_messages.get(number)
-                if before is not None and before.max_size != entity.max_size:
-                    raise view.refused(
-                        Code.INVALID_ARGUMENT, f"max_size of group {number} is {before.max_size} and cannot change"
-                    )
-                view.profile.modify_group(number, weights)
+                view.profile.modify_group(number, weights, watch)
+        view.occupied += more
         kept = p4r.ActionProfileGroup()
         kept.CopyFrom(entity)
         view.group_messages[number] = kept
@@ -232,13 +320,16 @@ class GroupStore:
             raise view.refused(
                 Code.INVALID_ARGUMENT, f"max_size {entity.max_size} of group {entity.group_id} is not {shown}"
             )
-        for member in entity.members:
-            _refuse_watch(view, member)
+        if entity.max_size > _MOST_WEIGHT:
+            raise view.refused(
+                Code.RESOURCE_EXHAUSTED,
+                f"max_size {entity.max_size} of group {entity.group_id} is above {_MOST_WEIGHT}",
+            )
         numbers = [member.member_id for member in entity.members]
         if len(set(numbers)) < len(numbers):
             raise view.refused(Code.INVALID_ARGUMENT, f"group {entity.group_id} has a member twice")
-        weights = view.check_weights([member.weight for member in entity.members], 0)
-        size = len(weights) if view.info.sum_of_members else sum(weights)
+        weights = view.check_weights([member.weight for member in entity.members], view.info.sum_of_members, 0)
+        size = view.size(weights)
         if entity.max_size and size > entity.max_size:
             raise view.refused(
                 Code.RESOURCE_EXHAUSTED,
@@ -246,12 +337,32 @@ class GroupStore:
             )
         return dict(zip(numbers, weights, strict=True))
 
+    def _size(self, view: ProfileView, number: int) -> int:
+        group = view.profile.groups.get(number)
+        return 0 if group is None else view.size(group.members.values())
+
 
 def _check_id(view: ProfileView, what: str, number: int) -> None:
     if number == 0:
         raise view.refused(Code.INVALID_ARGUMENT, f"the {what} id is missing")
 
 
-def _refuse_watch(view: ProfileView, message: Any) -> None:
-    if message.watch or message.watch_port:
-        raise view.refused(Code.UNIMPLEMENTED, "watch ports are not supported")
+_HASHING = (
+    p4r.ActionProfileActionSet.DEFAULT_MODE_DETERMINED_BY_ACTION_SELECTOR,
+    p4r.ActionProfileActionSet.HASH,
+)
+
+_BY_MEMBERS = {p4r.ActionProfileActionSet.SUM_OF_MEMBERS: True, p4r.ActionProfileActionSet.SUM_OF_WEIGHTS: False}
+
+
+def _watched(view: ProfileView, part: Any) -> int | None:
+    """Return the port that a group's member or a one-shot action depends on."""
+    if part.watch_port:
+        try:
+            return decode(part.watch_port, _PORT_BITS)
+        except OutOfRangeError as error:
+            raise view.refused(Code.INVALID_ARGUMENT, f"watch_port: {error}") from None
+    port: int = part.watch
+    if not 0 <= port < 1 << _PORT_BITS:
+        raise view.refused(Code.INVALID_ARGUMENT, f"watch: {port} does not fit bit<{_PORT_BITS}>")
+    return port or None

@@ -1,8 +1,14 @@
-"""Multicast groups and clone sessions (specification: "PacketReplicationEngineEntry")."""
+"""Multicast groups and clone sessions (specification: "PacketReplicationEngineEntry").
+
+A replica with backup replicas goes to the first port of its list that is up. Where none is, or where there is no backup
+replica, it goes to its primary port: egress runs and counts as always, and what becomes of the packet is the port's
+business.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from finsy.proto import p4r
@@ -20,7 +26,30 @@ _INSTANCE_MAX = 0xFFFF
 _GROUP_MAX = 0xFFFF
 _SESSION_MAX = 0x7FFF
 
-Replicas = tuple[tuple[int, int], ...]
+Replica = tuple[int, int]
+"""(port, instance)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """What clones get besides replicas."""
+
+    truncate_bytes: int | None
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The replicas of one group or session: each a list to choose from, most preferred first; `session` is None for a
+    multicast group."""
+
+    choices: tuple[tuple[Replica, ...], ...]
+    session: _Session | None = None
+
+    @property
+    def watched(self) -> frozenset[int]:
+        """The ports whose state makes a difference."""
+        return frozenset(port for choice in self.choices if len(choice) > 1 for port, _ in choice)
 
 
 class ReplicationStore:
@@ -30,6 +59,11 @@ class ReplicationStore:
         self._switch = switch
         self._groups: dict[int, p4r.MulticastGroupEntry] = {}
         self._sessions: dict[int, p4r.CloneSessionEntry] = {}
+        self._group_plans: dict[int, _Plan] = {}
+        self._session_plans: dict[int, _Plan] = {}
+        self._watchers: dict[int, set[tuple[bool, int]]] = {}
+        """port -> (whether a clone session, number) of what depends on it"""
+        self._down: set[int] = set()
 
     def write(self, kind: int, entity: p4r.PacketReplicationEngineEntry) -> None:
         """INSERT, MODIFY or DELETE a multicast group or a clone session."""
@@ -41,9 +75,10 @@ class ReplicationStore:
             place = f"multicast group {number}"
             _check_presence(kind, place, number, _GROUP_MAX, self._groups)
             if kind == p4r.Update.DELETE:
+                self._unwatch(number, self._group_plans.pop(number))
                 _remove(number, self._groups, self._switch.multicast_groups)
                 return
-            self._switch.multicast_groups[number] = _replicas(group, place)
+            self._install(number, _Plan(_choices(group, place)), self._group_plans)
             self._groups[number] = group
         elif which == "clone_session_entry":
             session = p4r.CloneSessionEntry()
@@ -52,12 +87,49 @@ class ReplicationStore:
             place = f"clone session {number}"
             _check_presence(kind, place, number, _SESSION_MAX, self._sessions)
             if kind == p4r.Update.DELETE:
+                self._unwatch(number, self._session_plans.pop(number))
                 _remove(number, self._sessions, self._switch.clone_sessions)
                 return
-            self._switch.clone_sessions[number] = _clone_session(session, place)
+            self._install(number, _Plan(_choices(session, place), _session(session, place)), self._session_plans)
             self._sessions[number] = session
         else:
             raise RefusedError(Code.INVALID_ARGUMENT, "the packet replication engine entry is empty")
+
+    def set_port_up(self, port: int, up: bool) -> None:
+        """Choose anew where `port` makes a difference."""
+        if up:
+            self._down.discard(port)
+        else:
+            self._down.add(port)
+        for is_session, number in self._watchers.get(port, ()):
+            self._realize(number, (self._session_plans if is_session else self._group_plans)[number])
+
+    def _install(self, number: int, plan: _Plan, plans: dict[int, _Plan]) -> None:
+        if number in plans:
+            self._unwatch(number, plans[number])
+        plans[number] = plan
+        for port in plan.watched:
+            self._watchers.setdefault(port, set()).add((plan.session is not None, number))
+        self._realize(number, plan)
+
+    def _unwatch(self, number: int, plan: _Plan) -> None:
+        for port in plan.watched:
+            watchers = self._watchers[port]
+            watchers.remove((plan.session is not None, number))
+            if not watchers:
+                del self._watchers[port]
+
+    def _realize(self, number: int, plan: _Plan) -> None:
+        down = self._down
+        replicas = tuple(
+            next((replica for replica in choice if replica[0] not in down), choice[0]) for choice in plan.choices
+        )
+        if plan.session is None:
+            self._switch.multicast_groups[number] = replicas
+        else:
+            self._switch.clone_sessions[number] = CloneSession(
+                replicas, plan.session.truncate_bytes, plan.session.queue
+            )
 
     def read(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
         """Yield one group or session, or all of that kind where the id is 0."""
@@ -105,38 +177,51 @@ def _remove(number: int, messages: dict[int, Any], realized: MutableMapping[int,
     realized.pop(number, None)
 
 
-def _replicas(entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str) -> Replicas:
-    """Return (port, instance) pairs, and bring the ports in `entry` to canonical form."""
-    found: list[tuple[int, int]] = []
+def _choices(entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str) -> tuple[tuple[Replica, ...], ...]:
+    """Return the choices of each replica, and bring the ports in `entry` to canonical form."""
+    found: list[tuple[Replica, ...]] = []
+    seen: set[Replica] = set()
     for replica in entry.replicas:
-        if replica.backup_replicas:
-            raise RefusedError(Code.UNIMPLEMENTED, f"{place}: backup replicas are not supported")
         if replica.WhichOneof("port_kind") == "port":
-            try:
-                port = decode(replica.port, _PORT_BITS)
-            except OutOfRangeError as error:
-                raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: port: {error}") from None
-            replica.port = encode(port)
+            port, replica.port = _port(replica.port, place)
         else:
             port = replica.egress_port
             if port >> _PORT_BITS:
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: port {port} does not fit bit<{_PORT_BITS}>")
-        if replica.instance > _INSTANCE_MAX:
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: instance {replica.instance} is above {_INSTANCE_MAX}")
-        if (port, replica.instance) in found:
-            raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{place}: port {port} with instance {replica.instance} is given twice"
-            )
-        found.append((port, replica.instance))
+        choice = [(port, replica.instance)]
+        for backup in replica.backup_replicas:
+            backup_port, backup.port = _port(backup.port, place)
+            if backup_port == port:
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{place}: port {port} is the backup of a replica to the same port"
+                )
+            choice.append((backup_port, backup.instance))
+        for number, instance in choice:
+            if instance > _INSTANCE_MAX:
+                raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: instance {instance} is above {_INSTANCE_MAX}")
+            if (number, instance) in seen:
+                raise RefusedError(
+                    Code.INVALID_ARGUMENT, f"{place}: port {number} with instance {instance} is given twice"
+                )
+            seen.add((number, instance))
+        found.append(tuple(choice))
     return tuple(found)
 
 
-def _clone_session(entry: p4r.CloneSessionEntry, place: str) -> CloneSession:
-    replicas = _replicas(entry, place)
+def _port(data: bytes, place: str) -> tuple[int, bytes]:
+    """Return the port, and its canonical byte string."""
+    try:
+        port = decode(data, _PORT_BITS)
+    except OutOfRangeError as error:
+        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: port: {error}") from None
+    return port, encode(port)
+
+
+def _session(entry: p4r.CloneSessionEntry, place: str) -> _Session:
     if entry.class_of_service >= QUEUES:
         raise RefusedError(
             Code.INVALID_ARGUMENT, f"{place}: class of service {entry.class_of_service} is not in 0..{QUEUES - 1}"
         )
     if entry.packet_length_bytes < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: packet_length_bytes is negative")
-    return CloneSession(replicas, entry.packet_length_bytes or None, entry.class_of_service)
+    return _Session(entry.packet_length_bytes or None, entry.class_of_service)

@@ -6,6 +6,7 @@ those.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,13 @@ from queue import SimpleQueue
 from typing import Any, NoReturn, Self
 
 import grpc  # type: ignore[import-untyped]
-from finsy.proto import gnmi_grpc, p4r, p4r_grpc, rpc_status
+from finsy.proto import p4r, rpc_status
 
 from softswitch.gnmi.service import GnmiService
+from softswitch.p4runtime import rpc
 from softswitch.p4runtime.device import ControllerStream, Device
 from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError, Status
+from softswitch.p4runtime.wire import WireRequest
 
 __all__ = ["Server"]
 
@@ -44,6 +47,10 @@ error at all."""
 _BACKLOG = 10_000
 """Messages that may wait for a slow client before further packet-ins are dropped."""
 
+_HARD_BACKLOG = 10
+"""Times `_BACKLOG`: before everything but arbitration is dropped, as the specification allows. A client that never
+reads must not take all memory."""
+
 
 class Server:
     """A gRPC server for one or several devices.
@@ -54,6 +61,7 @@ class Server:
     Args:
         devices: the devices, by distinct device ids.
         address: "host:port"; port 0 takes a free one.
+        credentials: of the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
         max_workers: RPCs served at a time, where an open stream or gNMI subscription counts as one; others wait. None
             means 32, and 16 more per device.
 
@@ -63,7 +71,12 @@ class Server:
     """
 
     def __init__(
-        self, devices: Device | Sequence[Device], address: str = "127.0.0.1:0", *, max_workers: int | None = None
+        self,
+        devices: Device | Sequence[Device],
+        address: str = "127.0.0.1:0",
+        *,
+        credentials: grpc.ServerCredentials | None = None,
+        max_workers: int | None = None,
     ) -> None:
         listed = [devices] if isinstance(devices, Device) else list(devices)
         self.devices = {device.device_id: device for device in listed}
@@ -74,16 +87,23 @@ class Server:
         self._address = address
         threads = ThreadPoolExecutor(max_workers or 32 + 16 * len(listed), thread_name_prefix="softswitch-rpc")
         self._grpc = grpc.server(threads, options=_OPTIONS)
-        p4r_grpc.add_P4RuntimeServicer_to_server(_P4RuntimeService(self.devices), self._grpc)
-        gnmi_grpc.add_gNMIServicer_to_server(GnmiService(self.devices), self._grpc)
+        self._grpc.add_generic_rpc_handlers(
+            [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()]
+        )
         try:
-            self.port: int = self._grpc.add_insecure_port(address)
+            self.port: int = (
+                self._grpc.add_insecure_port(address)
+                if credentials is None
+                else self._grpc.add_secure_port(address, credentials)
+            )
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
 
     @property
     def address(self) -> str:
-        """Where clients connect: the host as given, the port as bound."""
+        """Where clients connect: the host as given, the port as bound; a Unix socket ("unix:PATH") as given."""
+        if self._address.startswith("unix:"):
+            return self._address
         return f"{self._address.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
@@ -102,33 +122,37 @@ class Server:
         self.stop()
 
 
-class _P4RuntimeService(p4r_grpc.P4RuntimeServicer):
+class _P4RuntimeService:
     def __init__(self, devices: dict[int, Device]) -> None:
         self._devices = devices
 
-    def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:  # noqa: N802
+    def write(self, request: WireRequest, context: Any) -> p4r.WriteResponse:
         try:
-            self._device(request.device_id).write_all(request)
+            self._device(request.header.device_id).write_all(request)
         except (RefusedError, BatchFailedError) as error:
             _abort(context, error)
         return p4r.WriteResponse()
 
-    def Read(self, request: p4r.ReadRequest, context: Any) -> Iterator[p4r.ReadResponse]:  # noqa: N802
+    def read(self, request: p4r.ReadRequest, context: Any) -> Iterator[p4r.ReadResponse]:
         try:
             yield from self._device(request.device_id).read(request)
         except (RefusedError, BatchFailedError) as error:
             _abort(context, error)
 
-    def SetForwardingPipelineConfig(  # noqa: N802
+    def set_pipeline(
         self, request: p4r.SetForwardingPipelineConfigRequest, context: Any
     ) -> p4r.SetForwardingPipelineConfigResponse:
         try:
             self._device(request.device_id).set_pipeline(request)
         except RefusedError as error:
             _abort(context, error)
+        finally:
+            # A pipeline refers to itself in many ways, so one that goes stays until the collector runs, which a switch
+            # in real time lets happen very seldom.
+            gc.collect()
         return p4r.SetForwardingPipelineConfigResponse()
 
-    def GetForwardingPipelineConfig(  # noqa: N802
+    def get_pipeline(
         self, request: p4r.GetForwardingPipelineConfigRequest, context: Any
     ) -> p4r.GetForwardingPipelineConfigResponse:
         try:
@@ -136,7 +160,7 @@ class _P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except RefusedError as error:
             _abort(context, error)
 
-    def Capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:  # noqa: N802
+    def capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
         if request.device_id == 0:
             return next(iter(self._devices.values())).capabilities(request)
         try:
@@ -144,9 +168,7 @@ class _P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         except RefusedError as error:
             _abort(context, error)
 
-    def StreamChannel(  # noqa: N802
-        self, requests: Iterable[p4r.StreamMessageRequest], context: Any
-    ) -> Iterator[p4r.StreamMessageResponse]:
+    def stream(self, requests: Iterable[p4r.StreamMessageRequest], context: Any) -> Iterator[p4r.StreamMessageResponse]:
         # The queue decouples the device, which must not wait for a slow client while its lock is held, from the socket.
         outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None] = SimpleQueue()
         session = _Session(self._devices, outbox)
@@ -170,6 +192,33 @@ class _P4RuntimeService(p4r_grpc.P4RuntimeServicer):
         return device
 
 
+def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
+    """The service as gRPC wants it. Not by the generated class, which would make a message of every update."""
+    return grpc.method_handlers_generic_handler(
+        "p4.v1.P4Runtime",
+        {
+            "Write": rpc.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
+            "Read": rpc.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
+            "SetForwardingPipelineConfig": rpc.unary_unary(
+                service.set_pipeline,
+                p4r.SetForwardingPipelineConfigRequest.FromString,
+                p4r.SetForwardingPipelineConfigResponse,
+            ),
+            "GetForwardingPipelineConfig": rpc.unary_unary(
+                service.get_pipeline,
+                p4r.GetForwardingPipelineConfigRequest.FromString,
+                p4r.GetForwardingPipelineConfigResponse,
+            ),
+            "StreamChannel": rpc.stream_stream(
+                service.stream, p4r.StreamMessageRequest.FromString, p4r.StreamMessageResponse
+            ),
+            "Capabilities": rpc.unary_unary(
+                service.capabilities, p4r.CapabilitiesRequest.FromString, p4r.CapabilitiesResponse
+            ),
+        },
+    )
+
+
 class _Session:
     """One StreamChannel: it belongs to no device until its first arbitration message names one."""
 
@@ -189,6 +238,8 @@ class _Session:
                 self._receive(request)
         except grpc.RpcError:
             pass  # how the iterator tells that the call was cancelled
+        except RefusedError as error:
+            self._outbox.put(error.status)  # not a message
         finally:
             self._outbox.put(None)
 
@@ -227,18 +278,22 @@ class _Session:
             return self._stream
 
     def _send(self, message: p4r.StreamMessageResponse) -> None:
-        # Packets may be dropped when a client is slow, messages that it may have to answer must not be.
-        if self._outbox.qsize() < _BACKLOG or message.WhichOneof("update") != "packet":
-            self._outbox.put(message)
+        waiting = self._outbox.qsize()
+        if waiting >= _BACKLOG:
+            kind = message.WhichOneof("update")
+            # Packets are dropped first when a client is slow, what it may have to answer only when it seems stuck.
+            if kind == "packet" or (waiting >= _BACKLOG * _HARD_BACKLOG and kind != "arbitration"):
+                return
+        self._outbox.put(message)
 
 
 class _RpcStatus(grpc.Status):  # type: ignore[misc]
     """A status with the google.rpc.Status that the specification asks for in its trailing metadata."""
 
-    def __init__(self, code: Code, details: str, rpc: rpc_status.Status) -> None:
+    def __init__(self, code: Code, details: str, status: rpc_status.Status) -> None:
         self.code = _GRPC_CODES[code]
         self.details = details
-        self.trailing_metadata = (("grpc-status-details-bin", rpc.SerializeToString()),)
+        self.trailing_metadata = (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
@@ -246,13 +301,13 @@ def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
         context.abort(_GRPC_CODES[error.status.code], error.status.message)
     else:
         message = str(error)[:1000]
-        rpc = rpc_status.Status(code=Code.UNKNOWN, message=message)
+        whole = rpc_status.Status(code=Code.UNKNOWN, message=message)
         budget = _ERROR_TEXT_BYTES
         for status in error.statuses:
             text = status.message if len(status.message) <= budget else ""
             budget -= len(text)
-            detail = rpc.details.add()
+            detail = whole.details.add()
             detail.type_url = _P4_ERROR_URL
             detail.value = p4r.Error(canonical_code=status.code, message=text).SerializeToString()
-        context.abort_with_status(_RpcStatus(Code.UNKNOWN, message, rpc))
+        context.abort_with_status(_RpcStatus(Code.UNKNOWN, message, whole))
     raise AssertionError("gRPC's abort always raises")

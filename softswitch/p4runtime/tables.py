@@ -6,8 +6,9 @@ for: metadata, idle timeouts, one-shot sets as they were written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from finsy.proto import p4r
@@ -16,9 +17,10 @@ from softswitch import Switch
 from softswitch.errors import TableError
 from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.codec import ActionCodec, KeyCodec
+from softswitch.p4runtime.idle import IdleTimers, Watch
 from softswitch.p4runtime.metering import meter_config, meter_message
-from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, Scope, TableInfo
-from softswitch.p4runtime.profiles import ProfileStore, ProfileView
+from softswitch.p4runtime.p4info import MatchKind, P4InfoError, P4InfoIndex, Scope, TableInfo
+from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
 from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
@@ -35,10 +37,11 @@ class _Beside:
 
     controller_metadata: int = 0
     metadata: bytes = b""
-    idle_timeout_ns: int = 0
     since_ns: int = 0
-    """When the entry was written or last reported idle."""
-    one_shot: p4r.ActionProfileActionSet | None = None
+    """When the entry was written."""
+    watch: Watch[TableView] | None = None
+    """Its idle timeout, if it has one."""
+    one_shot: OneShot | None = None
 
 
 _NOTHING = _Beside()
@@ -53,10 +56,19 @@ class TableView:
                 f"table {info.name} has {len(info.fields)} key fields in the P4Info, "
                 f"{len(table.key_names)} in the program"
             )
+        info = replace(
+            info,
+            fields=tuple(
+                field if field.width else replace(field, width=width)
+                for field, width in zip(info.fields, table.key_widths, strict=True)
+            ),
+        )
         self.info = info
         self.table = table
         # BMv2's JSON does not tell initial entries from constant ones.
         table.is_const = info.is_const
+        # Nor does it tell the size of a table with initial entries: p4c writes their number instead.
+        table.max_size = max(table.max_size, info.size)
         self.profile = profile
         self.key = KeyCodec(f"table {info.name}", info.fields)
         self.actions = {number: ActionCodec(index.actions[number]) for number in info.actions}
@@ -65,6 +77,8 @@ class TableView:
             raise P4InfoError(f"table {info.name} has no action {unknown[0]!r} in the program, but in the P4Info")
         self.by_name = {codec.name: codec for codec in self.actions.values()}
         self.needs_priority = info.needs_priority
+        self.agrees = _agrees(info, table, index)
+        """Whether what fits the P4Info fits the program too, as it does unless values are translated."""
         self.beside: dict[int, _Beside] = {}
         self.beside_default = _Beside()
 
@@ -105,13 +119,15 @@ class TableView:
             raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {what}")
         return codec.name, codec.decode(action)
 
-    def message(self, entry: Entry, query: p4r.TableEntry) -> p4r.TableEntry:
-        """Return `entry` with the parts that `query` asks for."""
-        message = p4r.TableEntry(table_id=self.info.id, priority=entry.priority)
+    def fill(self, message: p4r.TableEntry, entry: Entry, query: p4r.TableEntry) -> None:
+        """Write `entry` into an empty `message`, with the parts that `query` asks for."""
+        message.table_id = self.info.id
+        if entry.priority:
+            message.priority = entry.priority
         self.key.encode(entry.key, message)
         beside = self.beside.get(entry.handle, _NOTHING)
         if beside.one_shot is not None:
-            message.action.action_profile_action_set.CopyFrom(beside.one_shot)
+            message.action.action_profile_action_set.ParseFromString(beside.one_shot.written)
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         elif entry.member is not None:
@@ -121,29 +137,63 @@ class TableView:
         if beside is not _NOTHING:
             message.controller_metadata = beside.controller_metadata
             message.metadata = beside.metadata
-            message.idle_timeout_ns = beside.idle_timeout_ns
+            if beside.watch is not None:
+                message.idle_timeout_ns = beside.watch.timeout_ns
         if self.info.is_const:
             message.is_const = True
+        self._fill_resources(message, entry, query)
+
+    def _fill_resources(self, message: p4r.TableEntry, entry: Entry, query: p4r.TableEntry) -> None:
         if query.HasField("counter_data") and self.table.has_counters:
             message.counter_data.packet_count = entry.packets
             message.counter_data.byte_count = entry.bytes
             message.counter_data.SetInParent()
         if query.HasField("meter_config") and entry.meter.config is not None:
             message.meter_config.CopyFrom(meter_message(entry.meter.config))
-        return message
 
-    def default_message(self) -> p4r.TableEntry:
-        """Return the default entry."""
+    def default_resources(self, wanted: p4r.TableEntry) -> Entry:
+        """Return what holds the counter and the meter of the default entry, which `wanted` names.
+
+        Raises:
+            RefusedError: INVALID_ARGUMENT where `wanted` has match fields or a priority too, or an idle timeout.
+        """
+        if wanted.match or wanted.priority:
+            raise self.refused(Code.INVALID_ARGUMENT, "the default entry has neither match fields nor a priority")
+        if wanted.idle_timeout_ns or wanted.HasField("time_since_last_hit"):
+            raise self.refused(Code.INVALID_ARGUMENT, "the default entry has no idle timeout")
+        return self.table.default_entry
+
+    @property
+    def has_const_default(self) -> bool:
+        """Whether the default entry never changes; the specification wants it so where there is an action profile."""
+        return self.info.const_default or self.profile is not None
+
+    def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:
+        """Return the default entry with the parts that `query` asks for."""
         message = p4r.TableEntry(table_id=self.info.id, is_default_action=True)
         default = self.table.default
         if default is not None and default[0] in self.by_name:
             self.by_name[default[0]].encode(default[1], message.action.action)
         message.controller_metadata = self.beside_default.controller_metadata
         message.metadata = self.beside_default.metadata
+        message.is_const = self.has_const_default
+        self._fill_resources(message, self.table.default_entry, query)
         return message
 
     def _with_priority(self, priority: int) -> str:
         return f" and priority {priority}" if self.needs_priority else ""
+
+
+def _agrees(info: TableInfo, table: Table, index: P4InfoIndex) -> bool:
+    kinds = {MatchKind.OPTIONAL: "ternary"}
+    return all(
+        field.width == width and kinds.get(field.kind, field.kind.value) == kind
+        for field, width, kind in zip(info.fields, table.key_widths, table.match_types, strict=True)
+    ) and all(
+        [param.width for param in index.actions[number].params]
+        == [param.width for param in table.action_params.get(index.actions[number].name, ())]
+        for number in info.actions
+    )
 
 
 class TableStore:
@@ -152,6 +202,7 @@ class TableStore:
     def __init__(self, info: P4InfoIndex, switch: Switch, profiles: ProfileStore, now_ns: Callable[[], int]) -> None:
         self._profiles = profiles
         self._now_ns = now_ns
+        self._timers: IdleTimers[TableView] = IdleTimers()
         self._views: dict[int, TableView] = {}
         for number, table in info.tables.items():
             if table.name not in switch.tables:
@@ -196,53 +247,55 @@ class TableStore:
         """Yield the entry that an update of `entity` would change, with its counter and meter."""
         view = self.view(entity.table_id)
         if entity.is_default_action:
-            yield p4r.Entity(table_entry=view.default_message())
+            message = view.default_message(_EVERYTHING)
+            message.ClearField("is_const")
+            yield p4r.Entity(table_entry=message)
         else:
-            message = view.message(view.find(entity), _EVERYTHING)
+            found = p4r.Entity()
+            view.fill(found.table_entry, view.find(entity), _EVERYTHING)
             if view.info.is_const:
                 # Only direct resources of such an entry can be written.
-                message.ClearField("is_const")
-                message.ClearField("action")
-            yield p4r.Entity(table_entry=message)
+                found.table_entry.ClearField("is_const")
+                found.table_entry.ClearField("action")
+            yield found
 
     def everything(self) -> Iterator[p4r.Entity]:
         """Yield the queries that select all that a controller may have written."""
         yield p4r.Entity(table_entry=_EVERYTHING)
         for number, view in self._views.items():
-            if not view.table.default_is_initial:
-                yield p4r.Entity(table_entry=p4r.TableEntry(table_id=number, is_default_action=True))
+            key = p4r.TableEntry(table_id=number, is_default_action=True)
+            beside, resources = view.beside_default, view.table.default_entry
+            if not view.table.default_is_initial or beside.metadata or beside.controller_metadata:
+                yield p4r.Entity(table_entry=key)
+            if resources.packets or resources.bytes:
+                yield p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=key))
+            if resources.meter.config is not None:
+                yield p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=key))
 
     def clear(self) -> None:
         """Delete all entries that are not constant; those that the program came with, as controllers' own."""
         for view in self._views.values():
             if not view.info.is_const:
                 view.table.clear()
+                for beside in view.beside.values():
+                    if beside.watch is not None:
+                        self._timers.end(beside.watch)
                 view.beside.clear()
 
     # -- idle timeouts -----------------------------------------------------------------------------------------------
 
-    def idle(self, now_ns: int) -> list[p4r.TableEntry]:
-        """Return the entries that no packet has hit for their idle timeout, and start their time anew."""
-        found: list[p4r.TableEntry] = []
-        for view, entry, beside in self._timed():
-            if now_ns - max(entry.hit_ns, beside.since_ns) >= beside.idle_timeout_ns:
-                beside.since_ns = now_ns
-                found.append(view.message(entry, p4r.TableEntry()))
-        return found
+    def idle(self, now_ns: int) -> list[tuple[int, list[p4r.TableEntry]]]:
+        """Return the entries that no packet has hit for their idle timeout, by table id; their time starts anew."""
+        found: dict[int, list[p4r.TableEntry]] = {}
+        for watch in self._timers.expired(now_ns):
+            message = p4r.TableEntry()
+            watch.owner.fill(message, watch.entry, message)
+            found.setdefault(watch.owner.info.id, []).append(message)
+        return list(found.items())
 
     def next_idle_ns(self) -> int | None:
-        """The earliest time at which an entry may have been idle for its timeout; None if none has a timeout."""
-        return min(
-            (max(entry.hit_ns, beside.since_ns) + beside.idle_timeout_ns for _, entry, beside in self._timed()),
-            default=None,
-        )
-
-    def _timed(self) -> Iterator[tuple[TableView, Entry, _Beside]]:
-        for view in self._views.values():
-            if view.info.has_idle_timeout:
-                for handle, beside in view.beside.items():
-                    if beside.idle_timeout_ns:
-                        yield view, view.table.entry(handle), beside
+        """A time before which no entry has been idle for its timeout; None if none has a timeout."""
+        return self._timers.next_ns()
 
     # -- shared with direct resources --------------------------------------------------------------------------------
 
@@ -252,6 +305,36 @@ class TableStore:
         if view is None:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no table with id {table_id}")
         return view
+
+    def plain_insertion(self, table_id: int) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
+        """Return a function that inserts entries which fit the P4Info and have nothing beside key and action; None
+        for a table where there is more to an entry.
+
+        It takes (key, priority, action's name, arguments) of each, or with an action profile (key, priority, calls,
+        weights, serialized one-shot set), ends at the first that the table refuses, and returns how many it inserted.
+        """
+        view = self.view(table_id)
+        if not view.agrees or view.info.has_idle_timeout:
+            return None
+        return view.table.put_all if view.profile is None else partial(self._put_one_shots, view, view.profile)
+
+    def _put_one_shots(self, view: TableView, profile: ProfileView, entries: Iterable[tuple[Any, ...]]) -> int:
+        make_set, put_set, beside = self._profiles.make_set, view.table.put_set, view.beside
+        by_members = profile.info.sum_of_members
+        now_ns = self._now_ns()
+        count = 0
+        one_shot: OneShot | None = None
+        try:
+            for key, priority, calls, weights, written in entries:
+                one_shot = None
+                one_shot = make_set(profile, calls, weights, (), by_members, written)
+                beside[put_set(key, priority, one_shot.group).handle] = _Beside(0, b"", now_ns, None, one_shot)
+                count += 1
+        except (TableError, RefusedError):
+            # The caller finds out by the number.
+            if one_shot is not None:
+                self._profiles.drop_one_shot(profile, one_shot)
+        return count
 
     def views(self) -> Iterator[TableView]:
         """Yield all tables."""
@@ -268,56 +351,68 @@ class TableStore:
         action = entry.action
         kind = action.WhichOneof("type")
         table = view.table
-        one_shot: int | None = None
+        one_shot: OneShot | None = None
         try:
             if kind == "action" and view.profile is None:
                 name, args = view.call(action.action, Scope.DEFAULT_ONLY)
-                handle = table.insert(key, priority, name, args)
-            else:
-                member, group, one_shot = self._reference(view, kind, action)
+                if view.agrees:
+                    new = table.put(key, priority, name, args)
+                else:
+                    new = table.entry(table.insert(key, priority, name, args))
+            elif kind == "action_profile_action_set" and view.profile is not None:
+                one_shot = self._profiles.make_one_shot(view.profile, action.action_profile_action_set)
                 try:
-                    handle = table.insert_indirect(key, priority, member=member, group=group)
+                    new = table.put_set(key if view.agrees else table.normal(key), priority, one_shot.group)
                 except TableError:
-                    self._drop_one_shot(view, one_shot)
+                    self._profiles.drop_one_shot(view.profile, one_shot)
                     raise
+            else:
+                member, group = self._reference(view, kind, action)
+                new = table.put_indirect(
+                    key if view.agrees else table.normal(key), priority, member=member, group=group
+                )
         except TableError as error:
             raise as_status(error) from None
         if extras is not None:
-            self._apply(view, table.entry(handle), extras)
+            self._apply(view, new, extras)
         if one_shot is not None or view.info.has_idle_timeout or _has_beside(entry):
-            self._remember(view, handle, entry, one_shot is not None)
+            self._remember(view, new, entry, one_shot)
 
     def _modify(self, view: TableView, entry: p4r.TableEntry) -> None:
         found = view.find(entry)
         if view.info.is_const:
             if entry.HasField("action"):
                 raise view.refused(Code.PERMISSION_DENIED, "the actions of its entries are constant")
+            if _has_beside(entry):
+                raise view.refused(
+                    Code.PERMISSION_DENIED, "its entries are constant: they have no metadata and no idle timeout"
+                )
             self._apply(view, found, self._extras(view, entry))
             return
         extras = self._extras(view, entry)
-        before = view.beside.get(found.handle, _NOTHING)
-        old_group = found.group if before.one_shot is not None else None
-        is_one_shot = before.one_shot is not None
+        old = one_shot = view.beside.get(found.handle, _NOTHING).one_shot
         if entry.HasField("action"):
             action = entry.action
             kind = action.WhichOneof("type")
+            one_shot = None
             if kind == "action" and view.profile is None:
                 name, args = view.call(action.action, Scope.DEFAULT_ONLY)
                 with refusing():
                     view.table.modify(found.handle, name, args)
+            elif kind == "action_profile_action_set" and view.profile is not None:
+                one_shot = self._profiles.make_one_shot(view.profile, action.action_profile_action_set, old)
+                view.table.modify_set(found.handle, one_shot.group)
             else:
-                member, group, one_shot = self._reference(view, kind, action)
+                member, group = self._reference(view, kind, action)
                 with refusing():
                     view.table.modify_indirect(found.handle, member=member, group=group)
-                self._drop_one_shot(view, old_group)
-                is_one_shot = one_shot is not None
+            if old is not None:
+                assert view.profile is not None
+                self._profiles.drop_one_shot(view.profile, old)
         self._apply(view, found, extras)
-        kept = before.one_shot
-        view.beside.pop(found.handle, None)
-        if is_one_shot or view.info.has_idle_timeout or _has_beside(entry):
-            self._remember(view, found.handle, entry, is_one_shot)
-            if is_one_shot and not entry.HasField("action"):
-                view.beside[found.handle].one_shot = kept
+        self._forget(view, found.handle)
+        if one_shot is not None or view.info.has_idle_timeout or _has_beside(entry):
+            self._remember(view, found, entry, one_shot)
 
     def _delete(self, view: TableView, entry: p4r.TableEntry) -> None:
         if view.info.is_const:
@@ -325,55 +420,49 @@ class TableStore:
         found = view.find(entry)
         with refusing():
             view.table.delete(found.handle)
-        beside = view.beside.pop(found.handle, None)
-        if beside is not None and beside.one_shot is not None:
-            self._drop_one_shot(view, found.group)
+        one_shot = self._forget(view, found.handle).one_shot
+        if one_shot is not None:
+            assert view.profile is not None
+            self._profiles.drop_one_shot(view.profile, one_shot)
 
     def _write_default(self, view: TableView, kind: int, entry: p4r.TableEntry) -> None:
         if kind != _MODIFY:
             raise view.refused(Code.INVALID_ARGUMENT, "the default entry can only be modified")
-        if entry.match or entry.priority:
-            raise view.refused(Code.INVALID_ARGUMENT, "the default entry has neither match fields nor a priority")
-        if entry.idle_timeout_ns or entry.HasField("time_since_last_hit"):
-            raise view.refused(Code.INVALID_ARGUMENT, "the default entry has no idle timeout")
-        if entry.HasField("counter_data") or entry.HasField("meter_config") or entry.HasField("meter_counter_data"):
-            raise view.refused(Code.UNIMPLEMENTED, "the default entry has no counter and no meter")
-        if view.info.const_default or view.profile is not None:
-            raise view.refused(Code.PERMISSION_DENIED, "the default entry is constant")
+        resources = view.default_resources(entry)
+        extras = self._extras(view, entry)
+        if view.has_const_default:
+            if entry.HasField("action") or entry.metadata or entry.controller_metadata or extras is None:
+                raise view.refused(Code.PERMISSION_DENIED, "the default entry is constant")
+            self._apply(view, resources, extras)
+            return
         if not entry.HasField("action"):
             view.table.reset_default()
             view.beside_default = _Beside()
+            resources.packets = resources.bytes = 0
+            resources.meter.configure(None)
+            self._apply(view, resources, extras)
             return
         if entry.action.WhichOneof("type") != "action":
             raise view.refused(Code.INVALID_ARGUMENT, "the default entry needs an action")
         name, args = view.call(entry.action.action, Scope.TABLE_ONLY)
         with refusing(Code.PERMISSION_DENIED):
             view.table.set_default(name, args)
+        self._apply(view, resources, extras)
         view.beside_default = _Beside(entry.controller_metadata, entry.metadata)
 
-    def _reference(
-        self, view: TableView, kind: str | None, action: p4r.TableAction
-    ) -> tuple[int | None, int | None, int | None]:
-        """Return member, group and one-shot group of a table with an action profile; at most one is not None."""
+    def _reference(self, view: TableView, kind: str | None, action: p4r.TableAction) -> tuple[int | None, int | None]:
+        """Return member and group of a table with an action profile; one of them is not None."""
         profile = view.profile
         if kind is None:
             raise view.refused(Code.INVALID_ARGUMENT, "the action is missing")
         if profile is None or kind == "action":
             needed = "an action" if profile is None else "a member, group or action set"
             raise view.refused(Code.INVALID_ARGUMENT, f"an entry needs {needed}, this one has {kind}")
-        if kind == "action_profile_action_set":
-            group = self._profiles.insert_one_shot(profile, action.action_profile_action_set)
-            return None, group, group
         if profile.one_shots:
             raise view.refused(Code.INVALID_ARGUMENT, "members and groups cannot be mixed with one-shot sets")
         if kind == "action_profile_member_id":
-            return action.action_profile_member_id, None, None
-        return None, action.action_profile_group_id, None
-
-    def _drop_one_shot(self, view: TableView, group: int | None) -> None:
-        if group is not None:
-            assert view.profile is not None
-            self._profiles.delete_one_shot(view.profile, group)
+            return action.action_profile_member_id, None
+        return None, action.action_profile_group_id
 
     def _extras(self, view: TableView, entry: p4r.TableEntry) -> _Extras | None:
         """Check everything of `entry` that is neither key nor action; return what is to be written."""
@@ -396,43 +485,52 @@ class TableStore:
         if entry.HasField("meter_config"):
             if not has_meter:
                 raise view.refused(Code.INVALID_ARGUMENT, "has no direct meter")
-            meter = meter_config(entry.meter_config, f"table {view.info.name}")
+            meter = meter_config(entry.meter_config, view.info.meter_kind, f"table {view.info.name}")
         return _Extras(counter, has_meter, meter) if has_meter or counter is not None else None
 
     def _apply(self, view: TableView, entry: Entry, extras: _Extras | None) -> None:
         if extras is None:
             return
         if extras.counter is not None:
-            view.table.write_counter(entry.handle, *extras.counter)
+            entry.packets, entry.bytes = extras.counter
         # A meter that a write does not mention returns to its default, unlike a counter.
         if extras.has_meter and entry.meter.config != extras.meter:
             entry.meter.configure(extras.meter)
 
-    def _remember(self, view: TableView, handle: int, entry: p4r.TableEntry, is_one_shot: bool) -> None:
-        one_shot = None
-        if is_one_shot:
-            one_shot = p4r.ActionProfileActionSet()
-            one_shot.CopyFrom(entry.action.action_profile_action_set)
-        view.beside[handle] = _Beside(
-            entry.controller_metadata, entry.metadata, entry.idle_timeout_ns, self._now_ns(), one_shot
-        )
+    def _remember(self, view: TableView, found: Entry, entry: p4r.TableEntry, one_shot: OneShot | None) -> None:
+        now_ns = self._now_ns()
+        timeout_ns = entry.idle_timeout_ns
+        watch = self._timers.watch(view, found, timeout_ns, now_ns) if timeout_ns else None
+        view.beside[found.handle] = _Beside(entry.controller_metadata, entry.metadata, now_ns, watch, one_shot)
+
+    def _forget(self, view: TableView, handle: int) -> _Beside:
+        beside = view.beside.pop(handle, _NOTHING)
+        if beside.watch is not None:
+            self._timers.end(beside.watch)
+        return beside
 
     # -- inside: read ------------------------------------------------------------------------------------------------
 
     def _read(self, view: TableView, query: p4r.TableEntry) -> Iterator[p4r.Entity]:
         if query.is_default_action:
-            yield p4r.Entity(table_entry=view.default_message())
+            view.default_resources(query)
+            yield p4r.Entity(table_entry=view.default_message(query))
             return
         now_ns = self._now_ns() if query.HasField("time_since_last_hit") and view.info.has_idle_timeout else None
         for entry in self._selected(view, query):
-            message = view.message(entry, query)
+            found = p4r.Entity()
+            message = found.table_entry
+            view.fill(message, entry, query)
             if now_ns is not None:
                 beside = view.beside.get(entry.handle, _NOTHING)
                 message.time_since_last_hit.elapsed_ns = now_ns - max(entry.hit_ns, beside.since_ns)
-            yield p4r.Entity(table_entry=message)
+            yield found
 
     def _selected(self, view: TableView, query: p4r.TableEntry) -> Iterator[Entry]:
         key = None
+        wanted = query.action.action.action_id
+        if wanted and wanted not in view.actions:
+            raise view.refused(Code.INVALID_ARGUMENT, f"there is no action with id {wanted}")
         if query.match:
             key = view.key.decode(query.match)
             if not view.needs_priority or query.priority:

@@ -1,7 +1,9 @@
 """Conformance tests in STF, the test language of p4c, run against :class:`softswitch.Switch`."""
 
+from .commands import StfError
+from .expectations import Failure
 from .names import read_aliases
-from .parser import StfError, parse
-from .runner import Failure, Result, run
+from .parser import parse
+from .runner import Result, Run, run
 
-__all__ = ["Failure", "Result", "StfError", "parse", "read_aliases", "run"]
+__all__ = ["Failure", "Result", "Run", "StfError", "parse", "read_aliases", "run"]

@@ -1,39 +1,51 @@
 """Runs the commands of a test against a :class:`~softswitch.Switch`.
 
 As in p4c: packets through a port are compared in order, once the test is over, with the expectations of that port, and
-one that nothing expects is a failure; among ternary entries the higher priority wins; a ternary value cares for the
-hexadecimal digits that are written, so that ``0x12`` leaves the bits above it open. Unlike in p4c: an exact field must
-be given, ``expect PORT`` is one packet of whatever content, ``check_counter`` is checked where it stands, and
-``no_packet`` says that nothing left in consequence of the ``packet`` before it.
+one that nothing expects is a failure (in a test without any ``expect``, if it leaves where one came in); among ternary
+entries the higher priority wins; a ternary value cares for the hexadecimal digits that are written, so that ``0x12``
+leaves the bits above it open. Unlike in p4c: an exact field must be given, ``expect PORT`` is one packet of whatever
+content, ``check_counter`` is checked where it stands, and ``no_packet`` says that nothing left in consequence of the
+``packet`` before it.
 """
 
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatchmethod
 
-from softswitch import CloneSession, KeyElement, MeterConfig, Program, Switch, Table, TableError
+from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, Switch, Table, TableError
+from softswitch.valuesets import ValueElement
 
-from .names import resolve, resolve_field
-from .parser import (
+from .commands import (
     Action,
     Add,
+    AddGroup,
+    AddMember,
+    AddValue,
     CheckCounter,
+    CheckRegister,
+    Choice,
     Command,
     Control,
     Expect,
-    Match,
+    ExpectDigest,
     MeterRates,
     NoPacket,
     Packet,
     RemoveAll,
     SetDefault,
     StfError,
+    Time,
+    Value,
     Wait,
 )
+from .expectations import Expectations, Failure
+from .names import resolve, resolve_field
+from .replication import Replication
 
 _STEP_NS = 1_000_000
 """Time between packets: nothing a test can see depends on it but timestamps and meters."""
@@ -49,18 +61,6 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """An expectation that was not met, or a packet that none asks for; ``str`` is one line."""
-
-    file: str
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.reason}"
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """``expectations`` were checked; the test passes if ``failures``, ordered by line, is empty."""
 
@@ -73,78 +73,100 @@ def run(program: Program, commands: Sequence[Command], file: str, aliases: Mappi
 
     Raises :class:`StfError` for a command that does not fit the program.
     """
-    test = _Test(program, file, aliases or {})
+    test = Run(Switch(program), file, aliases or {})
     for command in commands:
-        try:
-            test.execute(command)
-        except (TableError, ValueError) as error:
-            raise StfError(file, command.line, str(error)) from None
+        test.execute(command)
     return test.result()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A packet that left, and the line of the ``packet`` that it left in consequence of."""
+class Run:
+    """One run on ``switch``, which is the test's from now on; it must be new, as entries are numbered from 0."""
 
-    line: int
-    digits: str
-
-
-class _Test:
-    """One run: the switch, and what is expected of it."""
-
-    def __init__(self, program: Program, file: str, aliases: Mapping[str, str]) -> None:
+    def __init__(self, switch: Switch, file: str, aliases: Mapping[str, str]) -> None:
         self._file = file
         self._aliases = aliases
-        self._switch = Switch(program)
+        self._switch = switch
         self._now_ns = 0
-        self._expected: dict[int, list[Expect]] = {}
-        self._sent: dict[int, list[_Sent]] = {}
+        self._next_ns: int | None = None
+        self._expectations = Expectations()
+        self.line = 0
+        """of the command that was executed last, or is being executed"""
+        self._packets: list[int] = []
         self._last: list[tuple[int, bytes]] | None = None
         self._checked = 0
         self._failures: list[Failure] = []
         self._labels: dict[str, tuple[Table, int]] = {}
-        self._replication = _Replication(self._switch)
-        self._direct = {c.name: c.table for c in program.ir.counters.values() if c.table is not None}
+        self._replication = Replication(switch)
+        spec = switch.program.ir
+        self._direct_counters = {c.name: c.table for c in spec.counters.values() if c.table is not None}
+        self._direct_meters = {m.name: m.table for m in spec.meters.values() if m.table is not None}
+        self._digests = {digest.name: len(digest.items) for digest in spec.digests.values()}
+        switch.on_digest = self._on_digest
+
+    def execute(self, command: Command) -> None:
+        """Raises :class:`StfError` for a command that does not fit the program."""
+        self.line = command.line
+        try:
+            self._execute(command)
+        except (TableError, ValueError) as error:
+            raise StfError(self._file, command.line, str(error)) from None
 
     def result(self) -> Result:
-        for port in sorted(self._expected.keys() | self._sent.keys()):
-            self._compare(port, self._expected.get(port, []), self._sent.get(port, []))
-        return Result(self._checked, tuple(sorted(self._failures, key=lambda failure: failure.line)))
-
-    def _compare(self, port: int, expected: list[Expect], sent: list[_Sent]) -> None:
-        for wanted, found in zip(expected, sent, strict=False):
-            if reason := _difference(wanted, found.digits):
-                self._fail(wanted.line, f"port {port}: {reason}")
-        for wanted in expected[len(sent) :]:
-            self._fail(wanted.line, f"port {port}: expected a packet, none left")
-        for found in sent[len(expected) :]:
-            self._fail(found.line, f"port {port}: a packet left that nothing expects: {found.digits}")
+        """What came of the commands so far."""
+        faults = [
+            Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
+            for line, reason, packet in self._expectations.faults()
+        ]
+        return Result(self._checked, tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)))
 
     def _fail(self, line: int, reason: str) -> None:
-        self._failures.append(Failure(self._file, line, reason))
+        self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
 
-    # ----------------------------------------------------------------------------------------------------- commands
+    def _packet_before(self, line: int) -> int | None:
+        place = bisect_left(self._packets, line)
+        return self._packets[place - 1] if place else None
+
+    def _on_digest(self, _now_ns: int, name: str, _list_id: int, values: tuple[int, ...]) -> None:
+        self._expectations.learned(self.line, name, values)
+
+    # ------------------------------------------------------------------------------------------------------- packets
 
     @singledispatchmethod
-    def execute(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         raise AssertionError(command)
 
-    @execute.register
+    @_execute.register
     def _packet(self, command: Packet) -> None:
         if command.port > self._switch.max_port:
             raise ValueError(f"packet: port {command.port} is not in 0..{self._switch.max_port}")
-        self._now_ns += _STEP_NS
+        self._now_ns = self._now_ns + _STEP_NS if self._next_ns is None else self._next_ns
+        self._next_ns = None
+        self._packets.append(command.line)
+        self._expectations.received(command.port)
         self._last = self._switch.process(command.port, command.data, self._now_ns)
         for port, data in self._last:
-            self._sent.setdefault(port, []).append(_Sent(command.line, data.hex().upper()))
+            self._expectations.sent(command.line, port, data)
 
-    @execute.register
+    @_execute.register
+    def _time(self, command: Time) -> None:
+        if command.time_ns < self._now_ns:
+            raise ValueError(f"time: {command.time_ns / 1000:g} is before the last packet, at {self._now_ns / 1000:g}")
+        self._next_ns = command.time_ns
+
+    @_execute.register
     def _expect(self, command: Expect) -> None:
         self._checked += 1
-        self._expected.setdefault(command.port, []).append(command)
+        self._expectations.packet(command)
 
-    @execute.register
+    @_execute.register
+    def _expect_digest(self, command: ExpectDigest) -> None:
+        name = self._name("digest", command.name, self._digests)
+        if len(command.values) != self._digests[name]:
+            raise ValueError(f"digest '{name}': has {self._digests[name]} fields, {len(command.values)} are given")
+        self._checked += 1
+        self._expectations.digest(name, command)
+
+    @_execute.register
     def _no_packet(self, command: NoPacket) -> None:
         if self._last is None:
             raise ValueError("no_packet: there is no packet before it")
@@ -152,11 +174,13 @@ class _Test:
         for port, data in self._last:
             self._fail(command.line, f"port {port}: expected no packet, {data.hex().upper()} left")
 
-    @execute.register
+    @_execute.register
     def _wait(self, command: Wait) -> None:
         """Nothing is under way between two commands."""
 
-    @execute.register
+    # ------------------------------------------------------------------------------------------------------- tables
+
+    @_execute.register
     def _add(self, command: Add) -> None:
         table = self._table(command.table)
         if table.by_priority and command.priority is None:
@@ -169,29 +193,66 @@ class _Test:
                 raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is given twice")
             given.add(place)
             try:
-                key[place] = _element(match, table.match_types[place], table.key_widths[place])
+                key[place] = _element(match.value, table.match_types[place], table.key_widths[place])
             except ValueError as error:
                 raise ValueError(f"table '{table.name}': field '{match.field}': {error}") from None
         for place, kind in enumerate(table.match_types):
             if kind == "exact" and place not in given:
                 raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is exact and must be given")
-        handle = table.insert(key, command.priority or 0, *self._call(table, command.action))
+        priority = command.priority or 0
+        if isinstance(command.action, Choice):
+            if table.profile is None:
+                raise ValueError(f"table '{table.name}': has no action profile, an entry needs an action")
+            handle = table.insert_indirect(key, priority, **{command.action.kind: command.action.number})
+        else:
+            handle = table.insert(key, priority, *self._call(table, command.action))
         if command.label is not None:
             self._labels[command.label] = table, handle
 
-    @execute.register
+    @_execute.register
     def _set_default(self, command: SetDefault) -> None:
         table = self._table(command.table)
         table.set_default(*self._call(table, command.action))
 
-    @execute.register
+    @_execute.register
     def _remove_all(self, command: RemoveAll) -> None:
         self._labels.clear()
         for table in self._switch.tables.values():
             if not table.is_const:
                 table.clear()
 
-    @execute.register
+    @_execute.register
+    def _add_member(self, command: AddMember) -> None:
+        profile = self._profile(command.profile)
+        profile.insert_member(command.member, *self._profile_call(profile, command.action))
+
+    @_execute.register
+    def _add_group(self, command: AddGroup) -> None:
+        self._profile(command.profile).insert_group(command.group, dict(command.members))
+
+    @_execute.register
+    def _add_value(self, command: AddValue) -> None:
+        value_sets = self._switch.value_sets
+        name = self._name("value set", command.value_set, value_sets)
+        widths = self._value_set_widths(name)
+        if len(command.values) != len(widths):
+            raise ValueError(f"value set '{name}': has {len(widths)} fields, {len(command.values)} values are given")
+        try:
+            member = tuple(_member(value, width) for value, width in zip(command.values, widths, strict=True))
+        except ValueError as error:
+            raise ValueError(f"value set '{name}': {error}") from None
+        value_sets[name].add(member)
+
+    def _value_set_widths(self, name: str) -> list[int]:
+        """The widths of what the program looks up in a value set."""
+        for state in self._switch.program.ir.parser.states.values():
+            if any(transition.value_set == name for transition in state.transitions):
+                return [part.width for part in state.key]
+        raise ValueError(f"value set '{name}': the parser does not look anything up in it")
+
+    # --------------------------------------------------------------------------------------------------------- arrays
+
+    @_execute.register
     def _check_counter(self, command: CheckCounter) -> None:
         packets, octets = self._read_counter(command.counter, command.index)
         self._checked += 1
@@ -205,7 +266,16 @@ class _Test:
             wanted = f"{command.unit} {command.relation} {command.number}"
             self._fail(command.line, f"{name}: expected {wanted}, has {found}")
 
-    @execute.register
+    @_execute.register
+    def _check_register(self, command: CheckRegister) -> None:
+        registers = self._switch.registers
+        found = registers[self._name("register", command.register, registers)].read(command.index)
+        self._checked += 1
+        if not _COMPARE[command.relation](found, command.number):
+            name = f"register {command.register}({command.index})"
+            self._fail(command.line, f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}")
+
+    @_execute.register
     def _control(self, command: Control) -> None:
         numbers = command.operands
         if not command.name:
@@ -213,34 +283,66 @@ class _Test:
             return
         kind, _, what = command.verb.partition("_")
         if kind == "counter":
+            index, values = (numbers[0], numbers[1:]) if command.label is None else (command.label, numbers)
             if what == "read":
-                self._read_counter(command.name, numbers[0])
+                self._read_counter(command.name, index)
             else:
-                counters = self._switch.counters
-                counters[self._name("counter", command.name, counters)].write(*numbers)
+                self._write_counter(command.name, index, *values)
         elif kind == "register":
             registers = self._switch.registers
             register = registers[self._name("register", command.name, registers)]
             if what == "reset":
-                for index in range(register.size):
-                    register.write(index, 0)
+                for cell in range(register.size):
+                    register.write(cell, 0)
             elif what == "write":
                 register.write(*numbers)
             else:
                 register.read(numbers[0])
+        elif kind == "pvs":
+            value_sets = self._switch.value_sets
+            value_sets[self._name("value set", command.name, value_sets)].clear()
         else:
-            meters = self._switch.meters
-            meters[self._name("meter", command.name, meters)].read(numbers[0])
+            self._read_meter(command.name, numbers[0] if command.label is None else command.label)
 
-    @execute.register
+    @_execute.register
     def _meter_rates(self, command: MeterRates) -> None:
-        meters = self._switch.meters
-        meter = meters[self._name("meter", command.meter, meters)]
         config = MeterConfig(
             _per_second(command.committed[0]), command.committed[1], _per_second(command.peak[0]), command.peak[1]
         )
-        for index in range(meter.size) if command.index is None else (command.index,):
+        name = self._meter_name(command.meter)
+        if name in self._direct_meters:
+            table = self._switch.tables[self._direct_meters[name]]
+            entries = (
+                table.entries() if command.index is None else (self._entry_of(f"meter '{name}'", table, command.index),)
+            )
+            for entry in entries:
+                entry.meter.configure(config)
+            return
+        meter = self._switch.meters[name]
+        for index in range(meter.size) if command.index is None else (self._plain(f"meter '{name}'", command.index),):
             meter.configure(index, config)
+
+    def _read_meter(self, wanted: str, index: int | str) -> MeterConfig | None:
+        name = self._meter_name(wanted)
+        if name in self._direct_meters:
+            table = self._switch.tables[self._direct_meters[name]]
+            return self._entry_of(f"meter '{name}'", table, index).meter.config
+        return self._switch.meters[name].read(self._plain(f"meter '{name}'", index))
+
+    def _read_counter(self, wanted: str, index: int | str) -> tuple[int, int]:
+        name = self._counter_name(wanted)
+        if name in self._direct_counters:
+            table = self._switch.tables[self._direct_counters[name]]
+            return table.read_counter(self._entry_of(f"counter '{name}'", table, index).handle)
+        return self._switch.counters[name].read(self._plain(f"counter '{name}'", index))
+
+    def _write_counter(self, wanted: str, index: int | str, packets: int, octets: int) -> None:
+        name = self._counter_name(wanted)
+        if name in self._direct_counters:
+            table = self._switch.tables[self._direct_counters[name]]
+            table.write_counter(self._entry_of(f"counter '{name}'", table, index).handle, packets, octets)
+        else:
+            self._switch.counters[name].write(self._plain(f"counter '{name}'", index), packets, octets)
 
     # -------------------------------------------------------------------------------------------------------- names
 
@@ -250,14 +352,51 @@ class _Test:
     def _table(self, wanted: str) -> Table:
         return self._switch.tables[self._name("table", wanted, self._switch.tables)]
 
+    def _profile(self, wanted: str) -> ActionProfile:
+        profiles = self._switch.action_profiles
+        return profiles[self._name("action profile", wanted, profiles)]
+
+    def _counter_name(self, wanted: str) -> str:
+        return self._name("counter", wanted, {**self._switch.counters, **self._direct_counters})
+
+    def _meter_name(self, wanted: str) -> str:
+        return self._name("meter", wanted, {**self._switch.meters, **self._direct_meters})
+
+    def _entry_of(self, owner: str, table: Table, index: int | str) -> Entry:
+        """The entry of a direct counter or meter: by the name that it was added with, or by its number."""
+        if isinstance(index, int):
+            return table.entry(index)
+        if index not in self._labels:
+            raise ValueError(f"{owner}: there is no entry '{index}': one gets a name where it is added, by '= NAME'")
+        named, handle = self._labels[index]
+        if named is not table:
+            raise ValueError(f"{owner}: is of table '{table.name}', entry '{index}' is of table '{named.name}'")
+        return table.entry(handle)
+
+    @staticmethod
+    def _plain(owner: str, index: int | str) -> int:
+        if isinstance(index, str):
+            raise ValueError(f"{owner}: needs a number, not the entry '{index}'")
+        return index
+
     def _call(self, table: Table, action: Action) -> tuple[str, list[int]]:
         """(action, arguments in the order of its parameters)."""
+        return self._resolved(f"table '{table.name}'", _parameters(table), action)
+
+    def _profile_call(self, profile: ActionProfile, action: Action) -> tuple[str, list[int]]:
+        params: dict[str, list[str]] = {}
+        for table in self._switch.tables.values():
+            if table.profile is profile:
+                params |= _parameters(table)
+        return self._resolved(f"action profile '{profile.name}'", params, action)
+
+    def _resolved(self, owner: str, actions: Mapping[str, list[str]], action: Action) -> tuple[str, list[int]]:
         try:
-            name = resolve("action", action.name, table.actions, self._aliases)
+            name = resolve("action", action.name, actions, self._aliases)
         except ValueError as error:
-            raise ValueError(f"table '{table.name}': {error}") from None
+            raise ValueError(f"{owner}: {error}") from None
         given = dict(action.args)
-        params = [param.name for param in table.action_params[name]]
+        params = actions[name]
         for param in params:
             if param not in given:
                 raise ValueError(f"action '{name}': parameter '{param}' is missing")
@@ -266,127 +405,56 @@ class _Test:
                 raise ValueError(f"action '{name}': has no parameter '{param}'; it has: {', '.join(params) or 'none'}")
         return name, [given[param] for param in params]
 
-    def _read_counter(self, wanted: str, index: int | str) -> tuple[int, int]:
-        counters = self._switch.counters
-        name = self._name("counter", wanted, {**dict.fromkeys(counters), **self._direct})
-        if name in counters:
-            if isinstance(index, str):
-                raise ValueError(f"counter '{name}': needs a number, not the entry '{index}'")
-            return counters[name].read(index)
-        if not isinstance(index, str):
-            raise ValueError(f"counter '{name}': is of a table's entries: name one that was added with '= NAME'")
-        if index not in self._labels:
-            raise ValueError(f"counter '{name}': there is no entry '{index}'")
-        table, handle = self._labels[index]
-        if table.name != self._direct[name]:
-            raise ValueError(f"counter '{name}': entry '{index}' is of table '{table.name}'")
-        return table.read_counter(handle)
+
+def _parameters(table: Table) -> dict[str, list[str]]:
+    """The names of the parameters of each action."""
+    return {name: [param.name for param in params] for name, params in table.action_params.items()}
 
 
-class _Replication:
-    """Multicast groups and clone sessions as BMv2 has them: nodes are made, then associated with groups."""
-
-    def __init__(self, switch: Switch) -> None:
-        self._switch = switch
-        self._nodes: list[tuple[int, tuple[int, ...]]] = []
-        self._groups: dict[int, list[int]] = {}
-        self._sessions: dict[int, tuple[int | None, int | None]] = {}
-
-    def mc_mgrp_create(self, group: int) -> None:
-        if group in self._groups:
-            raise ValueError(f"multicast group {group} exists")
-        self._groups[group] = []
-        self._apply()
-
-    def mc_node_create(self, rid: int, *ports: int) -> None:
-        self._nodes.append((rid, ports))
-
-    def mc_node_update(self, node: int, *ports: int) -> None:
-        rid, _ = self._node(node)
-        self._nodes[node] = rid, ports
-        self._apply()
-
-    def mc_node_associate(self, group: int, node: int) -> None:
-        self._node(node)
-        if group not in self._groups:
-            raise ValueError(f"there is no multicast group {group}")
-        if any(node in members for members in self._groups.values()):
-            raise ValueError(f"node {node} is in a group")
-        self._groups[group].append(node)
-        self._apply()
-
-    def mirroring_add(self, session: int, port: int) -> None:
-        self._sessions[session] = port, self._sessions.get(session, (None, None))[1]
-        self._apply()
-
-    def mirroring_add_mc(self, session: int, group: int) -> None:
-        self._sessions[session] = self._sessions.get(session, (None, None))[0], group
-        self._apply()
-
-    def mirroring_delete(self, session: int) -> None:
-        self.mirroring_get(session)
-        del self._sessions[session]
-        self._apply()
-
-    def mirroring_get(self, session: int) -> None:
-        if session not in self._sessions:
-            raise ValueError(f"there is no mirroring session {session}")
-
-    def _node(self, node: int) -> tuple[int, tuple[int, ...]]:
-        if node >= len(self._nodes):
-            raise ValueError(f"there is no node {node}: nodes are numbered from 0 in the order they are created")
-        return self._nodes[node]
-
-    def _apply(self) -> None:
-        groups = {
-            group: [(port, self._nodes[node][0]) for node in members for port in self._nodes[node][1]]
-            for group, members in self._groups.items()
-        }
-        self._switch.multicast_groups.clear()
-        self._switch.multicast_groups.update(groups)
-        self._switch.clone_sessions.clear()
-        for session, (port, group) in self._sessions.items():
-            replicas = [] if port is None else [(port, 0)]
-            self._switch.clone_sessions[session] = CloneSession(
-                [*replicas, *([] if group is None else groups.get(group, []))]
-            )
-
-
-def _element(match: Match, kind: str, width: int) -> KeyElement:
+def _element(value: Value, kind: str, width: int) -> KeyElement:
     """What a table takes for a value; raises ValueError with the reason why the value is none of this kind."""
-    value, cared, full = match.first.value, match.first.mask, (1 << width) - 1
+    number, cared, full = value.first.value, value.first.mask, (1 << width) - 1
     wanted = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)
-    if match.relation:
-        if match.relation != wanted:
-            raise ValueError(f"{match.relation!r} does not go with a match of kind {kind}")
-        if match.relation == "&&&":
-            return value & match.second, match.second
-        if match.relation == "/" and match.second <= width:
-            value &= ~(full >> match.second)
-        return value, match.second
+    if value.relation:
+        if value.relation != wanted:
+            raise ValueError(f"{value.relation!r} does not go with a match of kind {kind}")
+        if value.relation == "&&&":
+            return number & value.second, value.second
+        if value.relation == "/" and value.second <= width:
+            number &= ~(full >> value.second)
+        return number, value.second
     if kind == "ternary" and cared is not None:
-        return value & cared, cared & full
-    if not match.first.wild:
-        return value
+        return number & cared, cared & full
+    if not value.first.wild:
+        return number
     if kind != "lpm":
         raise ValueError(f"'*' does not go with a match of kind {kind}")
     assert cared is not None
     prefix = (cared & full).bit_count()
     if cared & full != full ^ (full >> prefix):
         raise ValueError(f"'*' may only stand at the end of a prefix of {width} bits")
-    return value, prefix
+    return number, prefix
 
 
-def _difference(wanted: Expect, found: str) -> str | None:
-    """Why a packet is not the one expected, None if it is."""
-    digits = wanted.digits
-    if len(found) < len(digits) or (wanted.exact and len(found) != len(digits)):
-        least = "" if wanted.exact else "at least "
-        return f"expected {least}{len(digits)} hexadecimal digits, got {len(found)}: {found}"
-    for place, (want, have) in enumerate(zip(digits, found, strict=False)):
-        if want not in ("*", have):
-            return f"expected {digits}, got {found}: they differ from byte {place // 2} on"
-    return None
+def _member(value: Value, width: int) -> ValueElement:
+    """An element of a member of a value set; ValueError with the reason if the value does not fit ``width`` bits."""
+    number, second, full = value.first.value, value.second, (1 << width) - 1
+    if number > full or (value.relation in ("&&&", "->") and second > full):
+        raise ValueError(f"{max(number, second)} does not fit {width} bits")
+    if value.relation == "/":
+        if second > width:
+            raise ValueError(f"prefix length {second} is not in 0..{width}")
+        return number & ~(full >> second), full & ~(full >> second)
+    if value.relation == "&&&":
+        return number & second, second
+    if value.relation == "->":
+        if second < number:
+            raise ValueError(f"{number}->{second} is no range")
+        return range(number, second + 1)
+    if value.first.wild:
+        assert value.first.mask is not None
+        return number, value.first.mask & full
+    return number
 
 
 def _per_second(per_microsecond: Fraction) -> int:

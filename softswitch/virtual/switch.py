@@ -51,7 +51,7 @@ class Drop(StrEnum):
     INGRESS = "ingress"
     """the program dropped it before the queues"""
     NO_LINK = "no_link"
-    """sent to a port without a link"""
+    """sent to a port without a link; egress ran for it first, as on any other port"""
     NO_QUEUE = "no_queue"
     """sent to a queue that the port does not have"""
     QUEUE_FULL = "queue_full"
@@ -81,6 +81,7 @@ class VirtualSwitch:
     __slots__ = (
         "_loop",
         "_outlets",
+        "_unlinked",
         "dropped",
         "name",
         "packets_in",
@@ -94,6 +95,7 @@ class VirtualSwitch:
     def __init__(self, loop: EventLoop, name: str, switch: Pipelines) -> None:
         self._loop = loop
         self._outlets: dict[int, _Outlet] = {}
+        self._unlinked = 0  # packets about to go through egress at ports without a link
         self.name = name
         self.switch = switch
         """may be replaced at any time: packets that wait then still leave by the one that queued them"""
@@ -113,8 +115,8 @@ class VirtualSwitch:
 
     @property
     def packets_queued(self) -> int:
-        """Packets waiting in the queues of all ports."""
-        return sum(scheduler.queued_packets for scheduler in self.ports.values())
+        """Packets waiting in the queues of all ports, or on their way to a port without a link."""
+        return self._unlinked + sum(scheduler.queued_packets for scheduler in self.ports.values())
 
     def check_free(self, port: int) -> None:
         """Raise ValueError if `port` cannot be connected."""
@@ -155,7 +157,9 @@ class VirtualSwitch:
         for packet in packets:
             outlet = self._outlets.get(packet.port)
             if outlet is None:
-                self.dropped[Drop.NO_LINK] += 1
+                # Programs recirculate by way of ports that nothing is connected to.
+                self._unlinked += 1
+                self._loop.at(now_ns, self._depart_unlinked, switch, packet, now_ns)
             elif outlet.scheduler.enqueue(packet.queue, (switch, packet), packet.length_bytes, now_ns):
                 if outlet not in outlets:
                     outlets.append(outlet)
@@ -179,35 +183,45 @@ class VirtualSwitch:
 
     def _depart(self, outlet: _Outlet, leaving: Dequeued, now_ns: int) -> bool:
         """Run egress for one packet and send what comes out. Returns whether something went back to a queue."""
-        made = sent_bytes = 0
-        requeued = False
         switch, packet = cast("tuple[Pipelines, QueuedPacket]", leaving.item)
-        for departure in switch.egress(
-            packet, leaving.enq_ns, now_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts
-        ):
+        departures = switch.egress(packet, leaving.enq_ns, now_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts)
+        sent_bytes = self._send(outlet, departures, switch, now_ns)
+        if sent_bytes != leaving.length_bytes:
+            outlet.scheduler.correct_line(sent_bytes - leaving.length_bytes)
+        return any(departure.requeue for departure in departures)
+
+    def _depart_unlinked(self, switch: Pipelines, packet: QueuedPacket, now_ns: int) -> None:
+        """Run egress for a packet at a port without queues and line."""
+        self._unlinked -= 1
+        self._send(None, switch.egress(packet, now_ns, now_ns, 0, 0), switch, now_ns)
+
+    def _send(
+        self, outlet: _Outlet | None, departures: Sequence[DepartedPacket], switch: Pipelines, now_ns: int
+    ) -> int:
+        """Send what egress made of a packet that left `outlet`. Returns the bytes on `outlet`'s own line."""
+        made = sent_bytes = 0
+        for departure in departures:
             data = departure.packet
             if data is not None:
                 made += 1
-                way = outlet if departure.port == outlet.port else self._outlets.get(departure.port)
+                own = outlet is not None and departure.port == outlet.port
+                way = outlet if own else self._outlets.get(departure.port)
                 if way is None:
                     self.dropped[Drop.NO_LINK] += 1
                 else:
                     self.packets_out += 1
                     way.wire.transmit(data)
-                    if way is outlet:
+                    if own:
                         sent_bytes += len(data)
             if departure.requeue:
                 made += len(departure.requeue)
-                requeued = True
                 for other in self._admit(departure.requeue, switch, now_ns):
                     self._wake_at(other, now_ns)
         if made:
             self.replicated += made - 1
         else:
             self.dropped[Drop.EGRESS] += 1
-        if sent_bytes != leaving.length_bytes:
-            outlet.scheduler.correct_line(sent_bytes - leaving.length_bytes)
-        return requeued
+        return sent_bytes
 
     def _wake_at(self, outlet: _Outlet, time_ns: int) -> None:
         if time_ns not in outlet.wakes_ns:

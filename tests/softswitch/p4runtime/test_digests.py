@@ -285,7 +285,7 @@ def test_agrees_with_the_pseudo_code(config: DigestConfig, events: list[tuple[st
         elif what == "pass":
             now_ns += number
             model.loop(now_ns)
-            sent += [list(batch.messages) for batch in digests.tick(now_ns, ["controller"])]
+            sent += [list(batch.messages) for batch in digests.tick(now_ns, lambda _digest_id: ["controller"])]
             due = digests.next_tick_ns()
             assert due is None or due > now_ns
         else:

@@ -366,9 +366,15 @@ REFUSED: list[tuple[str, str, Code, str]] = [
     ),
     (
         "INSERT",
-        'action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 1 watch_port: "1" } }',
-        Code.UNIMPLEMENTED,
-        "watch ports",
+        'action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 1 watch_port: "\\x02\\x00" } }',
+        Code.INVALID_ARGUMENT,
+        "watch_port: 0x0200 does not fit bit<9>",
+    ),
+    (
+        "INSERT",
+        "action_profile_group { action_profile_id: $chooser group_id: 1 members { member_id: 5 weight: 1 watch: -1 } }",
+        Code.INVALID_ARGUMENT,
+        "watch: -1 does not fit bit<9>",
     ),
     ("MODIFY", "counter_entry { }", Code.INVALID_ARGUMENT, "the counter id is missing"),
     ("MODIFY", "counter_entry { counter_id: 3 }", Code.INVALID_ARGUMENT, "no counter with id 3"),
@@ -432,9 +438,9 @@ REFUSED: list[tuple[str, str, Code, str]] = [
     ),
     (
         "MODIFY",
-        "direct_counter_entry { table_entry { table_id: $exact_table is_default_action: true } }",
-        Code.UNIMPLEMENTED,
-        "the default entry has no counter",
+        "direct_counter_entry { table_entry { table_id: $exact_table is_default_action: true priority: 1 } }",
+        Code.INVALID_ARGUMENT,
+        "the default entry has neither match fields nor a priority",
     ),
     ("INSERT", "packet_replication_engine_entry { }", Code.INVALID_ARGUMENT, "is empty"),
     (
@@ -473,8 +479,29 @@ REFUSED: list[tuple[str, str, Code, str]] = [
         "INSERT",
         """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
             replicas { egress_port: 1 backup_replicas { } } } }""",
-        Code.UNIMPLEMENTED,
-        "backup replicas",
+        Code.INVALID_ARGUMENT,
+        "port: the byte string is empty",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 backup_replicas { port: "\\x00\\x01" instance: 9 } } } }""",
+        Code.INVALID_ARGUMENT,
+        "port 1 is the backup of a replica to the same port",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 } replicas { egress_port: 2 backup_replicas { port: "\\x01" } } } }""",
+        Code.INVALID_ARGUMENT,
+        "port 1 with instance 0 is given twice",
+    ),
+    (
+        "INSERT",
+        """packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 1
+            replicas { egress_port: 1 backup_replicas { port: "\\x02" instance: 65536 } } } }""",
+        Code.INVALID_ARGUMENT,
+        "instance 65536 is above 65535",
     ),
     (
         "INSERT",
@@ -573,6 +600,41 @@ def test_default_entry(controller: Any) -> None:
     controller.do("MODIFY", query)
     assert controller.read(query) == [controller.program.entity(initial)]
     assert controller.device.switch.process(1, frame(dst=99), 0) == []
+
+
+def test_default_entry_counts_and_is_reset(controller: Any) -> None:
+    key = "table_entry { table_id: $exact_table is_default_action: true %s }"
+    controller.device.switch.process(1, frame(dst=99), 0)
+    controller.device.switch.process(1, frame(dst=98), 0)
+    (found,) = controller.read(key % "counter_data { }")
+    assert (found.table_entry.counter_data.packet_count, found.table_entry.counter_data.byte_count) == (2, 120)
+    (counter,) = controller.read(f"direct_counter_entry {{ {key % ''} }}")
+    assert counter == controller.program.entity(
+        f"direct_counter_entry {{ {key % ''} data {{ packet_count: 2 byte_count: 120 }} }}"
+    )
+    controller.do("MODIFY", f"direct_counter_entry {{ {key % ''} data {{ packet_count: 7 }} }}")
+    assert controller.read(key % "counter_data { }")[0].table_entry.counter_data.packet_count == 7
+    controller.do("MODIFY", key % "")
+    assert controller.read(key % "counter_data { }")[0].table_entry.counter_data.packet_count == 0
+
+
+def test_default_entry_has_a_meter(controller: Any) -> None:
+    key = "table_entry { table_id: $meter_table is_default_action: true %s }"
+    config = "meter_config { cir: 1 cburst: 1 pir: 1 pburst: 1 }"
+    action = "action { action { action_id: $NoAction } }"
+    controller.do("MODIFY", key % f"{action} {config}")
+    assert controller.read(key % "meter_config { }") == [controller.program.entity(key % f"{action} {config}")]
+    assert controller.read(f"direct_meter_entry {{ {key % ''} }}") == [
+        controller.program.entity(f"direct_meter_entry {{ {key % ''} {config.replace('meter_config', 'config')} }}")
+    ]
+    controller.do("MODIFY", key % action)
+    assert not controller.read(key % "meter_config { }")[0].table_entry.HasField("meter_config")
+
+
+def test_constant_default_entries_say_so(controller: Any) -> None:
+    for table, constant in (("ternary_table", True), ("profile_table", True), ("lpm_table", False)):
+        (found,) = controller.read(f"table_entry {{ table_id: ${table} is_default_action: true }}")
+        assert found.table_entry.is_const == constant
 
 
 def test_direct_counter(controller: Any) -> None:

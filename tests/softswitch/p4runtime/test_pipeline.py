@@ -248,6 +248,7 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
         info.tables[0].match_fields.add(id=9, name="x", bitwidth=3, match_type=2)
     elif what == "no width":
         info.tables[0].match_fields[0].bitwidth = 0
+        info.tables[0].match_fields[0].type_name.name = "translated_to_a_string_t"
     elif what == "match type":
         info.tables[0].match_fields[0].other_match_type = "longest"
     elif what == "direct resource":
@@ -366,3 +367,21 @@ def test_a_failed_batch_is_undone(controller: Any, atomicity: int) -> None:
 
 def test_unknown_atomicity(controller: Any) -> None:
     assert refusal(lambda: controller.write(atomicity=7))[0] == Code.INVALID_ARGUMENT
+
+
+def test_what_only_the_program_knows_of(controller: Any) -> None:
+    """A key of type `error` has no width in the P4Info, and an action profile that no table uses is not in the program:
+    p4c's own tests have both."""
+    config = controller.program.config()
+    config.p4info.tables[0].match_fields[0].bitwidth = 0
+    unused = config.p4info.action_profiles.add(with_selector=True, size=4)
+    unused.preamble.id, unused.preamble.name = 4711, "unused"
+    controller.set_pipeline("VERIFY_AND_COMMIT", config)
+    assert controller.write(controller.program.exact(0xFFFFFFFFFFFF))[0].code == Code.OK
+    wide = controller.program.exact(7)
+    wide.entity.table_entry.match[0].exact.value = b"\1" + bytes(6)
+    (status,) = controller.write(wide)
+    assert status.code == Code.INVALID_ARGUMENT
+    member = "action_profile_member { action_profile_id: 4711 member_id: 1 action { action_id: $NoAction } }"
+    (status,) = controller.write(controller.program.update("INSERT", member))
+    assert (status.code, "no action profile with id 4711" in status.message) == (Code.INVALID_ARGUMENT, True)

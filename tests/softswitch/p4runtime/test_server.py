@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import U128, gnmi, gnmi_grpc, p4r, p4r_grpc, rpc_status
 
+from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime import server as server_module
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -219,8 +221,8 @@ def test_devices_share_a_port(program: Any) -> None:
         Server([])
     with pytest.raises(ValueError, match="same device id"):
         Server([Device(device_id=3), Device(device_id=3)])
-    with pytest.raises(ValueError, match="device_id: 0"):
-        Device(device_id=0)
+    with pytest.raises(ValueError, match="device_id: -1"):
+        Device(device_id=-1)
 
 
 def test_address_in_use(server: Server, device: Device) -> None:
@@ -413,3 +415,95 @@ def test_two_finsy_controllers_settle_who_is_primary(device: Device) -> None:
 
     with Server(device) as server:
         asyncio.run(session(server.address))
+
+
+def test_gnmi_polls_and_changes() -> None:
+    """POLL answers each poll; ON_CHANGE tells of a port that goes down and comes back, and of nothing else."""
+    device = Device(ports={1: PortScheduler(10**9), 2: PortScheduler(10**9)}, port_counters=counted)
+    status = gnmi.Path(
+        elem=[
+            gnmi.PathElem(name="interfaces"),
+            gnmi.PathElem(name="interface", key={"name": "*"}),
+            gnmi.PathElem(name="state"),
+            gnmi.PathElem(name="oper-status"),
+        ]
+    )
+    counters = gnmi.Path()
+    counters.CopyFrom(status)
+    counters.elem[3].name = "counters"
+
+    def subscription(mode: int, *paths: gnmi.Path) -> gnmi.SubscribeRequest:
+        return gnmi.SubscribeRequest(
+            subscribe=gnmi.SubscriptionList(
+                mode=mode,  # type: ignore[arg-type]
+                encoding=gnmi.PROTO,
+                subscription=[gnmi.Subscription(path=path, mode=gnmi.ON_CHANGE) for path in paths],
+            )
+        )
+
+    def values(response: gnmi.SubscribeResponse) -> list[tuple[str, object]]:
+        return [
+            (update.path.elem[1].key["name"], update.val.string_val or update.val.uint_val)
+            for update in response.update.update
+        ]
+
+    with Server(device) as server, grpc.insecure_channel(server.address) as channel:
+        stub = gnmi_grpc.gNMIStub(channel)
+        polls: SimpleQueue[gnmi.SubscribeRequest | None] = SimpleQueue()
+        polls.put(subscription(gnmi.SubscriptionList.POLL, counters))
+        answers = stub.Subscribe(iter(polls.get, None), timeout=60)
+        expected = [(str(port), value) for port in (1, 2) for value in counted(port)]
+        assert values(next(answers)) == expected
+        assert next(answers).sync_response
+        polls.put(gnmi.SubscribeRequest(poll=gnmi.Poll()))
+        assert values(next(answers)) == expected
+        assert next(answers).sync_response
+        polls.put(subscription(gnmi.SubscriptionList.POLL, counters))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        polls.put(None)
+
+        changes = stub.Subscribe(iter([subscription(gnmi.SubscriptionList.STREAM, status)]), timeout=60)
+        assert values(next(changes)) == [("1", "UP"), ("2", "UP")]
+        assert next(changes).sync_response
+        for port, up in ((2, False), (1, False), (2, True)):
+            device.set_port_up(port, up)
+            assert values(next(changes)) == [(str(port), "UP" if up else "DOWN")]
+        changes.cancel()
+
+
+def counted(port: int) -> PortCounters:
+    """Counters that tell the port."""
+    return PortCounters(port, 10 * port, 100 * port, 1000 * port)
+
+
+# -- what is no message ------------------------------------------------------------------------------------------------
+
+NO_MESSAGE = b"\x0a\xff"
+"""A field longer than what follows: no message of any type."""
+
+METHODS = [
+    *(f"/p4.v1.P4Runtime/{name}" for name in ("Write", "Read", "SetForwardingPipelineConfig", "StreamChannel")),
+    *(f"/p4.v1.P4Runtime/{name}" for name in ("GetForwardingPipelineConfig", "Capabilities")),
+    *(f"/gnmi.gNMI/{name}" for name in ("Capabilities", "Get", "Set", "Subscribe")),
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, method: str) -> None:
+    call = channel.stream_stream(method)
+    before = calls_remembered()
+    for _ in range(20):
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call(iter([NO_MESSAGE]), timeout=20))
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "cannot be decoded" in caught.value.details()
+    # The last ones may not yet be done with.
+    assert calls_remembered() < before + 10
+
+
+def calls_remembered() -> int:
+    """The calls that gRPC's server still keeps something of."""
+    gc.collect()
+    return sum(type(found).__name__ == "_RPCState" and "callbacks" in vars(found) for found in gc.get_objects())

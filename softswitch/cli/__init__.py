@@ -1,0 +1,75 @@
+"""The command `softswitch`: runs the switch, or one of the tools beside it.
+
+A tool is a module with a docstring, `add_arguments(parser)` and `run(options)`, which returns the exit status; it is
+imported when it is asked for. Without the name of a tool, the switch runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn, Protocol
+
+__all__ = ["COMMANDS", "main", "without_dashes"]
+
+COMMANDS = {
+    "compile": "softswitch.cli.compile_command",
+    "stf": "softswitch.cli.stf_command",
+    "trace": "softswitch.cli.trace_command",
+}
+"""The tools: what to type, and where they are."""
+
+_SWITCH = "softswitch.cli.switch_command"
+
+
+class Command(Protocol):
+    """What a tool's module provides."""
+
+    __doc__: str | None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, options: argparse.Namespace) -> int: ...
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} -h)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0, 1 for a test that fails, or 2 for what cannot be used."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    name = given.pop(0) if given and given[0] in COMMANDS else None
+    module: Command = importlib.import_module(_SWITCH if name is None else COMMANDS[name])
+    parser = _Parser(
+        prog="softswitch" if name is None else f"softswitch {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.add_arguments(parser)
+    if name is None:
+        given = without_dashes(given)
+    options = parser.parse_args(given)
+
+    from softswitch import SoftswitchError
+
+    try:
+        return module.run(options)
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}" if error.filename else error, file=sys.stderr)
+    except (SoftswitchError, ValueError) as error:
+        print(error, file=sys.stderr)
+    return 2
+
+
+def without_dashes(arguments: list[str]) -> list[str]:
+    """The arguments as argparse takes them.
+
+    simple_switch wants its target's options behind "--", and takes a directory for pcap files by "=" only.
+    """
+    return ["--pcap=." if argument == "--pcap" else argument for argument in arguments if argument != "--"]

@@ -1,0 +1,54 @@
+"""What the command line asks of a switch, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Interface", "SwitchOptions", "TlsFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What a port is attached to: a network interface, or `unix:PATH`."""
+
+    port: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM files of the gRPC server."""
+
+    authority: Path | None
+    certificate: Path
+    key: Path
+    with_client_auth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchOptions:
+    """One switch."""
+
+    program: Path | None
+    p4info: Path | None
+    interfaces: tuple[Interface, ...]
+    device_id: int
+    address: str
+    tls: TlsFiles | None
+    cpu_port: int | None
+    drop_port: int
+    queues: int
+    queue_depth_bytes: int | None
+    rates_bps: Mapping[int, int | None]
+    """by port; the others are infinitely fast"""
+    seed: int
+    pcap: Path | None
+    log_console: bool
+    log_file: Path | None
+    log_level: str
+    log_flush: bool
+    dump_bytes: int
+    notes: tuple[str, ...]
+    """what the user should know about options that have no effect"""

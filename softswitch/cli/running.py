@@ -1,0 +1,187 @@
+"""A switch put together from its options, run until a signal ends it."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from softswitch import Program, Switch, load_program
+from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+from softswitch.cli.report import ready_line, summary
+from softswitch.gnmi.qos import PortCounters
+from softswitch.p4runtime.device import Device
+from softswitch.p4runtime.server import Server
+from softswitch.p4runtime.status import RefusedError
+from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
+from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
+from softswitch.realtime.tapped import TappedPort
+from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.trace import Tracer
+from softswitch.virtual.switch import Pipelines
+
+__all__ = ["run_switch"]
+
+_SWITCH_INTERVAL_S = 0.0005
+"""How long one of gRPC's threads may keep the interpreter from the data plane, when both want it."""
+
+_YOUNG_OBJECTS = 100_000
+"""Objects made, less those freed, before cyclic garbage is looked for. A packet leaves none behind; only queues that
+grow, and controllers, make it run, and it never looks at what was there when the switch started."""
+
+
+def run_switch(options: SwitchOptions) -> int:
+    """Run a switch until SIGINT or SIGTERM. Returns the exit status.
+
+    Raises:
+        ValueError, OSError: something that the options name cannot be used; nothing runs then.
+    """
+    for note in options.notes:
+        print(f"softswitch: {note}", file=sys.stderr)
+    ended = threading.Event()
+    with _signals(ended.set), ExitStack() as closing:
+        data_plane, device, server = _build(options, closing)
+        data_plane.start(on_failure=ended.set)
+        with server:
+            print(ready_line(options, server.address, data_plane.up), flush=True)
+            ended.wait()
+        data_plane.stop()
+        print(summary(options, data_plane, device.switch), file=sys.stderr)
+    return 0
+
+
+def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, Server]:
+    log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
+    start_ns = time.monotonic_ns()
+
+    def clock() -> int:
+        return time.monotonic_ns() - start_ns
+
+    lock = HandoverLock()
+    program = None if options.program is None else load_program(options.program.read_bytes(), str(options.program))
+    core = Core(queues=options.queues)
+
+    def counters(port: int) -> PortCounters | None:
+        outlet = core.outlets.get(port)
+        if outlet is None:
+            return None
+        return PortCounters(outlet.packets_in, outlet.bytes_in, outlet.packets_out, outlet.bytes_out)
+
+    schedulers: dict[int, PortScheduler] = {}
+    logs = options.log_console or options.log_file is not None
+    tracer = log_step() if logs and options.log_level == "trace" else None
+    device = Device(
+        None if program is None else _switch(program, options, tracer),
+        options.device_id,
+        lock,
+        ports=schedulers,
+        now_ns=clock,
+        epoch_ns=time.time_ns() - clock(),
+        cpu_port=options.cpu_port,
+        drop_port=options.drop_port,
+        seed=options.seed,
+        tracer=tracer,
+        port_counters=counters,
+    )
+    data_plane = DataPlane(core, clock, lock, device, device.set_port_up)
+    closing.callback(data_plane.stop)
+    is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
+
+    def run(switch: Switch) -> None:
+        pipelines = cast("Pipelines", switch)
+        core.switch = LoggedPipelines(pipelines, options.dump_bytes) if is_logged else pipelines
+
+    device.on_pipeline = run
+    for interface in options.interfaces:
+        port = _open(interface, options.pcap)
+        schedulers[interface.port] = scheduler = _scheduler(options, interface.port)
+        data_plane.add(interface.port, port, scheduler)
+        if not port.up:
+            device.set_port_up(interface.port, False)
+    if options.cpu_port is not None:
+        data_plane.add_cpu_port(options.cpu_port)
+        device.on_packet_out = data_plane.inject
+    if device.switch is not None:
+        run(device.switch)
+    if options.p4info is not None:
+        _install(device, options)
+    server = Server(device, options.address, credentials=_credentials(options.tls))
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 10, 100)
+    return data_plane, device, server
+
+
+def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> Switch:
+    return Switch(program, cpu_port=options.cpu_port, drop_port=options.drop_port, seed=options.seed, tracer=tracer)
+
+
+def _open(interface: Interface, pcap: Path | None) -> Port:
+    port: Port
+    try:
+        if interface.name.startswith("unix:"):
+            port = UnixPort(interface.name.removeprefix("unix:"))
+        else:
+            port = PacketSocketPort(interface.name)
+    except PortError as error:
+        raise ValueError(f"softswitch: -i {interface.port}@{error}") from None
+    if pcap is None:
+        return port
+    try:
+        return TappedPort(port, pcap)
+    except OSError:
+        port.close()
+        raise
+
+
+def _scheduler(options: SwitchOptions, port: int) -> PortScheduler:
+    depth = options.queue_depth_bytes
+    queues = STRICT_QUEUES
+    if depth is not None:
+        queues = tuple(QueueConfig(level=queue.level, depth_bytes=depth) for queue in STRICT_QUEUES)
+    return PortScheduler(options.rates_bps.get(port), queues)
+
+
+def _install(device: Device, options: SwitchOptions) -> None:
+    """Commit the program with its P4Info, so that controllers find it there."""
+    from finsy.proto import p4r
+    from google.protobuf import text_format  # type: ignore[import-untyped]
+
+    assert options.program is not None
+    assert options.p4info is not None
+    config = p4r.ForwardingPipelineConfig(p4_device_config=options.program.read_bytes())
+    try:
+        text_format.Parse(options.p4info.read_text("utf-8"), config.p4info)
+        device.install(config)
+    except (text_format.ParseError, UnicodeDecodeError) as error:
+        raise ValueError(f"{options.p4info}: not P4Info as text: {error}") from None
+    except RefusedError as error:
+        raise ValueError(f"{options.p4info}: {error.status.message}") from None
+
+
+def _credentials(tls: TlsFiles | None) -> Any:
+    if tls is None:
+        return None
+    import grpc  # type: ignore[import-untyped]
+
+    authority = None if tls.authority is None else tls.authority.read_bytes()
+    pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
+    return grpc.ssl_server_credentials([pair], authority, tls.with_client_auth)
+
+
+@contextmanager
+def _signals(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` on SIGINT and SIGTERM."""
+    before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

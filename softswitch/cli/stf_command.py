@@ -1,0 +1,68 @@
+"""Run a test written in STF, the test language of p4c."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from softswitch import Program
+    from softswitch.stf.commands import Command
+    from softswitch.trace import Event
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("program", type=Path, help="what p4c-bm2-ss wrote for v1model (JSON)")
+    parser.add_argument("test", type=Path, help="the test (.stf)")
+    parser.add_argument(
+        "--trace", action="store_true", help="show the way of the packets behind expectations that are not met"
+    )
+    parser.add_argument("--p4info", type=Path, metavar="FILE", help="P4Info (text) whose aliases the test may use")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the test; 1 if an expectation is not met."""
+    from softswitch import load_program
+    from softswitch.stf import StfError, parse, read_aliases, run
+
+    program = load_program(options.program.read_bytes(), str(options.program))
+    try:
+        text = options.test.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{options.test}: is not UTF-8 text: {error}") from None
+    try:
+        aliases = {} if options.p4info is None else read_aliases(options.p4info)
+        commands = parse(text, str(options.test))
+        result = run(program, commands, str(options.test), aliases)
+    except StfError as error:
+        raise ValueError(str(error)) from None
+    for failure in result.failures:
+        print(failure)
+    if not result.failures:
+        print(f"{options.test}: {result.expectations} expectations met")
+        return 0
+    if options.trace:
+        _trace(program, commands, aliases, {failure.packet for failure in result.failures} - {None})
+    return 1
+
+
+def _trace(program: Program, commands: Sequence[Command], aliases: Mapping[str, str], lines: set[int | None]) -> None:
+    """Run the test again and show what happens to the packets of these lines."""
+    from softswitch import Switch
+    from softswitch.cli.trace_command import printer
+    from softswitch.stf import Run
+
+    show = printer()
+
+    def shown(event: Event) -> None:
+        if test.line in lines:
+            show(event)
+
+    test = Run(Switch(program, tracer=shown), "", aliases)
+    for command in commands:
+        if command.line in lines:
+            print(f"\nline {command.line}:")
+        test.execute(command)

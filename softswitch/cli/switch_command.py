@@ -1,0 +1,246 @@
+"""Run a switch on network interfaces, with P4Runtime and gNMI; options as simple_switch_grpc has them, and some more.
+
+Tools: softswitch compile, softswitch stf, softswitch trace (see softswitch TOOL -h).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+
+_LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.usage = "softswitch [options] [PROGRAM.json] [-- target options]"
+    parser.add_argument("program", nargs="?", type=Path, metavar="PROGRAM.json", help="what p4c-bm2-ss wrote")
+    add = parser.add_argument
+    add("-v", "--version", action="version", version=_version())
+    add(
+        "-i",
+        "--interface",
+        action="append",
+        type=_interface,
+        default=[],
+        metavar="PORT@IFACE",
+        dest="interfaces",
+        help="attach a network interface as port PORT, or unix:PATH, a datagram socket whose peer is PATH.peer",
+    )
+    add("--no-p4", action="store_true", help="start without a program; a controller sends it")
+    add("--device-id", type=_number(0, (1 << 64) - 1), default=1, help="of P4Runtime and gNMI (default 1)")
+    add("--pcap", metavar="DIR", type=Path, help="write IFACE_in.pcap and IFACE_out.pcap (--pcap=DIR; default .)")
+    add("--log-console", action="store_true", help="log to stdout")
+    add("--log-file", type=Path, metavar="FILE", help="log to a file")
+    add("-L", "--log-level", choices=_LOG_LEVELS, default="trace", help="default trace")
+    add("--log-flush", action="store_true", help="flush the log file after each message")
+    add(
+        "--dump-packet-data",
+        type=_number(0, 1 << 16),
+        default=0,
+        metavar="N",
+        help="log the first N bytes of each packet, at level info",
+    )
+
+    target = parser.add_argument_group("target options", "may stand behind -- or not")
+    add = target.add_argument
+    add("--grpc-server-addr", default="0.0.0.0:9559", metavar="ADDR", help="P4Runtime and gNMI (default 0.0.0.0:9559)")
+    add("--cpu-port", type=_number(1, 511), metavar="PORT", help="port of packet-in and packet-out (default none)")
+    add("--drop-port", type=_number(0, 511), default=511, metavar="PORT", help="the port that means drop (default 511)")
+    add("--priority-queues", type=_number(1, 8), default=1, metavar="N", help="queues a program may use (default 1)")
+    add("--grpc-server-ssl", action="store_true", help="serve TLS; needs --grpc-server-cert and --grpc-server-key")
+    add("--grpc-server-cacert", type=Path, metavar="FILE", help="certificate authority that clients are checked by")
+    add("--grpc-server-cert", type=Path, metavar="FILE", help="the server's certificate (PEM)")
+    add("--grpc-server-key", type=Path, metavar="FILE", help="the server's key (PEM)")
+    add("--grpc-server-with-client-auth", action="store_true", help="refuse clients without a valid certificate")
+
+    more = parser.add_argument_group("beyond simple_switch_grpc")
+    add = more.add_argument
+    add("--p4info", type=Path, metavar="FILE", help="P4Info of PROGRAM.json: controllers find the pipeline installed")
+    add(
+        "--port-rate",
+        action="append",
+        type=port_rate,
+        default=[],
+        metavar="[PORT=]RATE",
+        dest="port_rates",
+        help="line rate of a port, or of all: 10Mbit, 2=1Gbit (default: infinitely fast)",
+    )
+    add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="of each queue (default 1 MiB)")
+    add("--seed", type=int, default=0, help="of the program's random numbers (default 0)")
+
+    without = parser.add_argument_group("taken and ignored, for launch scripts written for simple_switch_grpc")
+    for name in ("--thrift-port", "--notifications-addr", "--max-port-count", "--log-file-max-size"):
+        without.add_argument(name, help=argparse.SUPPRESS)
+    for name in ("--log-file-max-files", "--max-mc-groups", "--max-l1-entries", "--max-l2-entries"):
+        without.add_argument(name, help=argparse.SUPPRESS)
+    without.add_argument("--disable-swap", action="store_const", const="", help=argparse.SUPPRESS)
+    for name in ("--nanolog", "--debugger-addr", "--packet-in", "--restore-state", "--dp-grpc-server-addr"):
+        without.add_argument(name, action=_Refused, help=argparse.SUPPRESS)
+    without.add_argument("--use-files", action=_Refused, help=argparse.SUPPRESS)
+    without.add_argument("--debugger", action=_Refused, nargs=0, help=argparse.SUPPRESS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the switch until SIGINT or SIGTERM."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what gRPC has to say comes as exceptions as well
+    from softswitch.cli.running import run_switch
+
+    return run_switch(checked(options))
+
+
+class _Refused(argparse.Action):
+    """An option of simple_switch_grpc that asks for something this switch has not got."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _namespace: object, _values: object, option: str | None = None
+    ) -> None:
+        parser.error(f"{option}: {_REFUSALS.get(option or '', 'there is no such server here')}")
+
+
+_REFUSALS = {
+    "--use-files": "packets come from interfaces only; for packets from files use softswitch stf",
+    "--packet-in": "packets come from interfaces only; unix:PATH needs no interface",
+    "--dp-grpc-server-addr": "packets come from interfaces only; unix:PATH needs no interface",
+    "--restore-state": "state is not kept between runs; a controller writes it anew",
+    "--nanolog": "there is no nanomsg here; use --log-console or --log-file",
+}
+
+_IGNORED = {
+    "thrift_port": "there is no Thrift server; tables are written through P4Runtime, queues through gNMI",
+    "notifications_addr": "there is no nanomsg; notifications travel on P4Runtime's stream",
+    "max_port_count": "any number of ports can be attached",
+    "log_file_max_size": "the log file is not rotated",
+    "log_file_max_files": "the log file is not rotated",
+    "max_mc_groups": "there is no such limit",
+    "max_l1_entries": "there is no such limit",
+    "max_l2_entries": "there is no such limit",
+    "disable_swap": "pipelines can always be replaced",
+}
+
+
+def checked(options: argparse.Namespace) -> SwitchOptions:
+    """What the options mean together. Raises ValueError for what contradicts itself."""
+    if options.program is None and not options.no_p4:
+        raise ValueError("softswitch: give PROGRAM.json, or --no-p4 to wait for a controller's")
+    if options.log_console and options.log_file is not None:
+        raise ValueError("softswitch: --log-console and --log-file are exclusive")
+    notes = []
+    program = options.program
+    if options.no_p4 and program is not None:
+        notes.append(f"{program} is ignored, as --no-p4 is given")
+        program = None
+    if options.p4info is not None and program is None:
+        raise ValueError("softswitch: --p4info needs PROGRAM.json")
+    notes += [
+        f"{_option(name)} is ignored: {why}" for name, why in _IGNORED.items() if getattr(options, name) is not None
+    ]
+    numbers = [interface.port for interface in options.interfaces]
+    names = [interface.name for interface in options.interfaces]
+    for what, values in (("port", numbers), ("interface", names)):
+        twice = {value for value in values if values.count(value) > 1}
+        if twice:
+            raise ValueError(f"softswitch: -i: {what} {min(twice)} is given twice")
+    if options.cpu_port in numbers:
+        raise ValueError(f"softswitch: --cpu-port {options.cpu_port}: an interface has that port number")
+    if options.drop_port in (*numbers, options.cpu_port):
+        raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another by --drop-port")
+    if not _ADDRESS.fullmatch(options.grpc_server_addr):
+        raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: is not HOST:PORT or unix:PATH")
+    rates: dict[int, int | None] = {}
+    for port, rate_bps in options.port_rates:
+        if port is not None and port not in numbers:
+            raise ValueError(f"softswitch: --port-rate {port}=...: no interface has that port number")
+        rates |= dict.fromkeys(numbers if port is None else [port], rate_bps)
+    return SwitchOptions(
+        program=program,
+        p4info=options.p4info,
+        interfaces=tuple(options.interfaces),
+        device_id=options.device_id,
+        address=options.grpc_server_addr,
+        tls=_tls(options, notes),
+        cpu_port=options.cpu_port,
+        drop_port=options.drop_port,
+        queues=options.priority_queues,
+        queue_depth_bytes=options.queue_depth,
+        rates_bps=rates,
+        seed=options.seed,
+        pcap=options.pcap,
+        log_console=options.log_console,
+        log_file=options.log_file,
+        log_level=options.log_level,
+        log_flush=options.log_flush,
+        dump_bytes=options.dump_packet_data,
+        notes=tuple(notes),
+    )
+
+
+def _tls(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
+    files = {name: getattr(options, f"grpc_server_{name}") for name in ("cacert", "cert", "key")}
+    if not options.grpc_server_ssl:
+        given = [_option(f"grpc_server_{name}") for name, path in files.items() if path is not None]
+        if options.grpc_server_with_client_auth:
+            given.append("--grpc-server-with-client-auth")
+        notes += [f"{name} is ignored, as --grpc-server-ssl is not given" for name in given]
+        return None
+    for name in ("cert", "key"):
+        if files[name] is None:
+            raise ValueError(f"softswitch: --grpc-server-ssl needs {_option(f'grpc_server_{name}')}")
+    if options.grpc_server_with_client_auth and files["cacert"] is None:
+        raise ValueError("softswitch: --grpc-server-with-client-auth needs --grpc-server-cacert")
+    return TlsFiles(files["cacert"], files["cert"], files["key"], options.grpc_server_with_client_auth)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _interface(text: str) -> Interface:
+    port, at, name = text.partition("@")
+    if not at or not name or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not PORT@IFACE, such as 0@veth0")
+    if name in ("unix:", "unix"):
+        raise argparse.ArgumentTypeError(f"{text!r}: unix: needs a path, such as 0@unix:/tmp/port0")
+    if int(port) > _LARGEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r}: port {port} is above {_LARGEST_PORT}")
+    return Interface(int(port), name)
+
+
+_LARGEST_PORT = 511
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_ADDRESS = re.compile(r"unix:.+|.*:\d{1,5}")
+_RATE = re.compile(r"(?:(\d+)=)?(\d+(?:\.\d+)?)([kmg]?)(?:bit|bit/s|bps)?", re.IGNORECASE)
+
+
+def port_rate(text: str) -> tuple[int | None, int]:
+    """A port, None for all, and its rate in bits per second. Raises argparse.ArgumentTypeError."""
+    found = _RATE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [PORT=]RATE, such as 10Mbit or 2=1Gbit")
+    port, number, unit = found.groups()
+    rate_bps = round(float(number) * _UNITS[unit.lower()])
+    if rate_bps < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a rate is at least 1 bit/s")
+    return None if port is None else int(port), rate_bps
+
+
+def _number(low: int, high: int):  # type: ignore[no-untyped-def]
+    def number(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+        return int(text)
+
+    return number
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"softswitch {version('echelon-p4')}"
+    except PackageNotFoundError:
+        return "softswitch, not installed"

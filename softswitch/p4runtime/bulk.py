@@ -1,0 +1,97 @@
+"""Insertions in bulk: what matches a template goes straight into its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from finsy.proto import p4r
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from softswitch.p4runtime.p4info import P4InfoIndex
+from softswitch.p4runtime.status import OK, Code, Status
+from softswitch.p4runtime.tables import TableStore
+from softswitch.p4runtime.wire import Template, WireUpdates, learn
+
+__all__ = ["BulkWriter"]
+
+_WORTH_LEARNING = 32
+"""Updates in a request from which on templates are learnt."""
+
+_MOST_TEMPLATES = 512
+_MOST_OF_A_SIZE = 16
+
+_MALFORMED = Status(Code.INVALID_ARGUMENT, "the update is not a valid message")
+
+_PutAll = Callable[[Iterator[tuple[Any, ...]]], int]
+"""Inserts what a template decodes until something cannot be; returns how many."""
+
+
+class BulkWriter:
+    """Applies updates that are still bytes; `attempt` applies one that is a message."""
+
+    def __init__(self, tables: TableStore, info: P4InfoIndex, attempt: Callable[[p4r.Update], Status]) -> None:
+        self._tables = tables
+        self._info = info
+        self._attempt = attempt
+        self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
+        """By size in bytes, the latest used first."""
+        self._learnt = 0
+
+    def write(self, updates: WireUpdates) -> list[Status]:
+        """Apply `updates` one by one; return one status each, the same as `attempt` would."""
+        data, starts, ends = updates.data, updates.starts, updates.ends
+        count = len(starts)
+        statuses: list[Status] = []
+        run_end = 0
+        while (index := len(statuses)) < count:
+            start = starts[index]
+            if start >= run_end:
+                found = self._find(updates, index)
+                if found is not None:
+                    template, put_all, run_end = found
+            if start < run_end:
+                statuses += [OK] * put_all(template.decode(data[start:run_end]))
+                if len(statuses) == count or starts[len(statuses)] >= run_end:
+                    continue
+                index = len(statuses)  # the ordinary way says what is wrong with this one
+            try:
+                update = updates[index]
+            except DecodeError:
+                statuses.append(_MALFORMED)
+                continue
+            status = self._attempt(update)
+            statuses.append(status)
+            if status is OK and update.type == p4r.Update.INSERT and count >= _WORTH_LEARNING:
+                self._learn(data[starts[index] : ends[index]], update)
+        return statuses
+
+    def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
+        """The template of the update at `index`, and where the last of those behind it ends that have the same."""
+        start = updates.starts[index]
+        known = self._templates.get(updates.ends[index] - start)
+        for place, (template, put_all) in enumerate(known or ()):
+            found = template.match(updates.data, start, updates.ends[-1])
+            if found is not None:
+                if known and place:
+                    # The template used last comes first, and nearly always fits.
+                    known.insert(0, known.pop(place))
+                return template, put_all, found.end()
+        return None
+
+    def _learn(self, raw: bytes, update: p4r.Update) -> None:
+        entity = update.entity
+        if self._learnt >= _MOST_TEMPLATES or entity.WhichOneof("entity") != "table_entry":
+            return
+        known = self._templates.get(len(raw), [])
+        table_id = entity.table_entry.table_id
+        put_all = self._tables.plain_insertion(table_id)
+        if len(known) >= _MOST_OF_A_SIZE or put_all is None:
+            return
+        self._learnt += 1
+        view = self._tables.view(table_id)
+        numbers = {} if view.profile is None else view.profile.numbers
+        template = learn(raw, update, view.info, self._info.actions, numbers)
+        if template is not None:
+            known.append((template, put_all))
+            self._templates[len(raw)] = known

@@ -1,0 +1,124 @@
+"""What a role may do (specification: "Role Config").
+
+The specification leaves the form of `role.config` to an agreement between server and clients. Here that is Stratum's
+message `stratum.P4RoleConfig`, which controllers in use already send:
+
+- `exclusive_p4_ids`, `shared_p4_ids`: the P4Info ids of tables, action profiles, counters, meters, registers, value
+  sets and digests that the role may write; a read of the role shows only these. What is exclusive to one role no
+  other role with a config may claim. Multicast groups and clone sessions have no P4Info id and belong to every role.
+- `receives_packet_ins`, `packet_in_filter`: whether packet-ins reach the role's primary, and only those with that
+  value in that metadata field. Digests and idle timeouts reach it where the digest or table is the role's.
+- `can_push_pipeline`: whether it may set the pipeline.
+
+A role without a config has full access, as the default role has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from finsy.proto import p4r, stratum
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from softswitch.p4runtime.status import Code, RefusedError
+
+__all__ = ["FULL_ACCESS", "RoleScope", "p4info_id", "role_scope"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleScope:
+    """The limits of one role."""
+
+    ids: frozenset[int] | None = None
+    """P4Info ids that it may write and read; None means all."""
+    exclusive: frozenset[int] = frozenset()
+    """Those of `ids` that no other role with a config may have."""
+    receives_packet_ins: bool = True
+    packet_in_filter: tuple[int, int] | None = None
+    """(metadata id, value) that a packet-in must have."""
+    can_push_pipeline: bool = True
+
+    def covers(self, number: int | None) -> bool:
+        """Whether an entity with P4Info id `number` is the role's; None is an entity without one."""
+        return self.ids is None or number is None or number in self.ids
+
+    def wants(self, packet: p4r.PacketIn) -> bool:
+        """Whether the role's primary gets `packet`."""
+        if not self.receives_packet_ins or self.packet_in_filter is None:
+            return self.receives_packet_ins
+        number, value = self.packet_in_filter
+        return any(
+            part.metadata_id == number and int.from_bytes(part.value, "big") == value for part in packet.metadata
+        )
+
+
+FULL_ACCESS = RoleScope()
+
+
+def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleScope:
+    """Return the limits that `config` describes.
+
+    Args:
+        role: the name of the role, for messages.
+        config: a google.protobuf.Any, None where the controller sent none.
+        others: the limits of the other roles that controllers hold now.
+
+    Raises:
+        RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims what is another's.
+    """
+    if config is None:
+        return FULL_ACCESS
+    message = stratum.P4RoleConfig()
+    try:
+        known = config.Unpack(message)
+    except DecodeError:
+        known = False
+    if not known:
+        kind = config.TypeName() or "nothing"
+        raise _refused(role, f"it must hold a {message.DESCRIPTOR.full_name}, it holds {kind}, or not even that")
+    exclusive, shared = frozenset(message.exclusive_p4_ids), frozenset(message.shared_p4_ids)
+    if 0 in exclusive | shared:
+        raise _refused(role, "0 is not a P4Info id")
+    both = exclusive & shared
+    if both:
+        raise _refused(role, f"id {min(both)} is both exclusive and shared")
+    for name, other in others.items():
+        if name == role or other.ids is None:
+            continue
+        taken = (exclusive & other.ids) | (shared & other.exclusive)
+        if taken:
+            raise _refused(role, f"id {min(taken)} belongs to role {name!r} already, and cannot be exclusive to one")
+    packet_filter = None
+    if message.HasField("packet_in_filter"):
+        wanted = message.packet_in_filter
+        packet_filter = (wanted.metadata_id, int.from_bytes(wanted.value, "big"))
+    return RoleScope(
+        exclusive | shared, exclusive, message.receives_packet_ins, packet_filter, message.can_push_pipeline
+    )
+
+
+def p4info_id(entity: p4r.Entity) -> int | None:
+    """The P4Info id of what `entity` belongs to; None for the packet replication engine, which has none."""
+    kind = entity.WhichOneof("entity")
+    find = _IDS.get(kind) if kind is not None else None
+    return None if find is None else find(entity)
+
+
+_IDS: dict[str, Callable[[p4r.Entity], int]] = {
+    "table_entry": lambda entity: entity.table_entry.table_id,
+    "direct_counter_entry": lambda entity: entity.direct_counter_entry.table_entry.table_id,
+    "direct_meter_entry": lambda entity: entity.direct_meter_entry.table_entry.table_id,
+    "action_profile_member": lambda entity: entity.action_profile_member.action_profile_id,
+    "action_profile_group": lambda entity: entity.action_profile_group.action_profile_id,
+    "counter_entry": lambda entity: entity.counter_entry.counter_id,
+    "meter_entry": lambda entity: entity.meter_entry.meter_id,
+    "register_entry": lambda entity: entity.register_entry.register_id,
+    "value_set_entry": lambda entity: entity.value_set_entry.value_set_id,
+    "digest_entry": lambda entity: entity.digest_entry.digest_id,
+}
+
+
+def _refused(role: str, reason: str) -> RefusedError:
+    return RefusedError(Code.INVALID_ARGUMENT, f"the config of role {role!r}: {reason}")

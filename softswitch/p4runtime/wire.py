@@ -1,0 +1,398 @@
+"""WriteRequests as they come off the wire, without a message object for every update.
+
+Controllers that fill tables send thousands of updates that differ in nothing but values. Protocol buffers write such
+updates byte for byte alike, with the values at fixed places as long as their lengths are the same. So from an update
+that was decoded and applied in the ordinary way a `Template` is learnt: a regular expression of exactly those bytes
+with a gap for each value, and a function that turns the values into key, priority and arguments. What matches a
+template is what Protocol buffers would have read from it, by construction; what matches none, or has a value that the
+ordinary way would refuse, goes the ordinary way.
+
+Updates of one template follow each other more often than not, so a template takes as many at once as there are: one
+match, and values unpacked row by row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, overload
+
+from finsy.proto import p4r
+
+from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind, TableInfo
+
+__all__ = ["Template", "WireRequest", "WireUpdates", "learn"]
+
+_UPDATES_TAG = 0x22
+"""Field 4 of WriteRequest, a message."""
+
+
+class WireUpdates(Sequence[p4r.Update]):
+    """The updates of a request: bytes, and messages on demand."""
+
+    __slots__ = ("data", "ends", "starts")
+
+    def __init__(self, data: bytes, starts: list[int], ends: list[int]) -> None:
+        self.data = data
+        self.starts = starts
+        """Where each update's tag is."""
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> p4r.Update: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> WireUpdates: ...
+
+    def __getitem__(self, index: int | slice) -> p4r.Update | WireUpdates:
+        """Return one update, or a part of them.
+
+        Raises:
+            DecodeError: the update is not a valid message.
+        """
+        if isinstance(index, slice):
+            return WireUpdates(self.data, self.starts[index], self.ends[index])
+        start = self.starts[index] + 1
+        while self.data[start] & 0x80:
+            start += 1
+        update: p4r.Update = p4r.Update.FromString(self.data[start + 1 : self.ends[index]])
+        return update
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """A WriteRequest: everything but its updates in `header`, and those."""
+
+    header: p4r.WriteRequest
+    updates: Sequence[p4r.Update]
+
+    @staticmethod
+    def parse(data: bytes) -> WireRequest:
+        """Read a serialized WriteRequest.
+
+        Raises:
+            DecodeError: it is none; malformed updates are found out later, one by one.
+        """
+        found = _scan(data)
+        if found is None:
+            # A field order that no library writes, but that is allowed; or no message at all.
+            request = p4r.WriteRequest.FromString(data)
+            return WireRequest(request, request.updates)
+        starts, ends = found
+        if not starts:
+            return WireRequest(p4r.WriteRequest.FromString(data), ())
+        header = p4r.WriteRequest.FromString(data[: starts[0]] + data[ends[-1] :])
+        return WireRequest(header, WireUpdates(data, starts, ends))
+
+
+def _scan(data: bytes) -> tuple[list[int], list[int]] | None:
+    """Where the updates are; None if they do not follow each other, or something else is unusual."""
+    starts: list[int] = []
+    ends: list[int] = []
+    size = len(data)
+    at = 0
+    try:
+        while at < size and data[at] != _UPDATES_TAG:
+            at = _skip(data, at)
+        while at < size and data[at] == _UPDATES_TAG:
+            starts.append(at)
+            length = data[at + 1]
+            at += 2
+            if length & 0x80:
+                length, at = _varint(data, at - 1)
+            at += length
+            ends.append(at)
+        while at < size:
+            if data[at] == _UPDATES_TAG:
+                return None
+            at = _skip(data, at)
+    except (IndexError, ValueError):
+        return None
+    return (starts, ends) if at == size else None
+
+
+def _skip(data: bytes, at: int) -> int:
+    """The place behind the field at `at`, which must have a one-byte tag and be a varint or have a length."""
+    kind = data[at] & 7
+    if data[at] & 0x80 or kind not in (0, 2):
+        raise ValueError("an unusual field")
+    value, at = _varint(data, at + 1)
+    return at + value if kind == 2 else at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a varint of more than ten bytes")
+
+
+# -- templates ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Insertions into one table that look alike."""
+
+    match: Callable[[bytes, int, int], re.Match[bytes] | None]
+    """Finds as many of them as follow each other between two places in a request: tag, length and all."""
+    decode: Callable[[bytes], Iterator[tuple[Any, ...]]]
+    """Yields what each of them inserts, see `learn`; ends before the first with a value that is not as it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A part that differs from update to update, as a regular expression."""
+
+    pattern: bytes
+    length: int
+    layout: str
+    """As `struct` wants it."""
+
+
+_Piece = bytes | _Value
+
+
+def learn(
+    raw: bytes, update: p4r.Update, table: TableInfo, actions: Mapping[int, ActionInfo], numbers: Mapping[int, int]
+) -> Template | None:
+    """Return the template for updates that look as `raw`, which is `update` with tag and length.
+
+    `update` has been applied: an insertion into `table`. None where it has parts that templates do not know, such as
+    metadata, or where it was not written in the canonical order.
+
+    Args:
+        actions: by id.
+        numbers: of actions that one-shot sets may have, by id.
+
+    What an update decodes to is, for an entry with an action, (key, priority, action's name, arguments), and for one
+    with a one-shot set (key, priority, calls, weights, serialized set), a call being (action's number, *arguments).
+    """
+    entry = update.entity.table_entry
+    matches = {match.id: match for match in table.fields}
+    code = _Code(actions)
+    key: dict[int, str] = {}
+    body: list[_Piece] = [_number_field(1, table.id)]
+    for field in entry.match:
+        info = matches[field.field_id]
+        inner, key[info.id] = code.match(field, info)
+        body += _message(2, [_number_field(1, info.id), *inner])
+    kind = entry.action.WhichOneof("type")
+    if kind == "action":
+        call, args = code.call(entry.action.action)
+        what = [repr(actions[entry.action.action.action_id].name), _tuple(args)]
+        body += _message(3, _message(1, call))
+    elif kind == "action_profile_action_set":
+        calls: list[str] = []
+        weights: list[str] = []
+        if any(part.weight <= 0 for part in entry.action.action_profile_action_set.action_profile_actions):
+            return None
+
+        def parts() -> list[_Piece]:
+            pieces: list[_Piece] = []
+            for part in entry.action.action_profile_action_set.action_profile_actions:
+                call, args = code.call(part.action)
+                weight, variable = code.varint(part.weight, 31)
+                calls.append(_tuple([str(numbers[part.action.action_id]), *args]))
+                weights.append(variable)
+                pieces += _message(1, [*_message(1, call), b"\x10", weight])
+            return pieces
+
+        whole, written = code.nested(parts)
+        what = [f"[{', '.join(calls)}]", f"[{', '.join(weights)}]", written]
+        body += _message(3, _message(4, [whole]))
+    else:
+        return None
+    priority = "0"
+    if entry.priority:
+        piece, priority = code.varint(entry.priority, 31)
+        body += [b"\x20", piece]
+    pieces = _message(4, [b"\x08\x01", *_message(2, _message(2, body))])
+    # Possessive: every update looks in one way only, so there is nothing to come back to.
+    pattern = re.compile(b"(?:" + _pattern(pieces) + b")++", re.DOTALL)
+    if pattern.fullmatch(raw) is None or len(raw) != _length(pieces):
+        return None
+    elements = [key[match.id] if match.id in key else repr(_blank(match)) for match in table.fields]
+    return Template(pattern.match, code.function(_layout(pieces), [_tuple(elements), priority, *what]))
+
+
+def _blank(match: MatchInfo) -> tuple[int, int]:
+    return (0, (1 << match.width) - 1) if match.kind is MatchKind.RANGE else (0, 0)
+
+
+class _Code:
+    """The decoding function of a template, written while the template's pieces are."""
+
+    def __init__(self, actions: Mapping[int, ActionInfo]) -> None:
+        self._actions = actions
+        self._lines: list[str] = []
+        self._unpacked: list[str] = []
+        self._count = 0
+        self._scope: dict[str, Any] = {"number": int.from_bytes}
+
+    def _new(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def _unpack(self, count: int) -> list[str]:
+        """Names for the next `count` values of a row."""
+        names = [self._new() for _ in range(count)]
+        self._unpacked += names
+        return names
+
+    def nested(self, make: Callable[[], Sequence[_Piece]]) -> tuple[_Value, str]:
+        """The pieces that `make` makes, to be had as a whole too: as one piece, and the variable that will hold its
+        bytes."""
+        whole, outer, place = self._new(), self._unpacked, len(self._lines)
+        inner: list[str] = []
+        self._unpacked = inner
+        pieces = make()
+        self._unpacked = [*outer, whole]
+        unpack = f"unpack_{whole}"
+        layout = _layout(pieces)
+        self._scope[unpack] = Struct(layout).unpack
+        self._lines.insert(place, f"{_tuple(inner)} = {unpack}({whole})")
+        return _Value(_pattern(pieces), _length(pieces), f"{_length(pieces)}s"), whole
+
+    def number(self, data: bytes, width: int, checked: bool = True) -> tuple[_Value, str]:
+        """A byte string with an unsigned value of `width` bits: its piece, and the variable that will hold it."""
+        layout = _NUMBERS.get(len(data), f"{len(data)}s")
+        names = self._unpack(1 if layout[-1] == "s" else len(layout))
+        if layout[-1] == "s":
+            variable = self._new()
+            self._lines.append(f"{variable} = number({names[0]}, 'big')")
+        elif len(names) == 1:
+            variable = names[0]
+        else:
+            variable = self._new()
+            self._lines.append(f"{variable} = {_joined(names, layout)}")
+        piece = _Value(b".{%d}" % len(data), len(data), layout)
+        if checked and len(data) * 8 > width:
+            self._refuse_if(f"{variable} >> {width}")
+        return piece, variable
+
+    def varint(self, value: int, bits: int) -> tuple[_Value, str]:
+        """A positive varint of as many bytes as `value` takes, and of at most `bits` bits."""
+        length = (value.bit_length() + 6) // 7
+        *low, high = self._unpack(length)
+        variable = self._new() if low else high
+        if low:
+            parts = [f"{name} & 127) << {7 * n}" for n, name in enumerate(low)]
+            self._lines.append(f"{variable} = {' | '.join('(' + part for part in parts)} | {high} << {7 * len(low)}")
+        piece = _Value(b"[\x80-\xff]{%d}[\x01-\x7f]" % (length - 1), length, "B" * length)
+        if 7 * length > bits:
+            self._refuse_if(f"{variable} >> {bits}")
+        return piece, variable
+
+    def match(self, field: p4r.FieldMatch, info: MatchInfo) -> tuple[list[_Piece], str]:
+        """A FieldMatch behind its id: its pieces, and the expression for the element of the key."""
+        width, full = info.width, (1 << info.width) - 1
+        if info.kind is MatchKind.EXACT:
+            value, variable = self.number(field.exact.value, width)
+            return _message(2, _bytes_field(1, value)), variable
+        if info.kind is MatchKind.OPTIONAL:
+            value, variable = self.number(field.optional.value, width)
+            return _message(7, _bytes_field(1, value)), f"({variable}, {full})"
+        if info.kind is MatchKind.LPM:
+            value, variable = self.number(field.lpm.value, width)
+            length, prefix = self.varint(field.lpm.prefix_len, 31)
+            self._refuse_if(f"{prefix} > {width} or {variable} & {full} >> {prefix}")
+            return _message(4, [*_bytes_field(1, value), b"\x10", length]), f"({variable}, {prefix})"
+        if info.kind is MatchKind.TERNARY:
+            value, variable = self.number(field.ternary.value, width, checked=False)
+            mask, bits = self.number(field.ternary.mask, width)
+            self._refuse_if(f"not {bits} or {variable} & ~{bits}")
+            return _message(3, [*_bytes_field(1, value), *_bytes_field(2, mask)]), f"({variable}, {bits})"
+        first, low = self.number(field.range.low, width, checked=False)
+        second, high = self.number(field.range.high, width)
+        self._refuse_if(f"{low} > {high} or ({low} == 0 and {high} == {full})")
+        return _message(6, [*_bytes_field(1, first), *_bytes_field(2, second)]), f"({low}, {high})"
+
+    def call(self, action: p4r.Action) -> tuple[list[_Piece], list[str]]:
+        """An action: its pieces, and its arguments."""
+        params = {
+            param.id: (position, param.width) for position, param in enumerate(self._actions[action.action_id].params)
+        }
+        pieces: list[_Piece] = [_number_field(1, action.action_id)]
+        args = [""] * len(params)
+        for param in action.params:
+            position, width = params[param.param_id]
+            value, args[position] = self.number(param.value, width)
+            pieces += _message(4, [_number_field(2, param.param_id), *_bytes_field(3, value)])
+        return pieces, args
+
+    def function(self, layout: str, results: Sequence[str]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+        """The generator of `results` of each row of `layout`."""
+        scope = self._scope
+        scope["rows"] = Struct(layout).iter_unpack
+        lines = [*self._lines, f"yield {', '.join(results)}"]
+        source = f"def decode(data):\n    for {_tuple(self._unpacked)} in rows(data):\n"
+        source += "".join(f"        {line}\n" for line in lines)
+        exec(compile(source, "<template>", "exec"), scope)
+        decode: Callable[[bytes], Iterator[tuple[Any, ...]]] = scope["decode"]
+        return decode
+
+    def _refuse_if(self, condition: str) -> None:
+        self._lines += [f"if {condition}:", "    return"]
+
+
+_NUMBERS = {1: "B", 2: "H", 3: "HB", 4: "I", 5: "IB", 6: "IH", 7: "IHB", 8: "Q"}
+"""How `struct` reads a number of so many bytes, in parts."""
+
+_BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
+
+
+def _joined(names: Sequence[str], layout: str) -> str:
+    """One number of its parts, the highest first."""
+    shifts = [sum(_BITS[kind] for kind in layout[place + 1 :]) for place in range(len(layout))]
+    return " | ".join(f"{name} << {shift}" if shift else name for name, shift in zip(names, shifts, strict=True))
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return f"({''.join(f'{part}, ' for part in parts)})"
+
+
+def _length(pieces: Sequence[_Piece]) -> int:
+    return sum(piece.length if isinstance(piece, _Value) else len(piece) for piece in pieces)
+
+
+def _pattern(pieces: Sequence[_Piece]) -> bytes:
+    return b"".join(piece.pattern if isinstance(piece, _Value) else re.escape(piece) for piece in pieces)
+
+
+def _layout(pieces: Sequence[_Piece]) -> str:
+    parts = [piece.layout if isinstance(piece, _Value) else f"{len(piece)}x" for piece in pieces]
+    return ">" + "".join(parts)
+
+
+def _message(number: int, pieces: Sequence[_Piece]) -> list[_Piece]:
+    """A field of type message or bytes with this content."""
+    return [bytes([number << 3 | 2]) + _encoded(_length(pieces)), *pieces]
+
+
+def _bytes_field(number: int, value: _Value) -> list[_Piece]:
+    return _message(number, [value])
+
+
+def _number_field(number: int, value: int) -> bytes:
+    return bytes([number << 3]) + _encoded(value)
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

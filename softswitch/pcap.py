@@ -1,0 +1,34 @@
+"""Packets to a file that tcpdump, Wireshark and scapy read (libpcap's format, microseconds, Ethernet)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["PcapWriter"]
+
+_MAGIC = 0xA1B2C3D4
+_SNAP_BYTES = 1 << 18
+_ETHERNET = 1
+
+
+class PcapWriter:
+    """Writes packets to `path`, replacing what is there. Raises OSError as `open` does."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._file.write(struct.pack("<IHHiIII", _MAGIC, 2, 4, 0, 0, _SNAP_BYTES, _ETHERNET))
+        self._file.flush()
+
+    def write(self, packets: Iterable[bytes], time_ns: int) -> None:
+        """Append packets, all of one instant in nanoseconds since 1970; they are in the file when this returns."""
+        seconds, rest_ns = divmod(time_ns, 10**9)
+        for packet in packets:
+            kept = packet[:_SNAP_BYTES]
+            self._file.write(struct.pack("<IIII", seconds, rest_ns // 1000, len(kept), len(packet)) + kept)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

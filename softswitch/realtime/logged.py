@@ -1,0 +1,111 @@
+"""What happens to packets, as text: for a switch that was asked to log, and only for it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from softswitch.trace import Event, Tracer, TraceText, plain
+from softswitch.virtual.switch import DepartedPacket, Pipelines, QueuedPacket
+
+__all__ = ["LoggedPipelines", "log_step", "log_to"]
+
+_log = logging.getLogger("softswitch")
+
+_LEVELS = {
+    "trace": logging.DEBUG - 5,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class _LazyFile(logging.FileHandler):
+    """Writes to a file, which sees the messages at once only if it is told to."""
+
+    def __init__(self, path: Path, flushing: bool) -> None:
+        super().__init__(path, mode="w", encoding="utf-8")
+        self._flushing = flushing
+
+    def flush(self) -> None:
+        if self._flushing:
+            super().flush()
+
+
+def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None:
+    """Send the switch's messages from `level` up to stdout or a file, or nowhere. Raises OSError for the file."""
+    if level == "off" or not (console or file is not None):
+        return
+    handler: logging.Handler = logging.StreamHandler(sys.stdout) if file is None else _LazyFile(file, flushing)
+    handler.setFormatter(logging.Formatter("[%(asctime)s.%(msecs)03d] [%(levelname)s] %(message)s", "%H:%M:%S"))
+    _log.addHandler(handler)
+    _log.setLevel(_LEVELS[level])
+    _log.propagate = False
+    logging.addLevelName(_LEVELS["trace"], "TRACE")
+
+
+def log_step() -> Tracer:
+    """What writes each step of each packet to the log, at level trace."""
+    text = TraceText()
+
+    def step(event: Event) -> None:
+        for line in text.lines(event):
+            _log.log(_LEVELS["trace"], "%s", plain(line))
+
+    return step
+
+
+class LoggedPipelines:
+    """`switch`, with a message for each packet that comes, is queued, dropped or leaves.
+
+    Args:
+        switch: the pipelines that do the work.
+        dump_bytes: how many of each packet's first bytes to log in hexadecimal, at level info.
+    """
+
+    def __init__(self, switch: Pipelines, dump_bytes: int) -> None:
+        self._switch = switch
+        self._dump_bytes = dump_bytes
+        self._number = 0
+
+    def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[QueuedPacket]:
+        """Ingress, with messages."""
+        self._number += 1
+        number = self._number
+        _log.debug("packet %d: %d bytes received on port %d", number, len(data), port)
+        self._dump(number, "received", port, data)
+        queued = self._switch.ingress(port, data, now_ns)
+        if not queued:
+            _log.debug("packet %d: dropped at the end of ingress", number)
+        for packet in queued:
+            _log.debug("packet %d: to port %d, queue %d", number, packet.port, packet.queue)
+        return queued
+
+    def egress(
+        self, q: Any, enq_ns: int, now_ns: int, enq_qdepth_pkts: int, deq_qdepth_pkts: int, /
+    ) -> Sequence[DepartedPacket]:
+        """Egress, with messages."""
+        departures = self._switch.egress(q, enq_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)
+        waited_us = (now_ns - enq_ns) // 1000
+        for departure in departures:
+            if departure.packet is not None:
+                _log.debug(
+                    "port %d: %d bytes leave, after %d us in queue %d",
+                    departure.port,
+                    len(departure.packet),
+                    waited_us,
+                    q.queue,
+                )
+                self._dump(None, "sent", departure.port, departure.packet)
+        if not departures:
+            _log.debug("port %d: dropped at the end of egress", q.port)
+        return departures
+
+    def _dump(self, number: int | None, what: str, port: int, data: bytes) -> None:
+        if self._dump_bytes:
+            which = "" if number is None else f"packet {number}: "
+            _log.info("%s%s on port %d: %s", which, what, port, data[: self._dump_bytes].hex(" "))

@@ -1,0 +1,222 @@
+"""The statements of a test, as :func:`softswitch.stf.parse` reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+
+class StfError(Exception):
+    """A test that cannot be run; the message is one line ``FILE:LINE: reason``."""
+
+    def __init__(self, file: str, line: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}: {reason}")
+        self.file = file
+        self.line = line
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """A number with digits that match anything: they are 0 in ``value`` and in ``mask``.
+
+    ``mask`` covers the digits as written, and is None for a decimal number, whose digits are no whole bits.
+    """
+
+    value: int
+    mask: int | None
+    wild: bool
+
+
+Relation = Literal["", "/", "&&&", "->"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``first`` or, if ``relation`` is not empty, ``first relation second``."""
+
+    first: Digits
+    relation: Relation = ""
+    second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """``field:value``."""
+
+    field: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    name: str
+    args: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What an entry of a table with an action profile refers to."""
+
+    kind: Literal["member", "group"]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    line: int
+    table: str
+    priority: int | None
+    matches: tuple[Match, ...]
+    action: Action | Choice
+    label: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    line: int
+    table: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAll:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    line: int
+    port: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or is them if ``exact``."""
+
+    line: int
+    port: int
+    digits: str
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoPacket:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The next packet comes ``time_ns`` after the test began."""
+
+    line: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectDigest:
+    """A digest of these values, in the order of its fields."""
+
+    line: int
+    name: str
+    values: tuple[Digits, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCounter:
+    """``index`` is a number, or the label of an entry; ``unit`` None asks that nothing was counted."""
+
+    line: int
+    counter: str
+    index: int | str
+    unit: Literal["packets", "bytes"] | None
+    relation: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRegister:
+    line: int
+    register: str
+    index: int
+    relation: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A verb, the name of the object it is about if there is one, and numbers.
+
+    ``label`` is the entry that an index names instead, in which case ``operands`` are the numbers behind it.
+    """
+
+    line: int
+    verb: str
+    name: str
+    operands: tuple[int, ...]
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRates:
+    """``index`` None sets the whole array. Committed, then peak: (units per microsecond, burst in units)."""
+
+    line: int
+    meter: str
+    index: int | str | None
+    committed: tuple[Fraction, int]
+    peak: tuple[Fraction, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AddMember:
+    line: int
+    profile: str
+    member: int
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
+class AddGroup:
+    """``members`` are (member, weight)."""
+
+    line: int
+    profile: str
+    group: int
+    members: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddValue:
+    """One value for each field of a parser value set."""
+
+    line: int
+    value_set: str
+    values: tuple[Value, ...]
+
+
+Command = (
+    Add
+    | SetDefault
+    | RemoveAll
+    | Packet
+    | Expect
+    | NoPacket
+    | Wait
+    | Time
+    | ExpectDigest
+    | CheckCounter
+    | CheckRegister
+    | Control
+    | MeterRates
+    | AddMember
+    | AddGroup
+    | AddValue
+)

@@ -1,0 +1,74 @@
+"""Multicast groups and clone sessions as BMv2's command line makes them."""
+
+from __future__ import annotations
+
+from softswitch import CloneSession, Switch
+
+
+class Replication:
+    """Nodes are made first, then associated with groups. ValueError with one line for what cannot be done."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self._nodes: list[tuple[int, tuple[int, ...]]] = []
+        self._groups: dict[int, list[int]] = {}
+        self._sessions: dict[int, tuple[int | None, int | None]] = {}
+
+    def mc_mgrp_create(self, group: int) -> None:
+        if group in self._groups:
+            raise ValueError(f"multicast group {group} exists")
+        self._groups[group] = []
+        self._apply()
+
+    def mc_node_create(self, rid: int, *ports: int) -> None:
+        self._nodes.append((rid, ports))
+
+    def mc_node_update(self, node: int, *ports: int) -> None:
+        rid, _ = self._node(node)
+        self._nodes[node] = rid, ports
+        self._apply()
+
+    def mc_node_associate(self, group: int, node: int) -> None:
+        self._node(node)
+        if group not in self._groups:
+            raise ValueError(f"there is no multicast group {group}")
+        if any(node in members for members in self._groups.values()):
+            raise ValueError(f"node {node} is in a group")
+        self._groups[group].append(node)
+        self._apply()
+
+    def mirroring_add(self, session: int, port: int) -> None:
+        self._sessions[session] = port, self._sessions.get(session, (None, None))[1]
+        self._apply()
+
+    def mirroring_add_mc(self, session: int, group: int) -> None:
+        self._sessions[session] = self._sessions.get(session, (None, None))[0], group
+        self._apply()
+
+    def mirroring_delete(self, session: int) -> None:
+        self.mirroring_get(session)
+        del self._sessions[session]
+        self._apply()
+
+    def mirroring_get(self, session: int) -> None:
+        if session not in self._sessions:
+            raise ValueError(f"there is no mirroring session {session}")
+
+    def _node(self, node: int) -> tuple[int, tuple[int, ...]]:
+        if node >= len(self._nodes):
+            raise ValueError(f"there is no node {node}: nodes are numbered from 0 in the order they are created")
+        return self._nodes[node]
+
+    def _apply(self) -> None:
+        groups = {
+            group: [(port, self._nodes[node][0]) for node in members for port in self._nodes[node][1]]
+            for group, members in self._groups.items()
+        }
+        self._switch.multicast_groups.clear()
+        self._switch.multicast_groups.update(groups)
+        self._switch.clone_sessions.clear()
+        for session, (port, group) in self._sessions.items():
+            replicas = [] if port is None else [(port, 0)]
+            self._switch.clone_sessions[session] = CloneSession(
+                [*replicas, *([] if group is None else groups.get(group, []))]
+            )

@@ -1,0 +1,109 @@
+"""The words, numbers and signs of one statement, read from left to right."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from .commands import Digits
+
+_PART = r"[A-Za-z_$][\w$]*(?:\[\d+\])?"
+_TOKEN = re.compile(
+    rf"""\s*(?:(?P<quoted>"[^"]+")
+    |(?P<name>{_PART}(?:\.{_PART})*)
+    |(?P<number>0[xX][0-9a-fA-F*]+|0[bB][01*]+|[0-9]+(?:\.[0-9]+)?)(?![\w*])
+    |(?P<sign>&&&|->|==|!=|<=|>=|[<>=:,()/]))""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+class StatementError(Exception):
+    """What is wrong with a statement."""
+
+
+class Tokens:
+    """The tokens of a line that are not read yet, each with its kind. What does not fit raises StatementError."""
+
+    def __init__(self, text: str) -> None:
+        self._items: list[tuple[str, str]] = []
+        self._next = 0
+        place = 0
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise StatementError(f"cannot read {text[place:].strip()!r}")
+            kind = found.lastgroup
+            assert kind is not None
+            value = found[kind]
+            self._items.append(("name", value[1:-1]) if kind == "quoted" else (kind, value))
+            place = found.end()
+
+    def peek(self, ahead: int = 0) -> tuple[str, str]:
+        """(kind, text) of a token to come; beyond the last one the kind is ``end``."""
+        place = self._next + ahead
+        return self._items[place] if place < len(self._items) else ("end", "end of line")
+
+    @property
+    def more(self) -> bool:
+        """Whether a token is left."""
+        return self._next < len(self._items)
+
+    def take(self, kind: str, what: str) -> str:
+        found, value = self.peek()
+        if found != kind:
+            raise StatementError(
+                f"expected {what}, found {value!r}" if found != "end" else f"expected {what}, the line ends"
+            )
+        self._next += 1
+        return value
+
+    def name(self, what: str) -> str:
+        return self.take("name", what)
+
+    def integer(self, what: str) -> int:
+        text = self.take("number", what)
+        if "*" in text or "." in text:
+            raise StatementError(f"expected {what}, found {text!r}")
+        return _integer(text)
+
+    def decimal(self, what: str) -> Fraction:
+        text = self.take("number", what)
+        if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+            raise StatementError(f"expected a decimal {what.removeprefix('a ')}, found {text!r}")
+        return Fraction(text)
+
+    def digits(self, what: str) -> Digits:
+        """A number that may have ``*`` among its hexadecimal or binary digits."""
+        text = self.take("number", what)
+        if "." in text:
+            raise StatementError(f"expected {what}, found {text!r}")
+        base = text[:2].lower()
+        if base not in ("0x", "0b"):
+            return Digits(int(text), None, False)
+        one = "f" if base == "0x" else "1"
+        body = text[2:]
+        mask = int("".join("0" if digit == "*" else one for digit in body), 16 if one == "f" else 2)
+        return Digits(_integer(text.replace("*", "0")), mask, "*" in body)
+
+    def sign(self, sign: str) -> None:
+        if self.peek() != ("sign", sign):
+            kind, value = self.peek()
+            raise StatementError(f"expected {sign!r}, " + ("the line ends" if kind == "end" else f"found {value!r}"))
+        self._next += 1
+
+    def accept(self, sign: str) -> bool:
+        """Whether ``sign`` is next; if so it is read."""
+        if self.peek() == ("sign", sign):
+            self._next += 1
+            return True
+        return False
+
+    def end(self) -> None:
+        kind, value = self.peek()
+        if kind != "end":
+            raise StatementError(f"{value!r} is too much")
+
+
+def _integer(text: str) -> int:
+    base = {"0x": 16, "0b": 2}.get(text[:2].lower(), 10)
+    return int(text, base)

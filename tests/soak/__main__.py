@@ -1,0 +1,34 @@
+"""``python -m tests.soak WHAT``: the long runs that the default suite has in short.
+
+Each module of `RUNS` has `add_arguments(parser)` and `run(options) -> int`, the exit status: 0, or 1 for a run that
+showed a fault. The table goes to stdout, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+RUNS = {
+    "packets": ("tests.soak.packets", "random and mutated packets through every program"),
+    "day": ("tests.soak.day", "a day of virtual time, ten million packets through a fabric"),
+    "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Long runs of the switch.")
+    commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    for name, (module, text) in RUNS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in given[:1]:
+            importlib.import_module(module).add_arguments(command)
+    options = parser.parse_args(given)
+    return int(importlib.import_module(RUNS[options.what][0]).run(options))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""How headers are held must not show: fields read, fields only written, and a sum kept from verifying to updating."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from softswitch import Program, Switch, load_program
+
+TESTS = Path(__file__).parents[2]
+ROUTER = TESTS / "bench" / "programs" / "router.json"
+OUT, NEXT_MAC, OWN_MAC = 7, 0x0000_5E00_0102, 0xFE00_0000_0001
+
+
+def loaded(path: Path) -> Program:
+    return load_program(path.read_bytes(), path.name)
+
+
+def configured(*, rewrites_source: bool) -> Switch:
+    switch = Switch(loaded(ROUTER))
+    ingress = "RouterIngress."
+    switch.tables[ingress + "ipv4_lpm"].insert(((0, 0),), 0, ingress + "set_next_hop", [1])
+    switch.tables[ingress + "next_hop"].insert((1,), 0, ingress + "send", [OUT, NEXT_MAC])
+    if rewrites_source:
+        switch.tables["RouterEgress.source_mac"].insert((OUT,), 0, "RouterEgress.set_source", [OWN_MAC])
+    return switch
+
+
+def checksum(header: bytes) -> int:
+    """RFC 1071 over an IPv4 header, its checksum field taken for zero."""
+    total = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, 20, 2) if at != 10)
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def summed(header: bytes) -> bytes:
+    return header[:10] + checksum(header).to_bytes(2, "big") + header[12:]
+
+
+@settings(max_examples=300)
+@given(
+    start=st.sampled_from([0x45, 0x45, 0x45, 0x46, 0x55, 0x05]),
+    rest=st.binary(min_size=19, max_size=19) | st.just(bytes(19)),
+    wrong=st.sampled_from([0, 0, 0, 1]),
+    rewrites_source=st.booleans(),
+    addresses=st.binary(min_size=12, max_size=12),
+    payload=st.binary(max_size=8),
+)
+def test_a_router_sends_what_rfc_1812_asks_for(
+    start: int, rest: bytes, wrong: int, rewrites_source: bool, addresses: bytes, payload: bytes
+) -> None:
+    header = summed(bytes([start]) + rest)
+    header = header[:11] + bytes([header[11] ^ wrong]) + header[12:]
+    switch = configured(rewrites_source=rewrites_source)
+    frame = addresses + b"\x08\x00" + header + payload
+    expected: list[tuple[int, bytes]] = []
+    if start == 0x45 and not wrong and header[8] > 1:
+        source = OWN_MAC.to_bytes(6, "big") if rewrites_source else addresses[6:]
+        routed = summed(header[:8] + bytes([header[8] - 1]) + header[9:])
+        expected = [(OUT, NEXT_MAC.to_bytes(6, "big") + source + b"\x08\x00" + routed + payload)]
+    assert switch.process(1, frame, 0) == expected
+    assert switch.forward is not None
+    sent: list[bytes] = []
+    switch.forward(1, frame, 0, {OUT << 3 | queue: (sent.append, [0, 0]) for queue in range(8)})
+    assert sent == [packet for _, packet in expected]
+
+
+def test_a_sum_is_kept_only_where_the_update_is_certain_to_follow_it() -> None:
+    assert "_sum1" in loaded(ROUTER).source
+    for elsewhere in ("softswitch/programs/checksums.json", "differential/programs/router.json"):
+        assert "_sum1" not in loaded(TESTS / elsewhere).source
+
+
+@pytest.mark.parametrize("size", range(34))
+def test_a_packet_cut_short_leaves_no_bytes_of_its_header(size: int) -> None:
+    switch = configured(rewrites_source=True)
+    frame = bytes(12) + b"\x08\x00" + summed(b"\x45" + bytes(7) + b"\x40" + bytes(11))
+    assert switch.process(1, frame[:size], 0) == []
+    assert switch.stats.parser_errors == {"PacketTooShort": 1}

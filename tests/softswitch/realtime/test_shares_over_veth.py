@@ -1,0 +1,53 @@
+"""Port rate, strict levels and weights of the real switch in real time, by the kernel's clock at the far end.
+
+A short version of `python -m tests.bench.switch --shares`, in a network namespace of its own. Rates are taken between
+two frames that left, and a switch that wakes up late sends what was due meanwhile, so that a busy machine widens the
+result by milliseconds in seconds, not by its load.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.switch import network
+from tests.bench.switch.shares import CASES, Case
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 3
+NAMES = (
+    "port rate, 64 bytes",
+    "port rate, 1500 bytes",
+    "strict, both overloaded",
+    "strict, rest for the lowest",
+    "weights 1 : 1 : 3, unequal packets",
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, list[dict[str, float]]]:
+    """What each class got, by case."""
+    reason = network.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    cases = [part for name in NAMES for part in ("--case", name)]
+    command = [sys.executable, "-m", "tests.bench.switch", "--shares", "--json", "--seconds", str(SECONDS), *cases]
+    done = subprocess.run(network.inside(command), cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
+    for outcome in json.loads(done.stdout):
+        found[outcome["case"]].append(outcome)
+    return found
+
+
+@pytest.mark.xdist_group("veth")
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in NAMES], ids=lambda case: case.name)
+def test_every_class_gets_what_is_configured(case: Case, outcomes: dict[str, list[dict[str, float]]]) -> None:
+    mine = outcomes[case.name]
+    assert [o["queue"] for o in mine] == [c.queue for c in case.classes]
+    got = {o["queue"]: (o["expected_bps"], o["measured_bps"]) for o in mine}
+    assert all(abs(o["error"]) <= case.limit for o in mine), f"queue: (expected, measured) {got}"
