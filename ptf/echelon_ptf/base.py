@@ -1,0 +1,289 @@
+"""What every test of the data plane starts from: a switch that runs the program and forwards between four hosts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ptf.base_tests import BaseTest  # type: ignore[import-untyped]
+from ptf.testutils import (  # type: ignore[import-untyped]
+    dp_poll,
+    send_packet,
+    test_param_get,
+    verify_packet,
+)
+from scapy.packet import Packet
+
+import ptf
+from echelon.lowering.intent import TableEntry
+from echelon.p4program import P4Program, constants, program
+from echelon_ptf import entries, frames
+from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
+from echelon_ptf.entries import Deadline, Rank
+from echelon_ptf.queues import QueueRates, open_rates
+
+PORTS = (1, 2, 3, 4)
+"""Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
+_NOBODY, _NOWHERE = 99, 0
+"""At port 0, where v1model sends what it was not told where to send, is a host that no test knows."""
+SENDER, RECEIVER = 1, 2
+ASIDE = 4
+"""Where what a test does not look at goes; never slowed."""
+
+BEST_EFFORT_QUEUE = 0
+CONTROL_QUEUE = 7
+STALE_QUEUE = 6
+"""Told apart from best effort here, where deployments need not."""
+
+_NUMBERS = constants()
+DROPPED = "EchelonIngress.dropped"
+SENT = "EchelonEgress.sent"
+START, FINISH = _NUMBERS["EVENT_START"], _NUMBERS["EVENT_FINISH"]
+
+# Identifiers that no test of this run had before: not every target lets P4Runtime clear registers, so each test takes
+# its own.
+_jobs = itertools.count(1)
+_flows = itertools.count(1)
+_echelonflows = itertools.count(1)
+_profiles = itertools.count(1)
+_connections = itertools.count(1)
+
+
+@cache
+def _switch() -> Controller | TargetError:
+    """The connection that all tests share, with what every test needs on the switch; or why there is none."""
+    try:
+        return _connect()
+    except TargetError as error:
+        return error
+
+
+def _connect() -> Controller:
+    directory = test_param_get("program")
+    installed = program()
+    if directory is not None:
+        installed = P4Program("echelon", Path(directory, "echelon.p4info.txtpb"), Path(directory, "echelon.json"))
+    controller = Controller(test_param_get("address"), test_param_get("device_id"), installed)
+    controller.connect(installed.binary.read_bytes())
+    classes = {
+        _NUMBERS["CLASS_BEST_EFFORT"]: BEST_EFFORT_QUEUE,
+        _NUMBERS["CLASS_CONTROL"]: CONTROL_QUEUE,
+        _NUMBERS["CLASS_STALE"]: STALE_QUEUE,
+    }
+    controller.insert(
+        *(entries.queue_dscp(queue, queue << 3) for queue in range(_NUMBERS["QUEUES"])),
+        *(entries.class_queue(traffic_class, queue) for traffic_class, queue in classes.items()),
+        *(entries.route(frames.address(host), host, host) for host in PORTS),
+        entries.route(frames.address(_NOBODY), _NOWHERE, _NOBODY),
+    )
+    return controller
+
+
+@cache
+def _rates() -> QueueRates:
+    return open_rates(test_param_get("queue_rates"), test_param_get("address"))
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A flow that the switch knows by its shim."""
+
+    job: int
+    number: int
+    flow: int
+    """Its identifier in digests."""
+    entry: TableEntry
+
+    def packet(self, epoch: int = 1, **fields: Any) -> Packet:
+        """As `frames.shim`."""
+        return frames.shim(self.job, self.number, epoch, **fields)
+
+
+class EchelonTest(BaseTest):  # type: ignore[misc]
+    """Has a `switch` to write to, and undoes after the test what the test wrote."""
+
+    def run(self, result: Any = None) -> None:
+        """Run, and note result and duration where the runner wants them."""
+        lists = {"fail": result.failures, "error": result.errors, "skip": result.skipped}
+        before = {name: len(found) for name, found in lists.items()}
+        start = time.monotonic()
+        super().run(result)
+        outcome = next((name for name, found in lists.items() if len(found) > before[name]), "ok")
+        record = {"test": str(self), "result": outcome, "seconds": time.monotonic() - start}
+        if outcome != "ok":
+            record["why"] = lists[outcome][-1][1]
+        path = test_param_get("results")
+        if path is not None:
+            with Path(path).open("a") as file:
+                print(json.dumps(record), file=file)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.dataplane = ptf.dataplane_instance  # type: ignore[attr-defined]
+        switch = _switch()
+        if isinstance(switch, TargetError):
+            raise switch
+        self.switch = switch
+        self.rates = _rates()
+        self.dataplane.flush()
+        self.switch.forget_events()
+
+    # -- on the switch, for the time of the test ---------------------------------------------------------------------
+
+    def install(self, *wanted: TableEntry) -> None:
+        self.switch.insert(*wanted)
+        self.addCleanup(self.switch.delete, *wanted)
+
+    def profile(self, earliest: int, below: Mapping[int, int]) -> int:
+        """A new profile, as `entries.profile`."""
+        number = self.new_profile()
+        self.install(*entries.profile(number, earliest, below))
+        return number
+
+    def new_profile(self) -> int:
+        return next(_profiles)
+
+    def new_echelonflow(self) -> int:
+        return next(_echelonflows)
+
+    def new_connection(self) -> int:
+        return next(_connections)
+
+    def new_flow(self) -> int:
+        return next(_flows)
+
+    def new_job(self) -> int:
+        return next(_jobs)
+
+    def shim_flow(self, rank: Rank, *, job: int | None = None) -> Flow:
+        """A new flow, of a new job unless `job` is given."""
+        job = self.new_job() if job is None else job
+        flow = self.new_flow()
+        entry = entries.shim_flow(job, flow, flow, rank)
+        self.install(entry)
+        return Flow(job, flow, flow, entry)
+
+    def rerank(self, flow: Flow, rank: Rank) -> None:
+        """Rank `flow` so, from its next packet on: those that were sent have been ranked already."""
+        self.settle()
+        self.switch.modify(entries.shim_flow(flow.job, flow.number, flow.flow, rank))
+
+    def deadline_flow(
+        self, profile: int, offset_us: int = 0, *, echelonflow: int | None = None, job: int | None = None
+    ) -> Flow:
+        """A new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is given."""
+        echelonflow = self.new_echelonflow() if echelonflow is None else echelonflow
+        return self.shim_flow(Deadline(echelonflow, profile, offset_us), job=job)
+
+    # -- packets -----------------------------------------------------------------------------------------------------
+
+    def send(self, frame: Packet | bytes, port: int = SENDER) -> None:
+        send_packet(self, port, frame)
+
+    def receive(self, port: int = RECEIVER) -> bytes:
+        """The oldest packet that left by `port` and that nobody has taken yet."""
+        found = dp_poll(self, port_number=port, timeout=TIMEOUT_S)
+        if not isinstance(found, self.dataplane.PollSuccess):
+            self.fail(f"no packet left by port {port} for {TIMEOUT_S:g} s")
+        return bytes(found.packet)
+
+    def carry(self, frame: Packet | bytes, port: int = RECEIVER) -> bytes:
+        """What leaves by `port` when `frame` is sent, as the only packet on its way."""
+        self.send(frame)
+        return self.receive(port)
+
+    def queue_of(self, frame: Packet | bytes, port: int = RECEIVER) -> int:
+        """The queue that `frame`, as the only packet on its way, goes through."""
+        return frames.queue_of(self.carry(frame, port))
+
+    def expect(self, frame: Packet, expected: Packet, port: int = RECEIVER) -> None:
+        """Send `frame`; exactly `expected` must leave by `port`, and nothing elsewhere."""
+        self.send(frame)
+        verify_packet(self, expected, port, timeout=TIMEOUT_S)
+        self.expect_silence()
+
+    def expect_silence(self) -> None:
+        """Nothing has left but what was taken already.
+
+        No waiting: a packet of its own goes to every port, and what was on its way before it arrives before it.
+        """
+        for host in PORTS:
+            self._mark(host, host)
+        self._mark(_NOBODY, _NOWHERE)
+
+    def settle(self) -> None:
+        """Every packet that was sent is past ingress, where what is written now changes nothing for it."""
+        self._mark(ASIDE, ASIDE)
+
+    def _mark(self, host: int, port: int) -> None:
+        marker = frames.udp(9, 9, 64, src=5, dst=host)
+        self.send(marker)
+        found = self.receive(port)
+        expected = bytes(frames.as_forwarded(marker, dst=host, queue=BEST_EFFORT_QUEUE))
+        self.assertEqual(found, expected, f"left by port {port}, unexpected: {found.hex()}")
+
+    def expect_dropped(self, frame: Packet | bytes, reason: int, port: int = SENDER) -> None:
+        """`frame` must go nowhere, and be counted under `reason` (DROP_* of constants.h) alone."""
+        reasons = range(_NUMBERS["DROP_REASONS"])
+        before = [self.switch.counter(DROPPED, index) for index in reasons]
+        self.send(frame, port)
+        expected = [count.packets + (index == reason) for index, count in enumerate(before)]
+        self.await_equal(expected, lambda: [self.switch.counter(DROPPED, index).packets for index in reasons])
+        after = self.switch.counter(DROPPED, reason)
+        self.assertEqual(after.bytes - before[reason].bytes, len(frame), "bytes counted")
+        self.expect_silence()
+
+    def await_equal(self, expected: object, observed: Callable[[], object]) -> None:
+        """`observed` must become `expected` soon: counters may be read while a packet is still on its way."""
+        if not poll(lambda: observed() == expected):
+            self.assertEqual(expected, observed())
+
+    # -- digests -----------------------------------------------------------------------------------------------------
+
+    def next_event(self, flow: Flow | int) -> FlowEvent:
+        """The oldest digest that nobody has taken yet, which must be of `flow`."""
+        found = self.switch.next_event()
+        self.assertEqual(found.flow, flow.flow if isinstance(flow, Flow) else flow, f"digest of another flow: {found}")
+        return found
+
+    def start(self, flow: Flow, epoch: int = 1) -> FlowEvent:
+        """Send the first packet of `flow` in an iteration, see it through, and return its digest."""
+        self.carry(flow.packet(epoch))
+        event = self.next_event(flow)
+        self.assertEqual((event.event, event.epoch), (START, epoch))
+        return event
+
+    def expect_no_event(self) -> None:
+        """No digest was sent but those taken already: that of a new flow comes next."""
+        self.start(self.shim_flow(entries.Fixed(0)))
+
+    # -- queues ------------------------------------------------------------------------------------------------------
+
+    def slow_queue(self, queue: int, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
+        """For the rest of the test; skips it where the target cannot."""
+        if not self.rates.can_limit_queues:
+            self.skipTest(self.rates.reason)
+        self.rates.limit_queue(port, queue, packets_per_s, frame_bytes)
+        self.addCleanup(self.rates.limit_queue, port, queue, 0, frame_bytes)
+
+    def slow_port(self, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
+        """For the rest of the test; skips it where the target cannot."""
+        if not self.rates.can_limit_ports:
+            self.skipTest(self.rates.reason)
+        self.rates.limit_port(port, packets_per_s, frame_bytes)
+        self.addCleanup(self.rates.limit_port, port, 0, frame_bytes)
+
+    def free_queue(self, queue: int, port: int = RECEIVER) -> None:
+        self.rates.limit_queue(port, queue, 0, 0)
+
+
+def receive_all(test: EchelonTest, count: int, port: int = RECEIVER) -> Iterator[bytes]:
+    """The next `count` packets of a port, in the order in which they left."""
+    for _ in range(count):
+        yield test.receive(port)

@@ -1,0 +1,128 @@
+"""Frames of the tests, as scapy packets: the shim as a layer, and who has which address.
+
+Host n is at port n of the switch, with address 10.0.0.n and MAC 02:00:00:00:00:0n.
+"""
+
+from __future__ import annotations
+
+from scapy.fields import BitField, ByteField, FlagsField, IntField, ShortField
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet, Raw, bind_layers
+
+from echelon.p4program import constants
+
+_CONSTANTS = constants()
+SHIM_PORT = _CONSTANTS["SHIM_UDP_PORT"]
+LAST = _CONSTANTS["SHIM_FLAG_LAST"]
+ACK = _CONSTANTS["SHIM_FLAG_ACK"]
+DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
+
+HEADER_BYTES = 14 + 20 + 8 + _CONSTANTS["SHIM_BYTES"]
+"""Of a packet with a shim, before its payload."""
+
+NOT_ECT, ECT1, ECT0, CE = range(4)
+"""The two bits of RFC 3168."""
+
+
+class Shim(Packet):
+    """What a sender that knows its job writes behind UDP (`p4src/shared/headers.p4`)."""
+
+    name = "Shim"
+    fields_desc = [  # noqa: RUF012 - scapy's way to declare a layer
+        BitField("version", _CONSTANTS["SHIM_VERSION"], 4),
+        FlagsField("flags", 0, 4, ["DRAIN", "ACK", "LAST", "UNUSED"]),
+        ByteField("epoch", 0),
+        ShortField("job", 0),
+        ShortField("flow", 0),
+        ShortField("reserved", 0),
+        IntField("remaining", 0),
+    ]
+
+
+bind_layers(UDP, Shim, dport=SHIM_PORT)
+
+
+def mac(host: int) -> str:
+    return f"02:00:00:00:00:{host:02x}"
+
+
+def address(host: int) -> str:
+    return f"10.0.0.{host}"
+
+
+def ethernet(src: int, dst: int) -> Packet:
+    """From a host to its gateway, the switch, which writes the destination's MAC."""
+    return Ether(src=mac(src), dst="02:00:00:00:01:00")
+
+
+def ipv4(src: int = 1, dst: int = 2, *, ttl: int = 64, ecn: int = NOT_ECT, dscp: int = 0) -> Packet:
+    return ethernet(src, dst) / IP(src=address(src), dst=address(dst), ttl=ttl, tos=dscp << 2 | ecn)
+
+
+def shim(
+    job: int,
+    flow: int,
+    epoch: int = 1,
+    *,
+    flags: int = 0,
+    remaining: int = 0,
+    version: int = 1,
+    payload_bytes: int = 64,
+    src: int = 1,
+    dst: int = 2,
+    ecn: int = NOT_ECT,
+) -> Packet:
+    """A packet with a shim. Without UDP checksum (RFC 768 allows that), since switches change the shim."""
+    head = ipv4(src, dst, ecn=ecn) / UDP(sport=4000, dport=SHIM_PORT, chksum=0)
+    return (
+        head
+        / Shim(version=version, flags=flags, epoch=epoch, job=job, flow=flow, remaining=remaining)
+        / Raw(bytes(payload_bytes))
+    )
+
+
+def tcp(
+    src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: int = 2, seq: int = 0, flags: str = "A"
+) -> Packet:
+    head = ipv4(src, dst) / TCP(sport=src_port, dport=dst_port, seq=seq, flags=flags)
+    return head / Raw(bytes(payload_bytes)) if payload_bytes else head
+
+
+def udp(src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: int = 2, ecn: int = NOT_ECT) -> Packet:
+    return ipv4(src, dst, ecn=ecn) / UDP(sport=src_port, dport=dst_port) / Raw(bytes(payload_bytes))
+
+
+def as_forwarded(frame: Packet, *, dst: int = 2, queue: int | None = None, flags: int | None = None) -> Packet:
+    """What must leave the switch for `frame`: one hop older, to the MAC of host `dst`, marked with `queue`'s DSCP
+    (None: as it came), the IPv4 checksum made anew by scapy.
+
+    `flags` replaces those of the shim. The length fields and the checksum of TCP or UDP are those of the original.
+    """
+    expected = Ether(bytes(frame))
+    expected.dst = mac(dst)
+    expected[IP].ttl -= 1
+    if queue is not None:
+        expected[IP].tos = queue << 5 | expected[IP].tos & 3
+    if flags is not None:
+        expected[Shim].flags = flags
+    del expected[IP].chksum
+    return Ether(bytes(expected))
+
+
+def queue_of(frame: bytes) -> int:
+    """The queue that a frame with the tests' DSCP marks came through: DSCP is a class selector."""
+    dscp = frame[15] >> 2
+    if dscp & 7:
+        raise ValueError(f"DSCP {dscp} is no class selector: nothing marked this packet")
+    return dscp >> 3
+
+
+def ecn_of(frame: bytes) -> int:
+    return frame[15] & 3
+
+
+def shim_of(frame: bytes) -> Shim:
+    """Raises IndexError for a frame without a shim."""
+    found: Shim = Ether(frame)[Shim]
+    return found

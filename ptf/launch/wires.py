@@ -1,0 +1,73 @@
+"""Wires between the switch and the tests: veth pairs in a network namespace of our own, or Unix datagram sockets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# All children end with the first process of a PID namespace, however that one ends.
+_UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--")
+_INSIDE = "ECHELON_PTF_NAMESPACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One port: what the switch's `-i` names, and what ptf's `--interface` names."""
+
+    port: int
+    switch_end: str
+    test_end: str
+
+
+class WiringError(Exception):
+    """There can be no wires of this kind here; the text says why and what to do."""
+
+
+def why_no_veth() -> str:
+    """Why veth pairs cannot be made in a namespace of our own; empty if they can."""
+    if in_own_namespace():
+        return ""
+    for tool in ("unshare", "ip"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not installed"
+    probe = subprocess.run([*_UNSHARE, "ip", "link", "add", "type", "veth"], capture_output=True, text=True)
+    return (probe.stderr.strip() or f"exit status {probe.returncode}") if probe.returncode else ""
+
+
+def in_own_namespace() -> bool:
+    return _INSIDE in os.environ
+
+
+def enter_own_namespace() -> int:
+    """Run this very command again in namespaces of its own; returns its exit status."""
+    command = [*_UNSHARE, sys.executable, *sys.argv]
+    return subprocess.run(command, env={**os.environ, _INSIDE: "1"}).returncode
+
+
+def lay_veth(ports: Sequence[int]) -> list[Wire]:
+    """One veth pair for each port, up, with no traffic of the kernel's own. Raises WiringError."""
+    wires = [Wire(port, f"switch{port}", f"test{port}") for port in ports]
+    _ip("link", "set", "lo", "up")
+    for wire in wires:
+        _ip("link", "add", wire.switch_end, "type", "veth", "peer", "name", wire.test_end)
+        for end in (wire.switch_end, wire.test_end):
+            # Without an IPv6 address no neighbour discovery, which would look like packets of the switch.
+            _ip("link", "set", end, "addrgenmode", "none")
+            _ip("link", "set", end, "up")
+    return wires
+
+
+def lay_unix(ports: Sequence[int], directory: Path) -> list[Wire]:
+    """One socket in `directory` for each port; the tests' ends are bound by ptf's platform."""
+    return [Wire(port, f"unix:{directory}/port{port}", f"{directory}/port{port}") for port in ports]
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise WiringError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")

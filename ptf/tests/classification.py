@@ -1,0 +1,224 @@
+"""Which flow of which iteration is a packet of? By shim, by 5-tuple and bytes seen, or by nothing."""
+
+from __future__ import annotations
+
+import time
+
+from echelon_ptf import entries, frames
+from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, EchelonTest
+from echelon_ptf.entries import Fixed
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.packet import Raw
+
+_GAP_S = 0.2
+_FOREVER_S = 3600.0
+_PAYLOAD = 500
+
+
+class _ConnectionTest(EchelonTest):
+    """A connection from host 1 to host 2 that carries 1000 bytes of a flow in queue 2, then 2000 of one in queue 5."""
+
+    protocol = "tcp"
+    dst_port = 5000
+    gap_s = _FOREVER_S
+    """Idle time after which the connection may open an iteration."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.job = self.new_job()
+        self.src_port = self.connect(self.job, is_head=True)
+
+    def connect(self, job: int, *, is_head: bool) -> int:
+        """A new connection of `job`; returns its source port."""
+        number = self.new_connection()
+        src_port = 10_000 + number
+        first, second = self.new_flow(), self.new_flow()
+        self.install(
+            entries.segment(number, 0, 1000, first, Fixed(2)),
+            entries.segment(number, 1000, 3000, second, Fixed(5)),
+            entries.connection(
+                self.protocol,
+                src_port,
+                self.dst_port,
+                number=number,
+                job=job,
+                is_head=is_head,
+                gap_us=round(self.gap_s * 1e6),
+                head_bytes=2850,
+            ),
+        )
+        return src_port
+
+    def queues(self, packets: int, src_port: int | None = None) -> list[int]:
+        """Of the next packets of the connection, `_PAYLOAD` bytes each."""
+        frame = getattr(frames, self.protocol)(src_port or self.src_port, self.dst_port, _PAYLOAD)
+        return [self.queue_of(frame) for _ in range(packets)]
+
+
+class ByShim(EchelonTest):
+    """Job and flow of the shim name the flow; its path may differ from the route to its destination."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(3))
+        frame = flow.packet()
+        self.expect(frame, frames.as_forwarded(frame, queue=3))
+        self.install(entries.flow_path(flow.flow, port=3, host=2))
+        frame = flow.packet(remaining=1)
+        self.expect(frame, frames.as_forwarded(frame, queue=3), port=3)
+
+
+class ByShimNeedsJobAndFlow(EchelonTest):
+    """A flow of another job, or another flow of the job, is nobody's."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(3))
+        for frame in (frames.shim(self.new_job(), flow.number), frames.shim(flow.job, self.new_flow())):
+            self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
+
+
+class ShimOfAnotherVersion(EchelonTest):
+    """Is no shim: the datagram goes by its connection, here nobody's."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(3))
+        frame = flow.packet(version=2)
+        self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
+
+
+class ShimCutShort(EchelonTest):
+    """A datagram to the shim's port that is too short for a shim is somebody else's."""
+
+    def runTest(self) -> None:
+        for payload_bytes in (0, 4, 11):
+            frame = frames.ipv4() / UDP(sport=4000, dport=frames.SHIM_PORT) / Raw(bytes(payload_bytes))
+            self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
+
+
+class ByBytesOfTcp(_ConnectionTest):
+    """The position in the iteration tells flows of one connection apart; what is past the last one is nobody's."""
+
+    def runTest(self) -> None:
+        self.assertEqual(self.queues(8), [2, 2, 5, 5, 5, 5, BEST_EFFORT_QUEUE, BEST_EFFORT_QUEUE])
+
+
+class ByBytesOfUdp(_ConnectionTest):
+    """As TCP."""
+
+    protocol = "udp"
+
+    def runTest(self) -> None:
+        self.assertEqual(self.queues(8), [2, 2, 5, 5, 5, 5, BEST_EFFORT_QUEUE, BEST_EFFORT_QUEUE])
+
+
+class AcknowledgementsMoveNothing(_ConnectionTest):
+    """TCP segments without payload go to the control queue and do not count."""
+
+    def runTest(self) -> None:
+        self.assertEqual(self.queues(2), [2, 2])
+        self.assertEqual(self.queue_of(frames.tcp(self.src_port, self.dst_port, 0)), CONTROL_QUEUE)
+        self.assertEqual(self.queues(1), [5])
+
+
+class TcpOptionsAreNotPayload(_ConnectionTest):
+    """The data offset is subtracted."""
+
+    def runTest(self) -> None:
+        head = frames.ipv4() / TCP(sport=self.src_port, dport=self.dst_port, options=[("NOP", None)] * 20)
+        self.assertEqual(self.queue_of(head), CONTROL_QUEUE)
+        self.assertEqual(self.queue_of(head / Raw(bytes(999))), 2)
+        self.assertEqual(self.queue_of(head / Raw(b"x")), 2)
+        self.assertEqual(self.queues(1), [5])
+
+
+class OtherConnections(_ConnectionTest):
+    """Another port, another host, the way back, the other protocol: nobody's."""
+
+    def runTest(self) -> None:
+        others = [
+            frames.tcp(self.src_port, self.dst_port + 1, _PAYLOAD),
+            frames.tcp(self.src_port, self.dst_port, _PAYLOAD, src=3),
+            frames.tcp(self.dst_port, self.src_port, _PAYLOAD),
+            frames.udp(self.src_port, self.dst_port, _PAYLOAD),
+        ]
+        for frame in others:
+            self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
+
+
+class NextIteration(_ConnectionTest):
+    """Opens after a gap, once 95 % of the last one were seen; its flows start anew."""
+
+    gap_s = _GAP_S
+
+    def runTest(self) -> None:
+        self.assertEqual(self.queues(6), [2, 2, 5, 5, 5, 5])
+        time.sleep(2 * _GAP_S)
+        self.assertEqual(self.queues(3), [2, 2, 5])
+
+
+class GapAloneOpensNothing(_ConnectionTest):
+    """As after a retransmission time-out or a stall."""
+
+    gap_s = _GAP_S
+
+    def runTest(self) -> None:
+        self.assertEqual(self.queues(3), [2, 2, 5])
+        time.sleep(2 * _GAP_S)
+        self.assertEqual(self.queues(1), [5])
+
+
+class BytesAloneOpenNothing(EchelonTest):
+    """However many bytes: without a gap the iteration goes on."""
+
+    def runTest(self) -> None:
+        number = self.new_connection()
+        self.install(
+            entries.segment(number, 0, 1000, self.new_flow(), Fixed(2)),
+            entries.connection(
+                "udp", 7, 7, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1000
+            ),
+        )
+        self.assertEqual([self.queue_of(frames.udp(7, 7, 500)) for _ in range(6)], [2, 2, 0, 0, 0, 0])
+
+
+class OthersFollowTheHead(_ConnectionTest):
+    """A connection that may not open an iteration counts from zero again when the head connection has opened one."""
+
+    gap_s = _GAP_S
+
+    def runTest(self) -> None:
+        other = self.connect(self.job, is_head=False)
+        self.assertEqual(self.queues(6), [2, 2, 5, 5, 5, 5])
+        self.assertEqual(self.queues(6, other), [2, 2, 5, 5, 5, 5])
+        time.sleep(2 * _GAP_S)
+        self.assertEqual(self.queues(1, other), [BEST_EFFORT_QUEUE])
+        self.assertEqual(self.queues(1), [2])
+        self.assertEqual(self.queues(3, other), [2, 2, 5])
+
+
+class IterationsWrapAround(EchelonTest):
+    """Iterations that the switch counts go from 255 to 0 without a break, each with a start of its own."""
+
+    def runTest(self) -> None:
+        number, flow = self.new_connection(), self.new_flow()
+        # Every packet has seen enough and waited long enough to open the next iteration.
+        self.install(
+            entries.segment(number, 0, 1000, flow, Fixed(2)),
+            entries.connection(
+                "udp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=0, head_bytes=_PAYLOAD
+            ),
+        )
+        frame = frames.udp(5, 5, _PAYLOAD)
+        iterations = 260
+        self.assertEqual([self.queue_of(frame) for _ in range(iterations)], [2] * iterations)
+        epochs = [self.next_event(flow).epoch for _ in range(iterations)]
+        self.assertEqual(epochs, [(1 + n) % 256 for n in range(iterations)])
+
+
+class Fragments(_ConnectionTest):
+    """Later fragments have no ports to be recognised by, whatever bytes stand where those would be."""
+
+    def runTest(self) -> None:
+        frame = frames.tcp(self.src_port, self.dst_port, _PAYLOAD)
+        frame[IP].frag = 5
+        self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
+        self.assertEqual(self.queues(3), [2, 2, 5])

@@ -1,0 +1,82 @@
+"""What the program counts, read through P4Runtime."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from echelon_ptf import entries, frames
+from echelon_ptf.base import RECEIVER, SENT, EchelonTest
+from echelon_ptf.control import Count
+from echelon_ptf.entries import Fixed
+
+
+class PerFlow(EchelonTest):
+    """Packets and bytes of each flow known by its shim, whatever other flows send."""
+
+    def runTest(self) -> None:
+        flows = [self.shim_flow(Fixed(queue)) for queue in (2, 3)]
+        expected = []
+        for index, flow in enumerate(flows):
+            sizes = [len(self.carry(flow.packet(payload_bytes=100 * n))) for n in range(index + 1, 5)]
+            expected.append(Count(len(sizes), sum(sizes)))
+        self.await_equal(expected, lambda: [self.switch.direct_counter(flow.entry) for flow in flows])
+
+
+class PerFlowNotItsAcknowledgements(EchelonTest):
+    """Acknowledgements of a flow are not counted as its packets."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(2))
+        self.carry(flow.packet(flags=frames.ACK))
+        size = len(self.carry(flow.packet()))
+        self.await_equal(Count(1, size), lambda: self.switch.direct_counter(flow.entry))
+
+
+class NewEntriesCountFromZero(EchelonTest):
+    """What an entry before it counted is gone with that one."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(2))
+        size = len(self.carry(flow.packet()))
+        self.await_equal(Count(1, size), lambda: self.switch.direct_counter(flow.entry))
+        self.switch.delete(flow.entry)
+        self.switch.insert(flow.entry)
+        self.assertEqual(self.switch.direct_counter(flow.entry), Count(0, 0))
+
+
+class PerSegment(EchelonTest):
+    """Packets and bytes of flows known by their place in a connection."""
+
+    def runTest(self) -> None:
+        number = self.new_connection()
+        segments = [
+            entries.segment(number, 0, 1000, self.new_flow(), Fixed(2)),
+            entries.segment(number, 1000, 2000, self.new_flow(), Fixed(3)),
+        ]
+        self.install(
+            *segments,
+            entries.connection(
+                "tcp", 3, 3, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=2000
+            ),
+        )
+        sizes = [len(self.carry(frames.tcp(3, 3, 400))) for _ in range(4)]
+        # At 0, 400 and 800; at 1200.
+        expected = [Count(3, sum(sizes[:3])), Count(1, sizes[3])]
+        self.await_equal(expected, lambda: [self.switch.direct_counter(segment) for segment in segments])
+
+
+class PerPortAndQueue(EchelonTest):
+    """What left by each queue of each port, bytes included."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(5))
+        for port in (2, 3):
+            before = self.sent(port)
+            if port != RECEIVER:
+                self.install(entries.flow_path(flow.flow, port, port))
+            sizes = [len(self.carry(flow.packet(payload_bytes=size), port)) for size in (10, 500, 1200)]
+            expected = Count(before.packets + len(sizes), before.bytes + sum(sizes))
+            self.await_equal(expected, partial(self.sent, port))
+
+    def sent(self, port: int) -> Count:
+        return self.switch.counter(SENT, port * 8 + 5)

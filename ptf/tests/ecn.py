@@ -1,0 +1,155 @@
+"""Explicit congestion notification (RFC 3168) by queue depth and by the virtual queue."""
+
+from __future__ import annotations
+
+import time
+
+from echelon_ptf import entries, frames
+from echelon_ptf.base import RECEIVER, EchelonTest, receive_all
+from echelon_ptf.entries import Fixed
+from echelon_ptf.frames import CE, ECT0, ECT1, NOT_ECT
+
+_FRAME_BYTES = 500
+_PAYLOAD_BYTES = _FRAME_BYTES - frames.HEADER_BYTES
+_QUEUE = 3
+_THRESHOLD_PACKETS = 6
+_SENT_PACKETS = 14
+
+
+class _DepthTest(EchelonTest):
+    """A slow queue with a threshold."""
+
+    def codes(self, ecn: int) -> list[int]:
+        """ECN of a burst that came with `ecn`, in the order in which it left."""
+        self.slow_queue(_QUEUE, packets_per_s=10, frame_bytes=_FRAME_BYTES)
+        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, _THRESHOLD_PACKETS))
+        flow = self.shim_flow(Fixed(_QUEUE))
+        packet = bytes(flow.packet(ecn=ecn, payload_bytes=_PAYLOAD_BYTES))
+        for _ in range(_SENT_PACKETS):
+            self.send(packet)
+        left = list(receive_all(self, _SENT_PACKETS))
+        for frame in left:
+            # The mark is in the checksum, too.
+            expected = frames.as_forwarded(
+                flow.packet(ecn=frames.ecn_of(frame), payload_bytes=_PAYLOAD_BYTES), queue=_QUEUE
+            )
+            self.assertEqual(frame.hex(), bytes(expected).hex())
+        return [frames.ecn_of(frame) for frame in left]
+
+    def assert_marked_from_threshold(self, codes: list[int], unmarked: int) -> None:
+        """The first packets found fewer before them than the threshold, the last ones more: marked, once it began."""
+        self.assertEqual(set(codes[:_THRESHOLD_PACKETS]), {unmarked}, codes)
+        self.assertEqual(set(codes[-4:]), {CE}, codes)
+        marks = [code == CE for code in codes]
+        self.assertEqual(marks, sorted(marks), codes)
+
+
+class ByDepth(_DepthTest):
+    """A packet that finds as many before it in its queue as the threshold is marked."""
+
+    def runTest(self) -> None:
+        self.assert_marked_from_threshold(self.codes(ECT0), ECT0)
+
+
+class ByDepthOfTheOtherCodePoint(_DepthTest):
+    """ECT(1) means the same."""
+
+    def runTest(self) -> None:
+        self.assert_marked_from_threshold(self.codes(ECT1), ECT1)
+
+
+class NotCapable(_DepthTest):
+    """A sender that did not say that it understands marks gets none."""
+
+    def runTest(self) -> None:
+        self.assertEqual(self.codes(NOT_ECT), [NOT_ECT] * _SENT_PACKETS)
+
+
+class OwnQueueOnly(EchelonTest):
+    """The depth of another queue of the port marks nobody, nor does a queue without a threshold."""
+
+    def runTest(self) -> None:
+        self.slow_queue(1, packets_per_s=50, frame_bytes=_FRAME_BYTES)
+        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, 1))
+        waiting, other = self.shim_flow(Fixed(1)), self.shim_flow(Fixed(_QUEUE))
+        for _ in range(10):
+            self.send(waiting.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
+        self.send(other.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
+        self.assertEqual([frames.ecn_of(frame) for frame in receive_all(self, 11)], [ECT0] * 11)
+
+
+class WithoutCongestion(EchelonTest):
+    """All four code points pass as they are, with and without thresholds."""
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(_QUEUE))
+        codes = [NOT_ECT, ECT1, ECT0, CE]
+        for threshold in (None, 100):
+            if threshold is not None:
+                self.install(entries.ecn_threshold(RECEIVER, _QUEUE, threshold))
+            self.assertEqual([frames.ecn_of(self.carry(flow.packet(ecn=code))) for code in codes], codes)
+
+
+class VirtualQueueMarks(EchelonTest):
+    """Bytes that a slower line outside the switch could not have sent by now count as its backlog."""
+
+    port = 3
+
+    def runTest(self) -> None:
+        # 1 kbit/s: each packet is four seconds of its work.
+        self.install(entries.virtual_queue(self.port, bits_per_ms=1, mark_above_bytes=4 * _FRAME_BYTES))
+        self.assertEqual(self.burst(ECT0), [ECT0] * 4 + [CE] * 4)
+        self.assertEqual(self.burst(NOT_ECT), [NOT_ECT] * 8)
+
+    def burst(self, ecn: int) -> list[int]:
+        flow = self.shim_flow(Fixed(_QUEUE))
+        self.install(entries.flow_path(flow.flow, self.port, self.port))
+        packet = flow.packet(ecn=ecn, payload_bytes=_PAYLOAD_BYTES)
+        return [frames.ecn_of(self.carry(packet, self.port)) for _ in range(8)]
+
+
+class VirtualQueueDrainsWhileItIsUsed(EchelonTest):
+    """A backlog shrinks when packets come more slowly than the line could send them."""
+
+    port = 2
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(_QUEUE))
+        # 80 kbit/s: the 65 ms that count at once drain 655 bytes.
+        self.install(entries.virtual_queue(self.port, bits_per_ms=80, mark_above_bytes=2 * _FRAME_BYTES))
+        packet = bytes(flow.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
+        for _ in range(8):
+            self.send(packet)
+        list(receive_all(self, 8))
+        codes = []
+        # Eight packets less 655 - 500 bytes at each one that follows: below two packets after 20.
+        for _ in range(21):
+            time.sleep(0.07)
+            codes.append(frames.ecn_of(self.carry(packet)))
+        self.assertEqual((codes[0], codes[-1]), (CE, ECT0), codes)
+        self.assertEqual(codes, sorted(codes, reverse=True))
+
+
+class VirtualQueueDrains(EchelonTest):
+    """What comes no faster than the line is not marked; what waited for it has gone after a while."""
+
+    port = 4
+
+    def runTest(self) -> None:
+        flow = self.shim_flow(Fixed(_QUEUE))
+        self.install(
+            entries.flow_path(flow.flow, self.port, self.port),
+            # 800 kbit/s: 5 ms for a packet; 65 ms, the longest time that counts at once, for 13.
+            entries.virtual_queue(self.port, bits_per_ms=800, mark_above_bytes=_FRAME_BYTES),
+        )
+        packet = bytes(flow.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
+        for _ in range(2):
+            for _ in range(12):
+                self.send(packet)
+            codes = [frames.ecn_of(frame) for frame in receive_all(self, 12, self.port)]
+            self.assertEqual(codes[0], ECT0)
+            self.assertIn(CE, codes)
+            time.sleep(0.1)
+        for _ in range(6):
+            self.assertEqual(frames.ecn_of(self.carry(packet, self.port)), ECT0)
+            time.sleep(0.02)

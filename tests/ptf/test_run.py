@@ -1,0 +1,84 @@
+"""`ptf/run.py` from outside: what it prints and how it ends. Ports are Unix sockets, so nothing here needs root.
+
+The tests of the data plane themselves run with `make ptf`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from echelon.p4program import program
+
+RUN = Path(__file__).parents[2] / "ptf" / "run.py"
+TEST = "reference.EpochDelta240"
+"""A quick one: 16 iterations behind is the oldest straggler."""
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("ptf", path=str(Path(sys.executable).parent)) is None, reason="ptf is not installed"
+)
+
+
+def run(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(RUN), "--out", str(tmp_path), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+
+
+def test_a_test_that_passes(tmp_path: Path) -> None:
+    done = run(tmp_path, "--ports", "unix", TEST)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, row, _, summary = done.stdout.splitlines()
+    assert head.split() == ["test", "result", "seconds"]
+    assert row.split()[:2] == [TEST, "ok"]
+    assert summary.startswith("softswitch over unix ports: 1 ok, in ")
+    assert (tmp_path / "softswitch" / "log" / f"{TEST}.log").exists()
+
+
+def test_a_program_that_is_wrong_fails(tmp_path: Path) -> None:
+    good = program()
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    shutil.copy(good.p4info, broken)
+    text = good.binary.read_text()
+    assert '"0xf0"' in text, "STRAGGLER_FROM is compared with under another name now"
+    (broken / good.binary.name).write_text(text.replace('"0xf0"', '"0xf1"'))
+    done = run(tmp_path, "--ports", "unix", "--program", str(broken), TEST, "reference.EpochDelta239")
+    assert done.returncode == 1
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
+        [TEST, "FAILED"],
+        ["reference.EpochDelta239", "ok"],
+    ]
+    assert "'new' != 'straggler'" in done.stdout
+
+
+def test_a_program_that_the_target_refuses(tmp_path: Path) -> None:
+    refused = tmp_path / "refused"
+    refused.mkdir()
+    shutil.copy(program().p4info, refused)
+    (refused / "echelon.json").write_text("{}")
+    done = run(tmp_path, "--ports", "unix", "--program", str(refused), "slack")
+    assert done.returncode == 1
+    assert "installing the program: INVALID_ARGUMENT" in done.stdout
+
+
+def test_a_test_that_is_not_there(tmp_path: Path) -> None:
+    done = run(tmp_path, "--ports", "unix", "nonsense")
+    assert done.returncode == 2
+    assert "nonsense did not match any tests" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_target_that_is_not_installed(tmp_path: Path) -> None:
+    done = run(tmp_path, "--target", "bmv2", PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == "ptf: target bmv2: simple_switch_grpc is not installed; put it on the PATH\n"
