@@ -1,0 +1,237 @@
+"""Port rate, strict levels and weights in real time: what leaves a port of 10 Mbit/s, by the clock of the kernel.
+
+Traffic of several classes is offered above the port's rate for some seconds. What each class must get is computed here
+from rate, levels and weights alone; what it got is counted in a window of the kernel's timestamps, so that neither a
+late sink nor a busy machine counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from echelon.lowering.intent import QueueSetting
+from echelon.southbound.session import SwitchSession
+
+from .generator import BURST_FRAMES, Cycle, Generator
+from .network import received_frames
+from .sink import Arrival, Capture
+from .speed import EGRESS_INTERFACE, GENERATOR_INTERFACE, INGRESS_INTERFACE, SINK_INTERFACE
+from .targets import DEVICE_ID, QUEUES, SOFTSWITCH, RunningSwitch
+from .workloads import EGRESS_PORT, INGRESS_PORT, class_frame, router
+
+PORT_RATE_BPS = 10_000_000
+RATE_LIMIT = 0.01
+"""How far the port may be from its rate."""
+SHARE_LIMIT = 0.02
+"""How far a class may be from its share."""
+WARM_UP_S = 1.0
+"""Until every queue that can fill has something waiting."""
+
+_MARGIN_S = 0.5
+_SETTLE_S = 0.2
+_CYCLE_BURSTS = 128
+_TOS_AT = 15
+
+
+class NothingArrivedError(Exception):
+    """No frame came out in the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """Traffic of one queue: what is offered, and how the queue is served."""
+
+    queue: int
+    offered_bps: int
+    frame_bytes: int
+    level: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    classes: tuple[Class, ...]
+
+    @property
+    def limit(self) -> float:
+        return RATE_LIMIT if len(self.classes) == 1 else SHARE_LIMIT
+
+    @property
+    def expected_bps(self) -> dict[int, Fraction]:
+        """By queue: levels from the highest on; inside a level max-min fair by weight. Exact."""
+        out: dict[int, Fraction] = {}
+        left = Fraction(PORT_RATE_BPS)
+        for level in sorted({c.level for c in self.classes}, reverse=True):
+            hungry = [c for c in self.classes if c.level == level]
+            while hungry:
+                unit = left / sum(c.weight for c in hungry)
+                content = [c for c in hungry if c.offered_bps <= unit * c.weight]
+                for c in content or hungry:
+                    out[c.queue] = Fraction(c.offered_bps) if content else unit * c.weight
+                    left -= out[c.queue]
+                hungry = [c for c in hungry if c not in content] if content else []
+        return out
+
+    @property
+    def cycle(self) -> Cycle:
+        """Frames of all classes, evenly mixed, in numbers that offer what each class is to offer."""
+        count = _CYCLE_BURSTS * BURST_FRAMES
+        rates = [Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes]
+        numbers = [round(count * rate / sum(rates)) for rate in rates]
+        numbers[-1] += count - sum(numbers)
+        moments = sorted(
+            ((2 * i + 1) / (2 * n), c.queue, c.frame_bytes)
+            for c, n in zip(self.classes, numbers, strict=True)
+            for i in range(n)
+        )
+        return Cycle(tuple(class_frame(queue, frame_bytes, queue) for _, queue, frame_bytes in moments))
+
+    @property
+    def offered_pps(self) -> float:
+        return float(sum(Fraction(c.offered_bps, 8 * c.frame_bytes) for c in self.classes))
+
+    @property
+    def queues(self) -> tuple[QueueSetting, ...]:
+        """Every queue of the port; those without traffic are strict, as at first."""
+        mine = {c.queue: c for c in self.classes}
+        return tuple(
+            QueueSetting(EGRESS_PORT, q, mine[q].level if q in mine else q, mine[q].weight if q in mine else 1, 0, None)
+            for q in range(QUEUES)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one class got."""
+
+    case: str
+    queue: int
+    frame_bytes: int
+    level: int
+    weight: int
+    offered_bps: int
+    expected_bps: float
+    measured_bps: float
+    limit: float
+
+    @property
+    def error(self) -> float:
+        """Relative to what was expected; to the port's rate where that is nothing."""
+        return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.error) <= self.limit
+
+
+def _alone(frame_bytes: int) -> Case:
+    return Case(f"port rate, {frame_bytes} bytes", (Class(0, 13_000_000, frame_bytes, level=0),))
+
+
+CASES: tuple[Case, ...] = (
+    *(_alone(frame_bytes) for frame_bytes in (64, 256, 576, 1500)),
+    Case("strict, both overloaded", (Class(7, 12_000_000, 576, level=7), Class(0, 12_000_000, 576, level=0))),
+    Case(
+        "strict, rest for the lowest",
+        (Class(7, 3_000_000, 256, level=7), Class(4, 4_000_000, 576, level=4), Class(0, 9_000_000, 1500, level=0)),
+    ),
+    Case(
+        "weights 1 : 2 : 5",
+        tuple(Class(q, 12_000_000, 576, level=3, weight=w) for q, w in ((1, 1), (2, 2), (3, 5))),
+    ),
+    Case(
+        "weights 1 : 1 : 3, unequal packets",
+        tuple(Class(q, 11_000_000, size, level=3, weight=w) for q, size, w in ((1, 256, 1), (2, 1500, 1), (3, 576, 3))),
+    ),
+    Case(
+        "weights 1 : 3 below a level",
+        (
+            Class(7, 2_000_000, 256, level=7),
+            Class(1, 11_000_000, 576, level=2, weight=1),
+            Class(2, 11_000_000, 1500, level=2, weight=3),
+        ),
+    ),
+)
+
+
+def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], None]) -> list[Outcome]:
+    """Run the cases on softswitch, each over a window of `seconds`.
+
+    Raises TargetError, SouthboundError, CaptureError, NothingArrivedError.
+    """
+    with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
+        for case in cases:
+            generator.load(case.name, case.cycle)
+        interfaces = {INGRESS_PORT: INGRESS_INTERFACE, EGRESS_PORT: EGRESS_INTERFACE}
+        rates = {EGRESS_PORT: f"{PORT_RATE_BPS // 10**6}Mbit"}
+        with RunningSwitch(SOFTSWITCH, interfaces, port_rates=rates) as switch:
+            return asyncio.run(_measure(switch, generator, cases, seconds, progress))
+
+
+async def _measure(
+    switch: RunningSwitch,
+    generator: Generator,
+    cases: Sequence[Case],
+    seconds: float,
+    progress: Callable[[str], None],
+) -> list[Outcome]:
+    workload = router()
+    out: list[Outcome] = []
+    async with SwitchSession("softswitch", switch.address, DEVICE_ID, workload.program) as session:
+        for case in cases:
+            progress(case.name)
+            await session.reconcile(replace(workload.intent, queues=case.queues))
+            out += await asyncio.to_thread(_run, case, generator, seconds)
+    return out
+
+
+def _run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
+    with Capture(SINK_INTERFACE, _TOS_AT + 1) as capture:
+        generator.run(case.name, case.offered_pps, WARM_UP_S + seconds + _MARGIN_S)
+        _wait_quiet()
+    measured = _rates(case, capture.arrivals, seconds)
+    expected = case.expected_bps
+    return [
+        Outcome(
+            case.name,
+            c.queue,
+            c.frame_bytes,
+            c.level,
+            c.weight,
+            c.offered_bps,
+            float(expected[c.queue]),
+            measured[c.queue],
+            case.limit,
+        )
+        for c in case.classes
+    ]
+
+
+def _rates(case: Case, arrivals: Sequence[Arrival], seconds: float) -> dict[int, float]:
+    """Bits per second of each queue between the first and the last frame of the window."""
+    if not arrivals:
+        raise NothingArrivedError(f"{case.name}: nothing came out of the switch")
+    start_ns = arrivals[0].time_ns + round(WARM_UP_S * 1e9)
+    window = [a for a in arrivals if start_ns <= a.time_ns <= start_ns + seconds * 1e9]
+    if len(window) < 2:
+        raise NothingArrivedError(f"{case.name}: nothing came out of the switch for {seconds:g} s")
+    sizes: Counter[int] = Counter()
+    # A frame takes the line from its own time to the next one's: the last one's is outside.
+    for arrival in window[:-1]:
+        sizes[arrival.head[_TOS_AT] >> 5] += arrival.length_bytes
+    elapsed_s = (window[-1].time_ns - window[0].time_ns) / 1e9
+    return {c.queue: sizes[c.queue] * 8 / elapsed_s for c in case.classes}
+
+
+def _wait_quiet() -> None:
+    """Until the queues have emptied."""
+    seen = -1
+    while (now := received_frames(SINK_INTERFACE)) != seen:
+        seen = now
+        time.sleep(_SETTLE_S)
