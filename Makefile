@@ -4,8 +4,10 @@ VENV := .venv
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 OUT ?= out
+TARGET ?= softswitch
+TESTS ?=
 
-.PHONY: demo test lint bench format p4 clean
+.PHONY: demo test ptf lint bench bench-switch soak format p4 clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -20,13 +22,28 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
 
+# Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch or bmv2, TESTS are modules or module.Class.
+ptf: $(STAMP)
+	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(TESTS)
+
 lint: $(STAMP)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py
 
 bench: $(STAMP)
 	$(RUN)/python -m tests.bench
+
+# softswitch beside BMv2 (where simple_switch_grpc is installed): lossless rates, entries per second. Needs root.
+bench-switch: $(STAMP)
+	$(RUN)/python -m tests.bench.switch
+
+# The long runs: random packets and messages, and a day of virtual time.
+soak: $(STAMP)
+	$(RUN)/python -m tests.soak packets
+	$(RUN)/python -m tests.soak p4runtime
+	$(RUN)/python -m tests.soak day
 
 format: $(STAMP)
 	$(RUN)/ruff check --fix .
