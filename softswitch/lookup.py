@@ -20,6 +20,9 @@ KeyElement = int | tuple[int, int] | None
 _RANK = 40
 """Bits below the priority in a rank: among equal priorities the entry inserted first wins."""
 
+_FIRST_RANK = 1 << _RANK
+"""Of the first entry of priority 0, which is what all entries have where priorities do not count."""
+
 
 class Entry:
     """An entry as the controller wrote it, with its direct counter, meter and time of last use."""
@@ -52,7 +55,7 @@ class Entry:
         self.handle = handle
         self.key = key
         self.priority = priority
-        self.rank = (priority + 1 << _RANK) - handle
+        self.rank = (priority + 1 << _RANK if priority else _FIRST_RANK) - handle
         self.action = action
         self.args = args
         self.member: int | None = None

@@ -18,6 +18,10 @@ from softswitch.p4runtime.status import Code, RefusedError
 __all__ = ["DataType", "UnsupportedTypeError", "compile_type"]
 
 
+_MOST_BITS = 65_535
+"""Far more than any P4 compiler allows, and few enough to compute with."""
+
+
 class UnsupportedTypeError(ValueError):
     """A type whose values this switch cannot exchange with a controller."""
 
@@ -140,14 +144,21 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
         members = _named(type_info.structs, spec.struct.name).members
         return _Compound("struct", tuple(compile_type(part.type_spec, type_info) for part in members))
     if kind == "serializable_enum":
-        return _Bits(_named(type_info.serializable_enums, spec.serializable_enum.name).underlying_type.bitwidth, False)
+        return _integer(_named(type_info.serializable_enums, spec.serializable_enum.name).underlying_type.bitwidth)
     if kind == "new_type":
         new_type = _named(type_info.new_types, spec.new_type.name)
         if new_type.HasField("original_type"):
             return compile_type(new_type.original_type, type_info)
         if new_type.translated_type.WhichOneof("sdn_type") == "sdn_bitwidth":
-            return _Bits(new_type.translated_type.sdn_bitwidth, False)
+            return _integer(new_type.translated_type.sdn_bitwidth)
     raise UnsupportedTypeError(f"values of a {kind or 'missing'} type cannot be exchanged with a controller here")
+
+
+def _integer(width: int, signed: bool = False) -> DataType:
+    least = 1 if signed else 0
+    if not least <= width <= _MOST_BITS:
+        raise UnsupportedTypeError(f"an integer of {width} bits; {least} to {_MOST_BITS} are possible")
+    return _Bits(width, signed)
 
 
 def _named(types: Any, name: str) -> Any:
@@ -159,5 +170,5 @@ def _named(types: Any, name: str) -> Any:
 def _bits(spec: Any) -> DataType:
     kind = spec.WhichOneof("type_spec")
     if kind in ("bit", "int"):
-        return _Bits(getattr(spec, kind).bitwidth, kind == "int")
+        return _integer(getattr(spec, kind).bitwidth, kind == "int")
     raise UnsupportedTypeError("varbit values cannot be exchanged with a controller here")

@@ -36,6 +36,6 @@ def objects() -> int:
     return sys.getallocatedblocks()
 
 
-def growth(before: int, after: int) -> float:
+def growth(before: float, after: float) -> float:
     """By what share memory grew; negative if it shrank, 0 where it is not known."""
     return (after - before) / before if before else 0.0

@@ -94,6 +94,9 @@ def test_refused(type_text: str, data_text: str, code: Code) -> None:
         'struct { name: "nowhere" }',
         'new_type { name: "text" }',
         "bitstring { varbit { max_bitwidth: 8 } }",
+        "bitstring { bit { bitwidth: -1 } }",
+        "bitstring { int { bitwidth: 0 } }",
+        "bitstring { int { bitwidth: 2147483647 } }",
         'tuple { members { enum { name: "e" } } }',
     ],
 )
