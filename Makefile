@@ -7,7 +7,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo test ptf lint bench bench-switch soak format p4 clean
+.PHONY: demo test test-long ptf lint bench bench-switch soak format p4 clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -21,6 +21,10 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
+
+# What `make test` leaves out because it takes minutes.
+test-long: $(STAMP)
+	$(RUN)/pytest -n auto --dist loadgroup -m long
 
 # Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch or bmv2, TESTS are modules or module.Class.
 ptf: $(STAMP)

@@ -102,6 +102,11 @@ class Table:
             raise BadEntry(f"table '{self.name}': has an action profile, an entry refers to a member or group")
         return self._by_handle[self._next_handle - 1]
 
+    @property
+    def next_handle(self) -> int:
+        """Of the next entry to be inserted; those after it have the numbers after this one."""
+        return self._next_handle
+
     def put_all(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]) -> int:
         """:meth:`put` (key, priority, action, arguments) after (key, priority, action, arguments), as long as it would
         not raise. Returns how many were inserted; of `entries`, one more has been taken if they are not all."""

@@ -16,10 +16,11 @@ from echelon.lowering.intent import Intent, TableEntry
 from echelon.lowering.lower import DIGEST, lower
 from echelon.plan import Plan
 from echelon.policies.base import Policy
+from echelon.reaction import Reaction
 from echelon.scheduler import CentralScheduler
 from echelon.southbound.session import DigestReport, SwitchSession
 from echelon.telemetry.events import FlowEvent, decode_event
-from echelon.telemetry.tracker import Tracker
+from echelon.telemetry.tracker import Tracker, paths_of
 
 
 @dataclass
@@ -32,7 +33,10 @@ class _Installed:
     @cached_property
     def classifiers(self) -> Mapping[str, Mapping[FlowKey, TableEntry]]:
         """By switch and flow: the entry that counts the flow's bytes."""
-        return {name: dict(zip(intent.flows, intent.classifiers, strict=True)) for name, intent in self.intents.items()}
+        return {
+            name: {(flow.job, flow.flow): flow.classifier for part in intent.parts for flow in part.known}
+            for name, intent in self.intents.items()
+        }
 
 
 class ControlLoop:
@@ -58,8 +62,7 @@ class ControlLoop:
         self._capabilities = capabilities
         self._tasks: list[asyncio.Task[None]] = []
         self._installed: _Installed | None = None
-        self._scheduler: CentralScheduler | None = None
-        self._bytes_at_start: dict[FlowKey, int] = {}
+        self._reaction: Reaction | None = None
         self._deciding = asyncio.Lock()
         self.tracker: Tracker | None = None
         self.digests: dict[str, int] = dict.fromkeys(sessions, 0)
@@ -71,15 +74,20 @@ class ControlLoop:
         """
         plan = self._policy.plan(self._jobs, self._fabric)
         intents = lower(plan, self._fabric, self._identities, self._capabilities)
-        self.tracker = Tracker(self._jobs, plan)
+        paths = paths_of(plan.flows)
+        self.tracker = Tracker()
+        for job in self._jobs:
+            self.tracker.add(job, paths.get(job.name, {}))
         if plan.reactive:
-            self._scheduler = CentralScheduler(self._policy, self._jobs, plan)
+            self._reaction = Reaction(CentralScheduler(self._policy, self._jobs, plan), self._bytes_passed)
         # Listen first: the digest configuration is part of the intent.
         self._tasks = [
             asyncio.create_task(self._follow(name, session), name=f"digests of {name}")
             for name, session in self._sessions.items()
         ]
-        await asyncio.gather(*(session.reconcile(intents[name]) for name, session in self._sessions.items()))
+        applied = await asyncio.gather(*(session.reconcile(intents[name]) for name, session in self._sessions.items()))
+        for one in applied:
+            one.require()
         self._installed = _Installed(plan, intents)
         return plan
 
@@ -100,11 +108,13 @@ class ControlLoop:
         async for report in session.digests(DIGEST):
             events = self._decode(name, report)
             self.digests[name] += len(events)
-            if self._scheduler is None:
+            if self._reaction is None:
                 continue
             # One at a time, whichever switch reports: a decision rests on what the one before has written.
             async with self._deciding:
-                await self._react(self._scheduler, events)
+                due = await self._reaction.observe(events)
+                if due is not None:
+                    await self._install(self._reaction.scheduler.decide(due.now_s, due.bytes_passed))
             # Last: the switch, and virtual time with it, may wait for this.
             await session.acknowledge(report)
 
@@ -121,35 +131,12 @@ class ControlLoop:
             events.append(event)
         return events
 
-    async def _react(self, scheduler: CentralScheduler, events: Sequence[FlowEvent]) -> None:
-        changed = False
-        for event in events:
-            key = (event.job, event.flow)
-            path = scheduler.path(key)
-            if event.started and path[1] == event.switch:
-                restarted = key in scheduler.active
-                if scheduler.start(key, event.epoch, event.time_s):
-                    # What had passed when the last iteration's flow ended: this one's bytes may be ahead of this news.
-                    if restarted or key not in self._bytes_at_start:
-                        self._bytes_at_start[key] = await self._count(scheduler, key)
-                    changed = True
-            if event.finished and path[-2] == event.switch and scheduler.finish(key, event.epoch):
-                self._bytes_at_start[key] = await self._count(scheduler, key)
-                changed = True
-        if changed:
-            total = await self._bytes_passed(scheduler, list(scheduler.active))
-            passed = {key: count - self._bytes_at_start[key] for key, count in total.items()}
-            await self._install(scheduler.decide(events[-1].time_s, passed))
-
-    async def _count(self, scheduler: CentralScheduler, key: FlowKey) -> int:
-        return (await self._bytes_passed(scheduler, [key]))[key]
-
-    async def _bytes_passed(self, scheduler: CentralScheduler, keys: Sequence[FlowKey]) -> dict[FlowKey, int]:
-        """Bytes of each flow that have reached the last switch of its path, since that switch was configured."""
+    async def _bytes_passed(self, keys: Sequence[FlowKey]) -> Mapping[FlowKey, int]:
         assert self._installed is not None
+        assert self._reaction is not None
         by_switch: dict[str, dict[TableEntry, FlowKey]] = defaultdict(dict)
         for key in keys:
-            switch = scheduler.path(key)[-2]
+            switch = self._reaction.scheduler.paths[key][-2]
             by_switch[switch][self._installed.classifiers[switch][key]] = key
         out: dict[FlowKey, int] = {}
         for switch, entries in by_switch.items():
@@ -159,5 +146,7 @@ class ControlLoop:
 
     async def _install(self, plan: Plan) -> None:
         intents = lower(plan, self._fabric, self._identities, self._capabilities)
-        await asyncio.gather(*(session.update(intents[name]) for name, session in self._sessions.items()))
+        applied = await asyncio.gather(*(session.update(intents[name]) for name, session in self._sessions.items()))
+        for one in applied:
+            one.require()
         self._installed = _Installed(plan, intents)

@@ -17,7 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from echelon.quantities import QuantityError, duration_s, rate_bps, shown, size_bytes
+from echelon.quantities import MAX_TEXT, QuantityError, duration_s, rate_bps, shown, size_bytes
 
 MAX_DOCUMENT_BYTES = 4 << 20
 """Larger files are refused unread: they are certainly not what was meant."""
@@ -197,23 +197,40 @@ def _name(value: object) -> str:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 
 
-def _schema(example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "examples": [example]})
+def _schema(example: str) -> dict[str, Any]:
+    pattern = r"^\s*[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*([A-Za-zµ]\S*)?\s*$"
+    quantity = {"type": "string", "pattern": pattern, "maxLength": MAX_TEXT, "examples": [example]}
+    return {"anyOf": [quantity, {"const": 0}]}
 
 
-Duration = Annotated[Fraction, PlainValidator(duration_s), _schema("10 ms")]
+def _or_list(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [*schema["anyOf"], {"type": "array", "items": schema}]}
+
+
+_DURATION, _SIZE, _RATE = _schema("10 ms"), _schema("2.5 MB"), _schema("10 Mbit/s")
+_REAL = {"type": "number", "minimum": -(10**9), "maximum": 10**9}
+
+Duration = Annotated[Fraction, PlainValidator(duration_s), WithJsonSchema(_DURATION)]
 """Seconds, 0 or more."""
-PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _schema("10 ms")]
-Durations = Annotated[Fraction | tuple[Fraction, ...], PlainValidator(_one_or_list(duration_s)), _schema("10 ms")]
+PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), WithJsonSchema(_DURATION)]
+Durations = Annotated[
+    Fraction | tuple[Fraction, ...], PlainValidator(_one_or_list(duration_s)), WithJsonSchema(_or_list(_DURATION))
+]
 """One duration for all, or a list."""
-Size = Annotated[int, PlainValidator(_positive(size_bytes)), _schema("2.5 MB")]
+Size = Annotated[int, PlainValidator(_positive(size_bytes)), WithJsonSchema(_SIZE)]
 """Bytes, at least 1."""
-Sizes = Annotated[int | tuple[int, ...], PlainValidator(_one_or_list(_positive(size_bytes))), _schema("2.5 MB")]
-Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _schema("10 Mbit/s")]
+Sizes = Annotated[
+    int | tuple[int, ...], PlainValidator(_one_or_list(_positive(size_bytes))), WithJsonSchema(_or_list(_SIZE))
+]
+Rate = Annotated[int, PlainValidator(_positive(rate_bps)), WithJsonSchema(_RATE)]
 """Bits per second, at least 1."""
-Real = Annotated[Fraction, PlainValidator(_real), WithJsonSchema({"type": "number"})]
-PositiveReal = Annotated[Fraction, PlainValidator(_positive_real), WithJsonSchema({"type": "number"})]
-Name = Annotated[str, PlainValidator(_name), _schema("h1")]
+Real = Annotated[Fraction, PlainValidator(_real), WithJsonSchema(_REAL)]
+PositiveReal = Annotated[Fraction, PlainValidator(_positive_real), WithJsonSchema({**_REAL, "exclusiveMinimum": 0})]
+Name = Annotated[
+    str,
+    PlainValidator(_name),
+    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,31}$", "examples": ["h1"]}),
+]
 """Of a job, host, switch...: up to 32 letters, digits, '-' and '_', a letter first."""
 Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
 """A whole number from 1."""

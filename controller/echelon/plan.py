@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
+from itertools import chain
+from typing import Any, Self
 
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
@@ -68,7 +71,7 @@ PortSchedule = tuple[QueuePlan, ...]
 """The LEVELS queues of a port, indexed by queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     policy: str
     flows: tuple[FlowPlan, ...]
@@ -80,3 +83,22 @@ class Plan:
     """Where traffic that no job claims goes."""
     reactive: bool = False
     """Whether the policy must hear of each flow's start and finish to make the next plan (a central scheduler)."""
+
+    @classmethod
+    def of_jobs(cls, policy: str, flows: Mapping[str, tuple[FlowPlan, ...]], **others: Any) -> Self:
+        """From the flows of each job, by its name; `others`: the other fields.
+
+        `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan says that nothing
+        has changed for that job.
+        """
+        plan = cls(policy, tuple(chain.from_iterable(flows.values())), **others)
+        plan.__dict__["by_job"] = flows
+        return plan
+
+    @cached_property
+    def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:
+        """The flows of each job that has any, in the order of `flows`."""
+        out: dict[str, list[FlowPlan]] = {}
+        for flow in self.flows:
+            out.setdefault(flow.job, []).append(flow)
+        return {job: tuple(flows) for job, flows in out.items()}

@@ -40,9 +40,10 @@ class CentralScheduler:
             (flow.job, flow.flow): flow.ranking.queue for flow in self.plan.flows if isinstance(flow.ranking, Fixed)
         }
 
-    def path(self, key: FlowKey) -> tuple[str, ...]:
-        """Nodes of the flow's path, both hosts included."""
-        return self._paths[key]
+    @property
+    def paths(self) -> Mapping[FlowKey, tuple[str, ...]]:
+        """Nodes of each planned flow's path, both hosts included."""
+        return self._paths
 
     def start(self, key: FlowKey, iteration: int, now_s: Fraction) -> bool:
         """The first packet of a flow was seen. Returns whether that is news.

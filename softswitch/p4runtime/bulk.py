@@ -85,7 +85,7 @@ class BulkWriter:
             return
         known = self._templates.get(len(raw), [])
         table_id = entity.table_entry.table_id
-        put_all = self._tables.plain_insertion(table_id)
+        put_all = self._tables.plain_insertion(table_id, entity.table_entry.metadata)
         if len(known) >= _MOST_OF_A_SIZE or put_all is None:
             return
         self._learnt += 1

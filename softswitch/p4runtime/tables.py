@@ -306,9 +306,9 @@ class TableStore:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no table with id {table_id}")
         return view
 
-    def plain_insertion(self, table_id: int) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
-        """Return a function that inserts entries which fit the P4Info and have nothing beside key and action; None
-        for a table where there is more to an entry.
+    def plain_insertion(self, table_id: int, metadata: bytes) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
+        """Return a function that inserts entries which fit the P4Info and have nothing beside key and action but all
+        the same `metadata`; None for a table where there is more to an entry.
 
         It takes (key, priority, action's name, arguments) of each, or with an action profile (key, priority, calls,
         weights, serialized one-shot set), ends at the first that the table refuses, and returns how many it inserted.
@@ -316,9 +316,14 @@ class TableStore:
         view = self.view(table_id)
         if not view.agrees or view.info.has_idle_timeout:
             return None
-        return view.table.put_all if view.profile is None else partial(self._put_one_shots, view, view.profile)
+        if view.profile is not None:
+            return partial(self._put_one_shots, view, view.profile, metadata)
+        # Nothing writes to what is beside an entry without an idle timeout: one is enough for all.
+        return partial(_put_marked, view, _Beside(0, metadata)) if metadata else view.table.put_all
 
-    def _put_one_shots(self, view: TableView, profile: ProfileView, entries: Iterable[tuple[Any, ...]]) -> int:
+    def _put_one_shots(
+        self, view: TableView, profile: ProfileView, metadata: bytes, entries: Iterable[tuple[Any, ...]]
+    ) -> int:
         make_set, put_set, beside = self._profiles.make_set, view.table.put_set, view.beside
         by_members = profile.info.sum_of_members
         now_ns = self._now_ns()
@@ -328,7 +333,7 @@ class TableStore:
             for key, priority, calls, weights, written in entries:
                 one_shot = None
                 one_shot = make_set(profile, calls, weights, (), by_members, written)
-                beside[put_set(key, priority, one_shot.group).handle] = _Beside(0, b"", now_ns, None, one_shot)
+                beside[put_set(key, priority, one_shot.group).handle] = _Beside(0, metadata, now_ns, None, one_shot)
                 count += 1
         except (TableError, RefusedError):
             # The caller finds out by the number.
@@ -554,6 +559,13 @@ class TableStore:
             return True
         beside = view.beside.get(entry.handle, _NOTHING)
         return query.metadata in (b"", beside.metadata) and query.controller_metadata in (0, beside.controller_metadata)
+
+
+def _put_marked(view: TableView, beside: _Beside, entries: Iterable[tuple[Any, ...]]) -> int:
+    first = view.table.next_handle
+    count = view.table.put_all(entries)
+    view.beside.update(dict.fromkeys(range(first, first + count), beside))
+    return count
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def learn(
     """Return the template for updates that look as `raw`, which is `update` with tag and length.
 
     `update` has been applied: an insertion into `table`. None where it has parts that templates do not know, such as
-    metadata, or where it was not written in the canonical order.
+    an idle timeout, or where it was not written in the canonical order. Its metadata is that of all such updates.
 
     Args:
         actions: by id.
@@ -218,6 +218,9 @@ def learn(
     if entry.priority:
         piece, priority = code.varint(entry.priority, 31)
         body += [b"\x20", piece]
+    if entry.metadata:
+        # As a controller marks its own entries: the same in all of them.
+        body += [b"\x5a", _encoded(len(entry.metadata)), entry.metadata]
     pieces = _message(4, [b"\x08\x01", *_message(2, _message(2, body))])
     # Possessive: every update looks in one way only, so there is nothing to come back to.
     pattern = re.compile(b"(?:" + _pattern(pieces) + b")++", re.DOTALL)

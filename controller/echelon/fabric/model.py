@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from echelon.fabric.routing import ShortestPaths
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,21 @@ class Fabric:
     hosts: Mapping[str, Host]
     switches: Mapping[str, Switch]
     cables: tuple[CableLink, ...]
+    drained: frozenset[frozenset[str]] = frozenset()
+    """Links, as pairs of nodes, that no path may lead over. They keep their ports and what is configured there."""
+
+    def without(self, links: Iterable[tuple[str, str]]) -> Fabric:
+        """The same fabric with these links drained, and no others. Raises `ValueError` for what is no link of it."""
+        drained = frozenset(frozenset(link) for link in links)
+        for link in drained:
+            if tuple(link) not in self.rate_bps:
+                raise ValueError(f"{' and '.join(sorted(link))} are not linked in fabric {self.name}")
+        return replace(self, drained=drained)
+
+    @cached_property
+    def usable(self) -> tuple[CableLink, ...]:
+        """The cables that paths may lead over."""
+        return tuple(c for c in self.cables if frozenset((c.a.node, c.b.node)) not in self.drained)
 
     @cached_property
     def rate_bps(self) -> Mapping[tuple[str, str], int]:
@@ -53,6 +72,12 @@ class Fabric:
         for c in self.cables:
             out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = c.rate_bps
         return out
+
+    @cached_property
+    def capacity_Bps(self) -> Mapping[tuple[str, str], Fraction]:  # noqa: N802
+        """The same in bytes per second."""
+        rates = {rate: Fraction(rate, 8) for rate in set(self.rate_bps.values())}
+        return {link: rates[rate] for link, rate in self.rate_bps.items()}
 
     @cached_property
     def port_to(self) -> Mapping[tuple[str, str], int]:
@@ -64,13 +89,28 @@ class Fabric:
         return out
 
     @cached_property
+    def ports(self) -> Mapping[str, Mapping[int, str]]:
+        """By node: its ports, and the node at the other end of each."""
+        out: dict[str, dict[int, str]] = {name: {} for name in (*self.hosts, *self.switches)}
+        for (node, other), port in self.port_to.items():
+            out[node][port] = other
+        return out
+
+    @cached_property
     def neighbour(self) -> Mapping[tuple[str, int], str]:
         """Node at the other end of (node, port)."""
         return {(n, p): m for (n, m), p in self.port_to.items()}
 
     @cached_property
+    def shortest_paths(self) -> ShortestPaths:
+        """From edge switch to edge switch, found when they are first asked for."""
+        from echelon.fabric.routing import ShortestPaths
+
+        return ShortestPaths(self)
+
+    @cached_property
     def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
-        """Neighbours of a switch on its shortest paths to a host, by (switch, host). Raises `NoRouteError`."""
+        """Neighbours of a switch on its shortest paths to a host, by (switch, host); none where there is no path."""
         from echelon.fabric.routing import next_hops_of_switches
 
         return next_hops_of_switches(self)

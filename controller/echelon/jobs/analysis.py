@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import graphlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 
@@ -21,21 +22,39 @@ def topological_order(job: Job) -> tuple[str, ...]:
 
     Raises `GraphError` if there is no such order, or if names are unknown or not unique.
     """
-    after = _dependencies(job)
-    sorter = graphlib.TopologicalSorter(after)
-    try:
-        sorter.prepare()
-    except graphlib.CycleError as error:
-        cycle = " -> ".join(reversed(error.args[1]))
-        raise GraphError(f"job {job.name}: waits for itself: {cycle}") from None
+    return _topological_order(job, _dependencies(job))
+
+
+def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    followers: dict[str, list[str]] = {name: [] for name in after}
+    missing: dict[str, int] = {}
+    for name, needs in after.items():
+        missing[name] = len(needs)
+        for other in needs:
+            followers[other].append(name)
     rank = {name: index for index, name in enumerate(after)}
     order: list[str] = []
-    while sorter.is_active():
-        # The sorter hands out names in the order in which sets happen to yield them; ours must not vary between runs.
-        ready = sorted(sorter.get_ready(), key=rank.__getitem__)
-        order += ready
-        sorter.done(*ready)
+    layer = [name for name, needs in after.items() if not needs]
+    while layer:
+        order += layer
+        following = []
+        for name in layer:
+            for follower in followers[name]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    following.append(follower)
+        layer = sorted(following, key=rank.__getitem__)
+    if len(order) < len(after):
+        raise GraphError(f"job {job.name}: waits for itself: {_a_cycle(after)}")
     return tuple(order)
+
+
+def _a_cycle(after: Mapping[str, Sequence[str]]) -> str:
+    try:
+        graphlib.TopologicalSorter(after).prepare()
+    except graphlib.CycleError as error:
+        return " -> ".join(reversed(error.args[1]))
+    raise AssertionError("there is no cycle")
 
 
 def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[str, Fraction]:
@@ -44,7 +63,7 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
     after = _dependencies(job)
     lasts = {c.name: c.duration_s for c in job.computes} | {f.name: transfer_s(f) for f in job.flows}
     start: dict[str, Fraction] = {}
-    for name in topological_order(job):
+    for name in _topological_order(job, after):
         start[name] = max((start[other] + lasts[other] for other in after[name]), default=Fraction(0))
     return start
 
@@ -55,8 +74,15 @@ def connections(job: Job) -> dict[tuple[str, str], tuple[Flow, ...]]:
     That is the order in which they start on an infinitely fast network; the byte sequence of the connection is their
     sizes in this order, the same in every iteration. Raises `GraphError`.
     """
-    start = earliest_start_s(job, lambda _: Fraction(0))
-    rank = {name: index for index, name in enumerate(topological_order(job))}
+    after = _dependencies(job)
+    order = _topological_order(job, after)
+    # In whole numbers of a unit that divides all durations: exact as fractions are, and much faster.
+    units = math.lcm(*(c.duration_s.denominator for c in job.computes))
+    lasts = {c.name: c.duration_s.numerator * (units // c.duration_s.denominator) for c in job.computes}
+    start: dict[str, int] = {}
+    for name in order:
+        start[name] = max((start[other] + lasts.get(other, 0) for other in after[name]), default=0)
+    rank = {name: index for index, name in enumerate(order)}
     by_connection: dict[tuple[str, str], list[Flow]] = {}
     for flow in sorted(job.flows, key=lambda flow: (start[flow.name], rank[flow.name])):
         by_connection.setdefault((flow.src, flow.dst), []).append(flow)
@@ -83,6 +109,45 @@ def consumer_finish_s(finish_s: Sequence[Fraction], compute_s: Sequence[Fraction
     """
     left_s = list(accumulate(reversed(compute_s)))[::-1]
     return max(arrival + left for arrival, left in zip(finish_s, left_s, strict=True))
+
+
+def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
+    """`job` with other arrangement functions: by EchelonFlow, the ideal finish time of each of its flows after the
+    first's, seconds. EchelonFlows that are not named stay as they are.
+
+    Raises `echelon.documents.DocumentError` for an EchelonFlow that the job does not have, and for offsets that are not
+    one for each flow, 0 for the first and none less than the one before.
+    """
+    if not offsets_s:
+        return job
+    known = {h.name: h for h in job.echelonflows}
+    changed = {
+        name: replace(_checked(job, known, name, of_it), offsets_s=tuple(of_it)) for name, of_it in offsets_s.items()
+    }
+    return replace(job, echelonflows=tuple(changed.get(h.name, h) for h in job.echelonflows))
+
+
+def _checked(job: Job, known: Mapping[str, EchelonFlow], name: str, offsets_s: Sequence[Fraction]) -> EchelonFlow:
+    # Imported here because it brings pydantic and YAML, which take longer to import than all else here.
+    from echelon.documents import DocumentError, suggestion
+
+    place = f"job {job.name}"
+    if name not in known:
+        raise DocumentError(place, "echelonflow", f"'{name}' is not one of the job's ({suggestion(name, known)})")
+    flows = known[name].flows
+    if len(offsets_s) != len(flows):
+        reason = f"has {len(offsets_s)} values, EchelonFlow '{name}' has {len(flows)} flows (give one for each)"
+        raise DocumentError(place, "offsets", reason)
+    if offsets_s[0] != 0:
+        raise DocumentError(
+            place, "offsets[0]", "is not 0 (offsets count from the ideal finish time of the first flow)"
+        )
+    for index, (before, after) in enumerate(pairwise(offsets_s), start=1):
+        if after < before:
+            raise DocumentError(
+                place, f"offsets[{index}]", "is less than the one before (give them in ascending order)"
+            )
+    return known[name]
 
 
 def with_profile_error(job: Job, error: Fraction) -> Job:

@@ -15,7 +15,17 @@ pipeline:
 data:
   compute: 500 ms         # of each worker before the all-reduce
   gradient: 5 MB          # what is all-reduced
+recognition:              # how switches tell the job's flows (default: {by: shim})
+  by: bytes               # shim: by the header that Echelon's own senders write; or bytes, for unmodified senders:
+  protocol: tcp           # tcp (default) or udp
+  source_port: 5001       # each worker has one connection to each worker that it sends to, from this port
+  destination_port: 5002  # to this one
+  idle_gap: 50 ms         # silence after which the job's first connection begins a new iteration
 ```
+
+By bytes, the flows of a connection are told by how many bytes it has carried since the iteration began, so the sizes in
+the file must be what the senders really send. `idle_gap` is shorter than the pause of the job's first connection
+between two iterations, and longer than what separates its packets otherwise.
 """
 
 from __future__ import annotations
@@ -32,6 +42,7 @@ from echelon.documents import (
     Duration,
     Durations,
     Name,
+    PositiveDuration,
     PositiveReal,
     Section,
     Size,
@@ -57,6 +68,17 @@ class PipelineSpec(Section):
     """None: forward pass only."""
     gradient: Sizes | None = None
     """None: as `activation`. Only with `backward`."""
+
+    def flow_count(self, workers: int) -> int:
+        """How many flows the graph of an iteration has."""
+        return (workers - 1) * self.micro_batches * (1 if self.backward is None else 2)
+
+    def connection_bytes(self, workers: int) -> int:
+        """The most that a connection carries in an iteration."""
+        sizes = [*_each(self.activation, workers - 1)]
+        if self.gradient is not None:
+            sizes += _each(self.gradient, workers - 1)
+        return max(sizes) * self.micro_batches
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         """The graph of one iteration on `workers`, one per stage."""
@@ -94,6 +116,14 @@ class DataSpec(Section):
     compute: Annotated[Duration, Field(description="the compute time of an iteration, e.g. 500 ms")]
     gradient: Annotated[Size, Field(description="the bytes to all-reduce, e.g. 5 MB")]
 
+    def flow_count(self, workers: int) -> int:
+        """How many flows the graph of an iteration has."""
+        return 2 * (workers - 1) * workers
+
+    def connection_bytes(self, workers: int) -> int:
+        """The most that a connection may carry in an iteration."""
+        return 2 * (workers - 1) * -(-self.gradient // workers)
+
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         """The graph of one iteration on `workers`, in order of the ring."""
         return ring_all_reduce(workers, self.compute, self.gradient)
@@ -104,6 +134,44 @@ class DataSpec(Section):
             raise problem(
                 f"of {self.gradient} B is less than a byte for each of {len(workers)} workers (give more)", "gradient"
             )
+
+
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+COUNTED_BYTES = 1 << 32
+"""So many bytes of a connection and iteration can a switch tell apart."""
+LONGEST_GAP_S = Fraction(1 << 32, 10**6)
+SHORTEST_GAP_S = Fraction(1, 10**6)
+"""Switches measure the gap in microseconds, in 32 bits."""
+SHIM_PORT = 0xEF10
+"""A UDP packet to this port begins with the shim header."""
+
+
+class RecognitionSpec(Section):
+    """How switches recognise the packets of the job's flows."""
+
+    by: Literal["shim", "bytes"] = "shim"
+    """shim: the sender writes it into every packet. bytes: by connection, and what it has carried in this iteration."""
+    protocol: Literal["tcp", "udp"] | None = None
+    """None: tcp."""
+    source_port: Port | None = None
+    destination_port: Port | None = None
+    idle_gap: PositiveDuration | None = None
+    """Seconds without a packet after which the next one begins a new iteration."""
+
+    @model_validator(mode="after")
+    def _check(self) -> RecognitionSpec:
+        needed = ("source_port", "destination_port", "idle_gap")
+        for key in ("protocol", *needed):
+            given = getattr(self, key) is not None
+            if given and self.by == "shim":
+                raise problem("does not go with 'by: shim' (remove it, or write 'by: bytes')", key)
+            if not given and self.by == "bytes" and key in needed:
+                raise problem("is missing (switches need it to recognise flows by bytes)", key)
+        if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
+            raise problem("is not between 1 us and 71 min (give what the pause between iterations exceeds)", "idle_gap")
+        if self.protocol == "udp" and self.destination_port == SHIM_PORT:
+            raise problem(f"{SHIM_PORT} is the port of senders that write the shim (use another)", "destination_port")
+        return self
 
 
 class JobSpec(Section):
@@ -119,12 +187,18 @@ class JobSpec(Section):
     """Multiplies the job's normalised tardiness when it is compared with other jobs'."""
     pipeline: PipelineSpec | None = None
     data: DataSpec | None = None
+    recognition: RecognitionSpec = RecognitionSpec()
 
     @property
     def paradigm(self) -> PipelineSpec | DataSpec:
         """The section that `parallelism` names."""
         section: PipelineSpec | DataSpec = getattr(self, self.parallelism)
         return section
+
+    @property
+    def flow_count(self) -> int:
+        """How many flows its iteration graph has; without building it."""
+        return self.paradigm.flow_count(len(self.workers))
 
     @model_validator(mode="after")
     def _check(self) -> JobSpec:
@@ -142,6 +216,14 @@ class JobSpec(Section):
         except PydanticCustomError as error:
             context = error.context or {}
             raise problem(context["reason"], self.parallelism, *context["at"]) from None
+        carried = self.paradigm.connection_bytes(len(self.workers))
+        if self.recognition.by == "bytes" and carried >= COUNTED_BYTES:
+            raise problem(
+                f"'bytes' cannot tell flows where a connection carries {carried} B in an iteration (4 GiB is the most; "
+                "use the shim)",
+                "recognition",
+                "by",
+            )
         return self
 
 

@@ -8,6 +8,34 @@ from echelon.p4program import constants
 
 
 @dataclass(frozen=True, slots=True)
+class QueueDepthMarks:
+    """ECN where the queue is in the switch: a packet that finds so many in its own queue is marked.
+
+    Carried by table `ecn_threshold`.
+    """
+
+    packets: int
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualQueueMarks:
+    """ECN where the queue is outside the switch: it counts what should wait there, all queues of a port together.
+
+    The count grows by every packet and drains at the port's rate; above so many bytes packets are marked. Carried by
+    table `virtual_queue`.
+    """
+
+    backlog_bytes: int
+
+
+EcnMarks = QueueDepthMarks | VirtualQueueMarks
+
+_SWITCH_QUEUE = QueueDepthMarks(packets=64)
+_SHAPER_QUEUE = VirtualQueueMarks(backlog_bytes=5 * 1514)
+"""Half of one of the short queues of `echelon.southbound.queues.htb`, in full frames."""
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """One kind of switch."""
 
@@ -23,6 +51,11 @@ class Capabilities:
     """Flow identifiers, from the P4 program's registers."""
     max_profiles: int
     max_echelonflows: int
+    levels: int = 8
+    """Strict-priority levels of an egress port."""
+    ecn: EcnMarks = _SWITCH_QUEUE
+    ordered_promotion: bool = True
+    """Whether the switch sees packets leave the queue, so that a flow changes its queue without being reordered."""
 
 
 def softswitch() -> Capabilities:
@@ -36,4 +69,20 @@ def softswitch() -> Capabilities:
         max_flows=numbers["FLOWS"],
         max_profiles=1 << numbers["PROFILE_ID_BITS"],
         max_echelonflows=numbers["ECHELONFLOWS"],
+    )
+
+
+def bmv2() -> Capabilities:
+    """`simple_switch_grpc` running the v1model program, with an HTB tree behind each egress port."""
+    numbers = constants()
+    return Capabilities(
+        target="bmv2",
+        queues=numbers["QUEUES"],
+        weights=True,
+        rates=True,
+        max_flows=numbers["FLOWS"],
+        max_profiles=1 << numbers["PROFILE_ID_BITS"],
+        max_echelonflows=numbers["ECHELONFLOWS"],
+        ecn=_SHAPER_QUEUE,
+        ordered_promotion=False,
     )

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
+from echelon.fabric.model import Fabric
+from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
+from echelon.lowering.errors import LoweringError
+
+if TYPE_CHECKING:
+    from echelon.jobs.spec import JobSpec, RecognitionSpec
 
 FlowKey = tuple[str, str]
 """(job, flow)."""
+FiveTuple = tuple[str, str, str, int, int]
+"""A connection: protocol, source and destination address, source and destination port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,10 @@ class SegmentIdentity:
     """What the connection carries in a whole iteration."""
     idle_gap_s: Fraction
 
+    @property
+    def five_tuple(self) -> FiveTuple:
+        return self.protocol, self.src_ipv4, self.dst_ipv4, self.src_port, self.dst_port
+
 
 Identity = ShimIdentity | SegmentIdentity
 
@@ -52,3 +66,54 @@ def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
         for number, job in enumerate(jobs, start=1)
         for index, flow in enumerate(job.flows)
     }
+
+
+SHIM_NUMBERS = 1 << 16
+"""Of jobs, and of the flows of a job, that the shim header can tell apart."""
+
+
+def identities_of(job: Job, number: int, spec: JobSpec, fabric: Fabric) -> Mapping[str, Identity]:
+    """How switches recognise the flows of a job, by flow: as the `recognition` section of its file says.
+
+    By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each pair of workers has
+    one connection, which carries its flows in the order of `echelon.jobs.analysis.connections`. Workers are hosts of
+    `fabric`. Raises `LoweringError` for more flows than the shim can number.
+    """
+    return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric)
+
+
+def _by_shim(job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabric) -> dict[str, Identity]:
+    if max(len(job.flows), number + 1) > SHIM_NUMBERS:
+        raise LoweringError(
+            f"job {job.name}: {len(job.flows)} flows of job number {number}: the shim header numbers {SHIM_NUMBERS} of "
+            "each; use fewer workers or micro-batches",
+            job.name,
+        )
+    return {flow.name: ShimIdentity(number, index) for index, flow in enumerate(job.flows)}
+
+
+def _by_bytes(job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric) -> dict[str, Identity]:
+    src_port, dst_port, gap_s = recognition.source_port, recognition.destination_port, recognition.idle_gap
+    # Checked where the file was read.
+    assert src_port is not None
+    assert dst_port is not None
+    assert gap_s is not None
+    out: dict[str, Identity] = {}
+    for (src, dst), flows in connections(job).items():
+        edges = list(accumulate((flow.size_bytes for flow in flows), initial=0))
+        for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
+            out[flow.name] = SegmentIdentity(
+                src_ipv4=fabric.hosts[src].ipv4,
+                dst_ipv4=fabric.hosts[dst].ipv4,
+                protocol=recognition.protocol or "tcp",
+                src_port=src_port,
+                dst_port=dst_port,
+                start_bytes=start,
+                end_bytes=end,
+                iteration_bytes=edges[-1],
+                idle_gap_s=gap_s,
+            )
+    return out
+
+
+_RECOGNITIONS = {"shim": _by_shim, "bytes": _by_bytes}

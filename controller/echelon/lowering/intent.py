@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+FABRIC = "fabric"
+"""Owner of what a switch holds whether or not there are jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +77,56 @@ class DigestSetting:
     ack_timeout_ns: int
 
 
+class KnownFlow(NamedTuple):
+    """A flow that a switch recognises."""
+
+    number: int
+    """By which this switch reports it in digests."""
+    job: str
+    flow: str
+    classifier: TableEntry
+    """The entry that recognises it, and counts its bytes."""
+
+
 @dataclass(frozen=True, slots=True)
-class Intent:
-    switch: str
+class Part:
+    """Entries that come and go together, in the order in which they may be written.
+
+    A part that did not change from one intent of a switch to the next is the same object, so that whoever compares
+    intents need not look into it. No two parts of an intent have an entry of the same key.
+    """
+
+    owner: str
+    """For people: `FABRIC`, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
-    queues: tuple[QueueSetting, ...]
-    digests: tuple[DigestSetting, ...]
-    flows: tuple[tuple[str, str], ...]
-    """(job, flow) by the flow identifier that this switch reports in digests."""
-    classifiers: tuple[TableEntry, ...]
-    """By flow identifier: the entry that recognises the flow, and counts its bytes."""
+    known: tuple[KnownFlow, ...] = ()
+    """The flows that its entries recognise."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What one switch should hold. It is the same object as before if nothing in it changed.
+
+    Parts come in the order in which they may be written to an empty switch: what a part needs is in itself, or in one
+    before it.
+    """
+
+    switch: str
+    parts: tuple[Part, ...]
+    queues: tuple[QueueSetting, ...] = ()
+    digests: tuple[DigestSetting, ...] = ()
+
+    @cached_property
+    def entries(self) -> tuple[TableEntry, ...]:
+        """Those of all parts."""
+        return tuple(chain.from_iterable(part.entries for part in self.parts))
+
+    @cached_property
+    def flows(self) -> Mapping[int, tuple[str, str]]:
+        """(job, flow) by the number that this switch reports in digests. Numbers have gaps."""
+        return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}
+
+    @cached_property
+    def classifiers(self) -> Mapping[int, TableEntry]:
+        """By the same number: the entry that recognises the flow, and counts its bytes."""
+        return {flow.number: flow.classifier for part in self.parts for flow in part.known}

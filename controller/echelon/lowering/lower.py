@@ -1,101 +1,39 @@
-"""Plan and fabric -> one intent per switch. The only place that knows the tables of the P4 program."""
+"""Plan and fabric -> one intent per switch. This package is the only place that knows the tables of the P4 program."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import pairwise
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.identity import FlowKey, Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import (
-    ActionCall,
-    DigestSetting,
-    Intent,
-    Interval,
-    Match,
-    Prefix,
-    QueueSetting,
-    TableEntry,
-)
+from echelon.lowering.errors import LoweringError
+from echelon.lowering.fabric_part import fabric_part, queue_settings
+from echelon.lowering.identity import FiveTuple, FlowKey, Identity, SegmentIdentity
+from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
+from echelon.lowering.job_part import LoweredJob, lower_job
+from echelon.lowering.numbering import Attempt, ExhaustedError, Kind, Numbering
+from echelon.lowering.profile import Steps, profile_part
 from echelon.p4program import constants
-from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, PortSchedule, Ranking
+
+__all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 
 DIGEST = "flow_event_t"
-ECN_MARK_PACKETS = 64
-"""A packet of an ECN-capable flow that finds this many in its own queue is marked."""
-_HEAD_SHARE = Fraction(95, 100)
-_MICROSECONDS = 1_000_000
 _TELEMETRY_LIST = DigestSetting(DIGEST, max_list_size=32, max_timeout_ns=100_000_000, ack_timeout_ns=0)
 _REACTIVE_LIST = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_timeout_ns=10_000_000_000)
 
 
-class LoweringError(ValueError):
-    """The plan asks for what the target cannot carry; the text says what, and what would fit."""
-
-
-@dataclass
-class _Identifiers:
-    """Dense numbers for one switch, in order of first use."""
-
-    kind: str
-    limit: int
-    switch: str
-    numbers: dict[object, int] = field(default_factory=dict)
-
-    def of(self, key: object) -> int:
-        number = self.numbers.setdefault(key, len(self.numbers))
-        if number >= self.limit:
-            raise LoweringError(
-                f"switch {self.switch}: more than {self.limit} {self.kind}; spread the jobs over more switches"
-            )
-        return number
-
-
-def microseconds(seconds: Fraction) -> int:
-    """Nearest whole number of microseconds."""
-    return round(seconds * _MICROSECONDS)
-
-
-def slack_intervals(ranking: Deadline) -> tuple[tuple[Interval, int], ...]:
-    """The range entries of one profile: biased slack keys -> queue, from the most tardy to the earliest.
-
-    Tardiness of at least `thresholds_s[k - 1]` means queue `lowest + k`, never above `highest`. Neighbouring intervals
-    of one queue are one interval; together they cover every key.
-    """
-    bias = constants()["SLACK_BIAS"]
-    top_key = 2 * bias - 1
-    # The first slack key of each step, from the lowest queue (earliest packets) to the highest.
-    edges = [top_key + 1]
-    edges += [min(max(bias - microseconds(t) + 1, 0), top_key + 1) for t in ranking.thresholds_s]
-    if any(a < b for a, b in pairwise(edges)):
-        raise LoweringError(f"EchelonFlow {ranking.echelonflow}: tardiness thresholds must not decrease")
-    edges.append(0)
-    steps: list[tuple[Interval, int]] = []
-    for k, (high, low) in enumerate(pairwise(edges)):
-        queue = min(ranking.lowest + k, ranking.highest)
-        if low >= high:
-            continue
-        if steps and steps[-1][1] == queue:
-            steps[-1] = (Interval(low, steps[-1][0].high), queue)
-        else:
-            steps.append((Interval(low, high - 1), queue))
-    return tuple(reversed(steps))
-
-
-def _address(text: str) -> int:
-    return int(ipaddress.IPv4Address(text))
-
-
-def _mac(text: str) -> int:
-    return int(text.replace(":", ""), 16)
-
-
-def _entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
-    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+def limits(capabilities: Capabilities) -> dict[Kind, int]:
+    """How many numbers of each kind such a switch has: what `Numbering` is made of."""
+    numbers = constants()
+    return {
+        Kind.FLOW: capabilities.max_flows,
+        Kind.ECHELONFLOW: capabilities.max_echelonflows,
+        Kind.PROFILE: capabilities.max_profiles,
+        Kind.CONNECTION: numbers["CONNECTIONS"],
+        Kind.JOB: numbers["JOBS"],
+    }
 
 
 def lower(
@@ -104,224 +42,279 @@ def lower(
     identities: Mapping[FlowKey, Identity],
     capabilities: Capabilities,
 ) -> dict[str, Intent]:
-    """One intent for every switch of the fabric, whether or not a flow passes it.
+    """One intent for every switch of the fabric, all of one kind, whether or not a flow passes it.
 
     Entries come in the order in which they may be written: what a packet looks up last comes first, so that no packet
     is classified before everything that its class needs is there. Raises `LoweringError`.
     """
-    _check(plan, capabilities)
-    passing: dict[str, list[FlowPlan]] = {name: [] for name in fabric.switches}
-    for flow in plan.flows:
-        for node in flow.path[1:-1]:
-            passing[node].append(flow)
-    return {name: _lower_switch(name, flows, plan, fabric, identities, capabilities) for name, flows in passing.items()}
-
-
-def _check(plan: Plan, capabilities: Capabilities) -> None:
-    target, policy = capabilities.target, plan.policy
-    if capabilities.queues < LEVELS:
-        raise LoweringError(f"target {target}: {capabilities.queues} queues a port, the plan needs {LEVELS}")
-    used = _used_queues(plan)
-    for where, schedule in [("every port", plan.default_schedule), *plan.schedules.items()]:
-        levels = [schedule[queue].level for queue in used]
-        if (plan.reactive or len(set(levels)) < len(levels)) and not capabilities.weights:
-            raise LoweringError(
-                f"target {target}: no DWRR weights, which policy {policy} needs on {where}; "
-                "choose a policy of strict levels, or another target"
-            )
-        if any(q.min_share or q.max_share is not None for q in schedule) and not capabilities.rates:
-            raise LoweringError(
-                f"target {target}: no queue rates, which policy {policy} needs on {where}; choose another target"
-            )
-
-
-def _used_queues(plan: Plan) -> set[int]:
-    """Queues that some packet can be sent to."""
-    used = {plan.best_effort_queue, CONTROL_QUEUE}
-    for flow in plan.flows:
-        ranking: Ranking = flow.ranking
-        match ranking:
-            case Fixed(queue=queue):
-                used.add(queue)
-            case Deadline():
-                used.update(range(ranking.lowest, ranking.highest + 1))
-    return used
-
-
-def _lower_switch(
-    switch: str,
-    flows: Sequence[FlowPlan],
-    plan: Plan,
-    fabric: Fabric,
-    identities: Mapping[FlowKey, Identity],
-    capabilities: Capabilities,
-) -> Intent:
-    flow_ids = _Identifiers("flows", capabilities.max_flows, switch)
-    echelonflow_ids = _Identifiers("EchelonFlows", capabilities.max_echelonflows, switch)
-    profile_ids = _Identifiers("threshold profiles", capabilities.max_profiles, switch)
-    paths: list[TableEntry] = []
-    classifiers: list[TableEntry] = []
-    connections: dict[tuple[object, ...], _Connection] = {}
-    jobs_by_number = _Identifiers("jobs", constants()["JOBS"], switch)
-    for flow in flows:
-        flow_id = flow_ids.of((flow.job, flow.flow))
-        paths.append(_path_entry(switch, flow_id, flow, fabric))
-        rank = _ranking_arguments(flow, echelonflow_ids, profile_ids)
-        match identities[flow.job, flow.flow]:
-            case ShimIdentity(job=job, flow=number):
-                key: dict[str, Match] = {"job": job, "flow": number}
-                classifiers.append(_entry("shim_flow", key, f"rank_{rank.kind}", flow=flow_id, **rank.arguments))
-            case SegmentIdentity() as segment:
-                connection = connections.setdefault(
-                    (segment.protocol, segment.src_ipv4, segment.dst_ipv4, segment.src_port, segment.dst_port),
-                    _Connection(len(connections), flow.job, segment),
-                )
-                key = {
-                    "connection": connection.number,
-                    "position": Interval(segment.start_bytes, segment.end_bytes - 1),
-                }
-                arguments = {"flow": flow_id, **rank.arguments, "end_bytes": segment.end_bytes}
-                classifiers.append(_entry("segment", key, f"segment_{rank.kind}", priority=1, **arguments))
-    heads = {c.job: c.number for c in reversed(connections.values())}
-    entries = [
-        *_marking_entries(fabric, switch, plan),
-        *_slack_entries(profile_ids),
-        *_route_entries(switch, fabric),
-        *paths,
-        *classifiers,
-        *(c.entry(jobs_by_number.of(c.job), is_head=heads[c.job] == c.number) for c in connections.values()),
-    ]
-    names: tuple[FlowKey, ...] = tuple((f.job, f.flow) for f in flows)
-    return Intent(
-        switch,
-        tuple(entries),
-        tuple(_queue_settings(switch, plan, fabric)),
-        (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,),
-        names,
-        tuple(classifiers),
-    )
+    by_job: dict[str, dict[str, Identity]] = {}
+    for (job, flow), identity in identities.items():
+        by_job.setdefault(job, {})[flow] = identity
+    return Lowering(fabric, dict.fromkeys(fabric.switches, capabilities)).lower(plan, by_job)
 
 
 @dataclass(frozen=True, slots=True)
-class _RankingArguments:
-    kind: str
-    arguments: dict[str, int]
+class _Job:
+    """A job as it was lowered last."""
 
+    flows: tuple[FlowPlan, ...]
+    identities: Mapping[str, Identity]
+    at: Mapping[str, LoweredJob]
+    """By switch."""
+    queues: frozenset[int]
+    """Where its packets can go."""
+    connections: frozenset[FiveTuple]
+    """Those by which its packets are recognised."""
 
-def _ranking_arguments(flow: FlowPlan, echelonflows: _Identifiers, profiles: _Identifiers) -> _RankingArguments:
-    ranking: Ranking = flow.ranking
-    match ranking:
-        case Fixed(queue=queue):
-            return _RankingArguments("fixed", {"queue": queue})
-        case Deadline():
-            offset_us = microseconds(ranking.offset_s)
-            if not 0 <= offset_us < 1 << 31:
-                raise LoweringError(
-                    f"job {flow.job}, flow {flow.flow}: offset {float(ranking.offset_s):g} s does not fit 31 bits of "
-                    "microseconds (35 minutes); shorten the iteration"
-                )
-            return _RankingArguments(
-                "deadline",
-                {
-                    "echelonflow": echelonflows.of((flow.job, ranking.echelonflow)),
-                    "profile": profiles.of(slack_intervals(ranking)),
-                    "offset_us": offset_us,
-                },
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class _Connection:
-    number: int
-    job: str
-    segment: SegmentIdentity
-
-    def entry(self, job: int, *, is_head: bool) -> TableEntry:
-        s = self.segment
-        key: dict[str, Match] = {
-            "src": _address(s.src_ipv4),
-            "dst": _address(s.dst_ipv4),
-            "src_port": s.src_port,
-            "dst_port": s.dst_port,
-        }
-        return _entry(
-            f"{s.protocol}_connection",
-            key,
-            "set_connection",
-            connection=self.number,
-            job=job,
-            is_head=int(is_head),
-            gap_us=microseconds(s.idle_gap_s),
-            head_bytes=int(s.iteration_bytes * _HEAD_SHARE),
+    def is_of(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
+        return (self.flows is flows or self.flows == flows) and (
+            self.identities is identities or self.identities == identities
         )
 
 
-def _path_entry(switch: str, flow_id: int, flow: FlowPlan, fabric: Fabric) -> TableEntry:
-    following = flow.path[flow.path.index(switch) + 1]
-    return _entry(
-        "flow_path",
-        {"flow": flow_id},
-        "route",
-        port=fabric.port_to[switch, following],
-        dst_mac=_mac(fabric.hosts[flow.path[-1]].mac),
-    )
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    """A switch as it was lowered last."""
+
+    fabric_part: Part
+    profiles: Mapping[int, tuple[Steps, Part]]
+    jobs: Mapping[str, LoweredJob]
+    intent: Intent
 
 
-def _slack_entries(profiles: _Identifiers) -> Iterator[TableEntry]:
-    for intervals, number in profiles.numbers.items():
-        assert isinstance(intervals, tuple)
-        for interval, queue in intervals:
-            # The intervals of a profile do not overlap: any priority does, P4Runtime wants one above zero.
-            match: dict[str, Match] = {"profile": number, "slack": interval}
-            yield _entry("slack_to_queue", match, "set_queue", priority=1, queue=queue, lowest_slack=interval.low)
+@dataclass
+class _Lowered:
+    """All that is known of the last intents."""
+
+    fabric: Fabric
+    plan: Plan | None = None
+    jobs: Mapping[str, _Job] = field(default_factory=dict)
+    switches: Mapping[str, _Switch] = field(default_factory=dict)
 
 
-def _marking_entries(fabric: Fabric, switch: str, plan: Plan) -> Iterator[TableEntry]:
-    for queue in range(LEVELS):
-        # Class selector code points: the queue is the upper three bits of DSCP.
-        yield _entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
-    numbers = constants()
-    classes = {
-        numbers["CLASS_BEST_EFFORT"]: plan.best_effort_queue,
-        numbers["CLASS_CONTROL"]: CONTROL_QUEUE,
-        numbers["CLASS_STALE"]: plan.best_effort_queue,
-    }
-    for traffic_class, queue in classes.items():
-        yield _entry("traffic_class", {"class": traffic_class}, "set_class_queue", queue=queue)
-    for port in _ports(switch, fabric):
-        for queue in range(LEVELS):
-            yield _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=ECN_MARK_PACKETS)
+class Lowering:
+    """Lowers plan after plan, in time that grows with what changed between them.
 
+    `capabilities` are by switch. `numbering` has the limits of the same switches (`limits`); it may hold what a former
+    controller numbered. Without one, numbers start from none. Not for several threads at once.
+    """
 
-def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
-    """A route to every host; hosts that several next hops lead to get a group of their own."""
-    for group, host in enumerate(fabric.hosts.values(), start=1):
-        mac = _mac(host.mac)
-        hops = fabric.next_hops[switch, host.name]
-        routes = tuple(ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", mac))) for hop in hops)
-        match: tuple[tuple[str, Match], ...] = (("dst", Prefix(_address(host.ipv4), 32)),)
-        if len(routes) == 1:
-            yield TableEntry("ipv4_lpm", match, routes)
+    def __init__(
+        self, fabric: Fabric, capabilities: Mapping[str, Capabilities], numbering: Numbering | None = None
+    ) -> None:
+        self._capabilities = capabilities
+        self._last = _Lowered(fabric)
+        self._version = 0
+        if numbering is None:
+            numbering = Numbering({name: limits(of_switch) for name, of_switch in capabilities.items()})
+        self.numbering = numbering
+
+    def lower(
+        self,
+        plan: Plan,
+        identities: Mapping[str, Mapping[str, Identity]],
+        *,
+        version: int | None = None,
+        fabric: Fabric | None = None,
+    ) -> dict[str, Intent]:
+        """One intent for every switch, the same object as before where nothing changed for it.
+
+        - `identities`: by job and flow, of every job in the plan. A job is lowered anew if its flows (`Plan.by_job`) or
+          its identities are not those of the last plan; the same objects are recognised at once.
+        - `version`: of these intents, higher than any before (default: the next). What a job no longer needs is
+          free for others when `numbering.settle(switch, version)` says that the switch has it no more.
+        - `fabric`: from now on; the same switches and hosts, for example with links drained.
+
+        Raises `LoweringError`, naming job and switch; then everything is as if it had not been called, and the plan
+        without that job can be lowered.
+        """
+        number = self._version + 1 if version is None else version
+        if number <= self._version:
+            raise ValueError(f"version {number} of the intents after {self._version}: versions must rise")
+        fabric = fabric or self._last.fabric
+        with self.numbering.attempt(number) as attempt:
+            lowered = self._lower(plan, identities, fabric, attempt)
+        self._last = lowered
+        self._version = number
+        return {name: switch.intent for name, switch in lowered.switches.items()}
+
+    def _lower(
+        self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]], fabric: Fabric, attempt: Attempt
+    ) -> _Lowered:
+        last = self._last
+        rewired = fabric is not last.fabric and (fabric.cables, fabric.hosts) != (last.fabric.cables, last.fabric.hosts)
+        jobs: dict[str, _Job] = {}
+        changed: dict[str, dict[str, LoweredJob | None]] = {}
+        """By switch and job; None: the job is no longer there."""
+        for name, flows in plan.by_job.items():
+            before = last.jobs.get(name)
+            if before is not None and not rewired and before.is_of(flows, identities[name]):
+                jobs[name] = before
+                continue
+            at = self._lower_job(name, flows, identities[name], fabric, attempt)
+            was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
+            for switch in was_at.keys() - at.keys():
+                attempt.of(switch, name)
+                changed.setdefault(switch, {})[name] = None
+            for switch, now in at.items():
+                if now == was_at.get(switch):
+                    at[switch] = was_at[switch]
+                else:
+                    changed.setdefault(switch, {})[name] = now
+            jobs[name] = _Job(flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name]))
+        for name in last.jobs.keys() - jobs.keys():
+            for switch in last.jobs[name].at:
+                attempt.of(switch, name)
+                changed.setdefault(switch, {})[name] = None
+        _check_connections(jobs, last.jobs)
+        _check(plan, frozenset().union(*(job.queues for job in jobs.values())), self._capabilities)
+        switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
+        return _Lowered(fabric, plan, jobs, switches)
+
+    def _lower_job(
+        self,
+        name: str,
+        flows: Iterable[FlowPlan],
+        identities: Mapping[str, Identity],
+        fabric: Fabric,
+        attempt: Attempt,
+    ) -> dict[str, LoweredJob]:
+        passing: dict[str, list[FlowPlan]] = {}
+        for flow in flows:
+            for node in flow.path[1:-1]:
+                passing.setdefault(node, []).append(flow)
+        try:
+            return {
+                switch: lower_job(switch, there, identities, fabric, attempt.of(switch, name))
+                for switch, there in passing.items()
+            }
+        except ExhaustedError as error:
+            raise LoweringError(str(error), name) from None
+
+    def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
+        last, before = self._last, self._last.switches.get(name)
+        profiles: Mapping[int, tuple[Steps, Part]]
+        if before is None:
+            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn)
+            jobs: Mapping[str, LoweredJob] = _updated({}, changed)
+            profiles = _profiles(jobs.values(), {})
+            queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
         else:
-            yield TableEntry("ecmp", (("group", group),), routes)
-            yield TableEntry("ipv4_lpm", match, (ActionCall("spread", (("group", group),)),))
-        yield _entry("station", {"dst": mac}, "forward", port=fabric.port_to[switch, hops[0]])
+            assert last.plan is not None
+            own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
+            if fabric is not last.fabric or plan.best_effort_queue != last.plan.best_effort_queue:
+                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn))
+            if changed:
+                jobs = _updated(jobs, changed)
+                profiles = _profiles(jobs.values(), profiles)
+            if fabric is not last.fabric or (plan.default_schedule, plan.schedules) != (
+                last.plan.default_schedule,
+                last.plan.schedules,
+            ):
+                queues = queue_settings(name, plan, fabric)
+        digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,)
+        if before is not None:
+            same = own is before.fabric_part and jobs is before.jobs
+            if same and (queues, digests) == (before.intent.queues, before.intent.digests):
+                return before
+        parts = (own, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
+        return _Switch(own, profiles, jobs, Intent(name, parts, queues, digests))
 
 
-def _ports(switch: str, fabric: Fabric) -> list[int]:
-    return sorted(port for (node, _), port in fabric.port_to.items() if node == switch)
+def _kept(before: Part, now: Part) -> Part:
+    return before if before == now else now
 
 
-def _queue_settings(switch: str, plan: Plan, fabric: Fabric) -> Iterator[QueueSetting]:
-    for port in _ports(switch, fabric):
-        following = fabric.neighbour[switch, port]
-        rate_bps = fabric.rate_bps[switch, following]
-        schedule = plan.schedules.get((switch, following), plan.default_schedule)
-        for queue, settings in enumerate(schedule):
-            yield queue_setting(port, queue, settings, rate_bps)
+def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | None]) -> dict[str, LoweredJob]:
+    """Jobs stay in the order in which they came."""
+    out = dict(jobs)
+    for name, job in changed.items():
+        if job is None:
+            out.pop(name, None)
+        else:
+            out[name] = job
+    return out
 
 
-def queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
-    """`settings`, whose shares are parts of the port's rate, in bits per second."""
-    maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
-    return QueueSetting(port, queue, settings.level, settings.weight, int(settings.min_share * rate_bps), maximum)
+def _profiles(jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Steps, Part]]) -> dict[int, tuple[Steps, Part]]:
+    """The profiles that these jobs need at their switch, by number."""
+    wanted = {number: steps for job in jobs for number, steps in job.profiles.items()}
+    out = {}
+    for number in sorted(wanted):
+        known = before.get(number)
+        same = known is not None and known[0] == wanted[number]
+        out[number] = known if known and same else (wanted[number], profile_part(number, wanted[number]))
+    return out
+
+
+def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
+    """Queues that some packet of these can be sent to."""
+    rankings = {_queue_range(flow.ranking) for flow in flows}
+    return frozenset(queue for lowest, highest in rankings for queue in range(lowest, highest + 1))
+
+
+def _queue_range(ranking: Ranking) -> tuple[int, int]:
+    match ranking:
+        case Fixed(queue=queue):
+            return queue, queue
+        case Deadline():
+            return ranking.lowest, ranking.highest
+
+
+def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity]) -> frozenset[FiveTuple]:
+    of_flows = (identities[flow.flow] for flow in flows)
+    return frozenset(identity.five_tuple for identity in of_flows if isinstance(identity, SegmentIdentity))
+
+
+def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> None:
+    """No two jobs may claim one connection; of two that do, the newer is at fault."""
+    owners: dict[FiveTuple, str] = {}
+    for name, job in sorted(jobs.items(), key=lambda item: before.get(item[0]) is not item[1]):
+        for connection in job.connections:
+            if owners.setdefault(connection, name) != name:
+                protocol, src, dst, src_port, dst_port = connection
+                raise LoweringError(
+                    f"job {name}: {protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job "
+                    f"{owners[connection]} already; give the job other ports",
+                    name,
+                )
+
+
+def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuses what some switch cannot carry, before anything is written."""
+    used = {plan.best_effort_queue, CONTROL_QUEUE, *of_jobs}
+    schedules: list[tuple[str | None, str, PortSchedule]] = [(None, "every port", plan.default_schedule)]
+    schedules += [(port[0], f"port {' to '.join(port)}", schedule) for port, schedule in plan.schedules.items()]
+    for switch, where, schedule in schedules:
+        levels = [schedule[queue].level for queue in used]
+        weighted = plan.reactive or len(set(levels)) < len(levels)
+        rated = any(q.min_share or q.max_share is not None for q in schedule)
+        if sum(q.min_share for q in schedule) > 1 or any(
+            q.max_share is not None and q.max_share < q.min_share for q in schedule
+        ):
+            raise LoweringError(
+                f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
+                "maximum; that is a fault of the policy"
+            )
+        # Kinds of switches are few; what one of them lacks is said of the first of its kind.
+        kinds = {
+            id(able): (name, able) for name, able in reversed(list(capabilities.items())) if switch in (None, name)
+        }
+        for name, able in kinds.values():
+            refused = f"switch {name}: target {able.target}:"
+            if able.queues < LEVELS:
+                raise LoweringError(f"{refused} {able.queues} queues a port, the plan needs {LEVELS}")
+            if max(levels) >= able.levels:
+                raise LoweringError(
+                    f"{refused} {able.levels} strict levels, policy {plan.policy} needs {max(levels) + 1} on {where}; "
+                    "choose another policy or target"
+                )
+            if weighted and not able.weights:
+                raise LoweringError(
+                    f"{refused} no DWRR weights, which policy {plan.policy} needs on {where}; "
+                    "choose a policy of strict levels, or another target"
+                )
+            if rated and not able.rates:
+                raise LoweringError(
+                    f"{refused} no queue rates, which policy {plan.policy} needs on {where}; choose another target"
+                )

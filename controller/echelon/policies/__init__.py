@@ -18,6 +18,11 @@ __all__ = ["PARAMETERS", "POLICIES", "PlanError", "make_policy"]
 class PlanError(ValueError):
     """A policy cannot be made, or cannot plan these jobs on this fabric; the message says what to change."""
 
+    def __init__(self, reason: str, job: str | None = None) -> None:
+        super().__init__(reason)
+        self.job = job
+        """Without this job the others may be planned; None: it is not one job that is at fault."""
+
 
 def _from(module: str, name: str) -> Callable[..., Policy]:
     def make(**parameters: object) -> Policy:

@@ -12,12 +12,12 @@ from fractions import Fraction
 
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Job
-from echelon.plan import Fixed, FlowPlan, Plan
+from echelon.plan import Plan
 from echelon.policies.base import ActiveFlow, Allocation, Link
-from echelon.policies.fair import spread
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.network import capacities_Bps, shortest_paths
+from echelon.policies.network import FlowPaths
 from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES, to_port
+from echelon.policies.spread import Spread
 
 
 def bottleneck_s(flows: Iterable[ActiveFlow], capacities: Mapping[Link, Fraction]) -> Fraction | None:
@@ -41,16 +41,17 @@ class Varys:
     name = "coflow"
 
     def __init__(self) -> None:
-        self._capacities: dict[Link, Fraction] = {}
+        self._capacities: Mapping[Link, Fraction] = {}
+        self._paths = FlowPaths()
+        self._spread = Spread(QUEUES)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """Equal queues until the scheduler has heard of the flows. Raises `PlanError` if a worker cannot be reached."""
-        self._capacities = capacities_Bps(fabric)
-        paths = shortest_paths(jobs, fabric)
-        queues = spread(jobs, paths, QUEUES)
-        return Plan(
-            policy=self.name,
-            flows=tuple(FlowPlan(*key, Fixed(queues[key]), path) for key, path in paths.items()),
+        paths = self._paths.update(jobs, fabric)
+        self._capacities = fabric.capacity_Bps
+        return Plan.of_jobs(
+            self.name,
+            self._spread.update(jobs, paths),
             default_schedule=to_port({}),
             best_effort_queue=BEST_EFFORT_QUEUE,
             reactive=True,

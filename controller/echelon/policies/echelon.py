@@ -19,10 +19,11 @@ from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ran
 from echelon.policies import PlanError
 from echelon.policies.base import ActiveFlow, Allocation, Link
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.network import FlowKey, capacities_Bps, shortest_paths
+from echelon.policies.kept import Kept
+from echelon.policies.network import FlowPaths, Paths
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
-from echelon.policies.references import REFERENCES, Due
-from echelon.policies.tardiness import effective_tardiness_s
+from echelon.policies.references import REFERENCES, Dues
+from echelon.policies.tardiness import EffectiveTardiness
 
 MIN_SHARE = Fraction(1, 100)
 """Of the port, for every queue below the highest: a packet that waits there still moves, so that the next packet of
@@ -45,27 +46,27 @@ class Echelon:
     def __init__(self, order: str = "normalised", reference: str = "iteration") -> None:
         self._order = _chosen(ORDERS, "order", order)()
         self._reference = _chosen(REFERENCES, "reference", reference)()
-        self._capacities: dict[Link, Fraction] = {}
+        self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
+        self._paths = FlowPaths()
+        # Imported here because the simulator imports the policies' interfaces.
+        from echelon.fluid.alone_runs import AloneRuns
+
+        self._alone = AloneRuns()
+        self._flows = Kept(_ranked)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """Every flow ranked by its slack. Raises `PlanError` if a worker cannot be reached or a job takes no time."""
-        # Imported here because the simulator imports the policies' interfaces.
-        from echelon.fluid import run_alone
-
-        self._capacities = capacities_Bps(fabric)
-        paths = shortest_paths(jobs, fabric)
-        alone = {job.name: (job, run_alone(job, fabric)) for job in jobs}
-        self._jobs = {name: self._facts(job, record, paths) for name, (job, record) in alone.items()}
+        paths = self._paths.update(jobs, fabric)
+        alone = self._alone.update(jobs, fabric)
+        self._capacities = fabric.capacity_Bps
+        self._jobs = {job.name: self._facts(job, alone[job.name], paths[job.name]) for job in jobs}
         levels = self._order.levels(self._jobs)
-        due = self._reference.plan(alone)
+        due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
-        return Plan(
-            policy=self.name,
-            flows=tuple(
-                FlowPlan(*key, _ranking(due[key], levels[key[0]]) if key in due else Fixed(BEST_EFFORT_QUEUE), path)
-                for key, path in paths.items()
-            ),
+        return Plan.of_jobs(
+            self.name,
+            self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in paths.items()}),
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
@@ -89,14 +90,14 @@ class Echelon:
         change = next_overtaking_s(flows, order, urgencies)
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
-    def _facts(self, job: Job, alone: IterationRecord[Fraction], paths: Mapping[FlowKey, tuple[str, ...]]) -> JobFacts:
+    def _facts(self, job: Job, alone: IterationRecord[Fraction], paths: Paths) -> JobFacts:
         alone_s = duration_s(alone)
         if alone_s <= 0:
-            raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send")
+            reason = "its iteration takes no time; give it compute time or bytes to send"
+            raise PlanError(f"job {job.name}: {reason}", job.name)
         if job.weight <= 0:
-            raise PlanError(f"job {job.name}: weight {job.weight} must be positive")
-        tardiness = {h.name: effective_tardiness_s(h, job, paths, self._capacities) for h in job.echelonflows}
-        return JobFacts(alone_s, job.weight, tardiness)
+            raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name)
+        return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, self._capacities))
 
 
 def _chosen(choices: Mapping[str, type[Choice]], parameter: str, value: str) -> type[Choice]:
@@ -105,5 +106,10 @@ def _chosen(choices: Mapping[str, type[Choice]], parameter: str, value: str) -> 
     return choices[value]
 
 
-def _ranking(due: Due, levels: Levels) -> Ranking:
-    return Deadline(due.echelonflow, due.offset_s, levels.thresholds_s, levels.lowest, levels.highest)
+def _ranked(job: str, paths: Paths, due: Dues, levels: Levels) -> tuple[FlowPlan, ...]:
+    def ranking(flow: str) -> Ranking:
+        if flow not in due:
+            return Fixed(BEST_EFFORT_QUEUE)
+        return Deadline(*due[flow], levels.thresholds_s, levels.lowest, levels.highest)
+
+    return tuple(FlowPlan(job, flow, ranking(flow), path) for flow, path in paths.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
@@ -10,7 +10,8 @@ from echelon.jobs.graph import Job
 from echelon.plan import CONTROL_QUEUE, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.policies.base import ActiveFlow, Allocation, Link
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
-from echelon.policies.network import capacities_Bps, shortest_paths
+from echelon.policies.kept import Kept
+from echelon.policies.network import FlowPaths, Paths
 
 
 class Fifo:
@@ -19,15 +20,17 @@ class Fifo:
     name = "fifo"
 
     def __init__(self) -> None:
-        self._capacities: dict[Link, Fraction] = {}
+        self._capacities: Mapping[Link, Fraction] = {}
+        self._paths = FlowPaths()
+        self._flows = Kept(_in_one_queue)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """Every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
-        self._capacities = capacities_Bps(fabric)
-        paths = shortest_paths(jobs, fabric)
-        return Plan(
-            policy=self.name,
-            flows=tuple(FlowPlan(job, flow, Fixed(0), path) for (job, flow), path in paths.items()),
+        paths = self._paths.update(jobs, fabric)
+        self._capacities = fabric.capacity_Bps
+        return Plan.of_jobs(
+            self.name,
+            self._flows.update({job: (job, of_job) for job, of_job in paths.items()}),
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
 
@@ -37,3 +40,7 @@ class Fifo:
         order = sorted(range(len(flows)), key=lambda i: (flows[i].start_s, flows[i].sequence))
         fill_in_order(flows, order, residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))
+
+
+def _in_one_queue(job: str, paths: Paths) -> tuple[FlowPlan, ...]:
+    return tuple(FlowPlan(job, flow, Fixed(0), path) for flow, path in paths.items())

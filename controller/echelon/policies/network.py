@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import pairwise
 
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import NoRouteError, route_jobs
+from echelon.fabric.routing import NoRouteError, Path, Router, Routes
 from echelon.jobs.graph import Job
 from echelon.policies import PlanError
 from echelon.policies.base import Link
+from echelon.policies.kept import Kept
 
 FlowKey = tuple[str, str]
 """(job, flow): names the flow of whichever iteration is running, since an iteration ends before the next begins."""
+Paths = Mapping[str, Path]
+"""By flow of one job: its path, both hosts included. The flows of one connection take the same."""
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
@@ -21,22 +23,38 @@ def links_of(path: Sequence[str]) -> tuple[Link, ...]:
     return tuple(pairwise(path))
 
 
-def capacities_Bps(fabric: Fabric) -> dict[Link, Fraction]:  # noqa: N802
-    """Bytes per second of each directed link."""
-    return {link: Fraction(rate, 8) for link, rate in fabric.rate_bps.items()}
+class FlowPaths:
+    """The paths of all flows of all jobs, from plan to plan: a flow moves only if it must."""
+
+    def __init__(self) -> None:
+        self._router = Router()
+        self._paths = Kept(_paths)
+
+    def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, Paths]:
+        """By job, in their order; the same object as at the last call where nothing changed.
+
+        Raises `PlanError` where two jobs have one name or a worker cannot be reached; then nothing has changed.
+        """
+        seen = set()
+        for job in jobs:
+            if job.name in seen:
+                raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name)
+            seen.add(job.name)
+        try:
+            routes = self._router.route(fabric, jobs)
+        except NoRouteError as error:
+            raise PlanError(str(error), error.job) from None
+        return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})
 
 
-def shortest_paths(jobs: Sequence[Job], fabric: Fabric) -> Mapping[FlowKey, tuple[str, ...]]:
+def _paths(job: Job, routes: Routes) -> Paths:
+    return {flow.name: routes[flow.src, flow.dst] for flow in job.flows}
+
+
+def shortest_paths(jobs: Sequence[Job], fabric: Fabric) -> Mapping[FlowKey, Path]:
     """The path of every flow of every job, both hosts included; the flows of one connection take the same path.
 
     Raises `PlanError` where two jobs have one name or a worker cannot be reached.
     """
-    names = [job.name for job in jobs]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f"job {name}: two jobs have this name; give each its own")
-    try:
-        paths = route_jobs(fabric, jobs)
-    except NoRouteError as error:
-        raise PlanError(str(error)) from None
-    return {(job.name, flow.name): paths[job.name, flow.src, flow.dst] for job in jobs for flow in job.flows}
+    by_job = FlowPaths().update(jobs, fabric)
+    return {(job, flow): path for job, paths in by_job.items() for flow, path in paths.items()}

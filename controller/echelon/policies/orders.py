@@ -71,7 +71,7 @@ class Order(Protocol):
         """Of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """For switches, by job."""
+        """For switches, by job. Asked again for other jobs, it changes what it said of a job only if it has to."""
 
 
 class NormalisedTardiness:
@@ -88,18 +88,32 @@ class NormalisedTardiness:
         return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
 
 
+UNIT_TOLERANCE = Fraction(5, 4)
+"""By this factor the typical iteration time may change before the thresholds that all jobs share do."""
+
+
 class EarliestDeadline:
     """The smallest ideal finish time first, whoever it belongs to."""
+
+    def __init__(self) -> None:
+        self._unit_s: Fraction | None = None
 
     def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """The same thresholds for all jobs, so that packets of equal tardiness meet in one queue."""
+        """The same thresholds for all jobs, so that packets of equal tardiness meet in one queue.
+
+        They are parts of the median iteration time, as it was when the thresholds were last set: a job that comes or
+        goes changes them only where the median has moved by more than a quarter.
+        """
         if not jobs:
             return {}
-        shared = Levels(_parts(median(facts.alone_s for facts in jobs.values())))
-        return dict.fromkeys(jobs, shared)
+        typical_s = median(facts.alone_s for facts in jobs.values())
+        unit_s = self._unit_s
+        if unit_s is None or not unit_s / UNIT_TOLERANCE <= typical_s <= unit_s * UNIT_TOLERANCE:
+            unit_s = self._unit_s = typical_s
+        return dict.fromkeys(jobs, Levels(_parts(unit_s)))
 
 
 class SmallestTardiness:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from echelon.execution import IterationRecord
 from echelon.jobs.graph import Job
 from echelon.policies.base import ActiveFlow
-from echelon.policies.network import FlowKey
+from echelon.policies.kept import Kept
 
 
 class Due(NamedTuple):
@@ -27,11 +27,18 @@ class Due(NamedTuple):
     offset_s: Fraction
 
 
+Dues = Mapping[str, Due]
+"""By flow of one job; those that are in no EchelonFlow are not in it."""
+
+
 class Reference(Protocol):
     """Where the deadlines of a job's flows count from."""
 
-    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
-        """For switches: when each flow of an EchelonFlow is due, given one iteration of each job alone."""
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
+        """For switches, by job: when each flow of an EchelonFlow is due, given one iteration of each job alone.
+
+        The same object as at the last call for a job that is the same and has the same iteration.
+        """
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
         """When each of these flows is due in this run; all of them belong to EchelonFlows."""
@@ -40,16 +47,20 @@ class Reference(Protocol):
 class OwnEchelonFlow:
     """Each EchelonFlow's deadlines count from its own reference time."""
 
-    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
-        return {
-            (job.name, name): Due(h.name, offset)
-            for job, _ in jobs.values()
-            for h in job.echelonflows
-            for name, offset in zip(h.flows, h.offsets_s, strict=True)
-        }
+    def __init__(self) -> None:
+        self._dues = Kept(_from_each)
+
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
+        return self._dues.update({name: (job,) for name, (job, _) in jobs.items()})
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
         return [flow.ideal_finish_s for flow in flows]
+
+
+def _from_each(job: Job) -> Dues:
+    return {
+        name: Due(h.name, offset) for h in job.echelonflows for name, offset in zip(h.flows, h.offsets_s, strict=True)
+    }
 
 
 class Iteration:
@@ -60,14 +71,13 @@ class Iteration:
     """
 
     def __init__(self) -> None:
-        self._due: Mapping[FlowKey, Due] = {}
+        self._dues = Kept(_from_the_first)
+        self._due: Mapping[str, Dues] = {}
         self._begun: dict[str, tuple[int, Fraction]] = {}
 
-    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[FlowKey, Due]:
+    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
         self._begun = {}
-        self._due = {
-            (job.name, name): due for job, alone in jobs.values() for name, due in _from_the_first(job, alone).items()
-        }
+        self._due = self._dues.update(jobs)
         return self._due
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
@@ -82,19 +92,20 @@ class Iteration:
         return [self._begun[flow.job][1] + self._offset_s(flow) for flow in flows]
 
     def _offset_s(self, flow: ActiveFlow) -> Fraction:
-        return self._due[flow.job, flow.flow].offset_s
+        return self._due[flow.job][flow.flow].offset_s
 
 
-def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> dict[str, Due]:
+def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> Dues:
     if not job.echelonflows:
         return {}
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
     begin = alone.references[first.name]
-    return {
-        name: Due(first.name, alone.references[h.name] - begin + offset)
-        for h in job.echelonflows
-        for name, offset in zip(h.flows, h.offsets_s, strict=True)
-    }
+    out = {}
+    for h in job.echelonflows:
+        place = alone.references[h.name] - begin
+        for name, offset in zip(h.flows, h.offsets_s, strict=True):
+            out[name] = Due(first.name, place + offset)
+    return out
 
 
 REFERENCES: Mapping[str, type[Reference]] = {"iteration": Iteration, "echelonflow": OwnEchelonFlow}

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from echelon.jobs.graph import EchelonFlow, Job
 from echelon.policies.base import Link
-from echelon.policies.network import FlowKey, links_of
+from echelon.policies.network import Paths, links_of
+
+
+class EffectiveTardiness(Mapping[str, Fraction]):
+    """`effective_tardiness_s` of each EchelonFlow of a job, computed when it is first asked for."""
+
+    def __init__(self, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> None:
+        self._of = {echelonflow.name: echelonflow for echelonflow in job.echelonflows}
+        self._where = (job, paths, capacities)
+        self._known: dict[str, Fraction] = {}
+
+    def __getitem__(self, echelonflow: str) -> Fraction:
+        if echelonflow not in self._known:
+            self._known[echelonflow] = effective_tardiness_s(self._of[echelonflow], *self._where)
+        return self._known[echelonflow]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
 
 
 def effective_tardiness_s(
-    echelonflow: EchelonFlow, job: Job, paths: Mapping[FlowKey, tuple[str, ...]], capacities: Mapping[Link, Fraction]
+    echelonflow: EchelonFlow, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]
 ) -> Fraction:
     """Tardiness of the EchelonFlow alone in the network, seconds: the largest over its links, each served by EDF.
 
@@ -24,7 +44,7 @@ def effective_tardiness_s(
     busy_until: dict[Link, Fraction] = defaultdict(lambda: echelonflow.offsets_s[0])
     worst = Fraction(0)
     for name, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True):
-        for link in links_of(paths[job.name, name]):
+        for link in links_of(paths[name]):
             busy_until[link] = max(busy_until[link], offset) + size[name] / capacities[link]
             worst = max(worst, busy_until[link] - offset)
     return worst

@@ -1,28 +1,213 @@
-"""Intent <-> P4Runtime messages, by the names and widths of a P4Info."""
+"""Entries of an intent <-> P4Runtime's bytes, by the names and widths of a P4Info.
+
+Two entries are of one key, and do the same, if and only if their `key` and `value` here are equal, whoever wrote them:
+fields, parameters and members are brought into one order, numbers are as short as can be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from operator import attrgetter
 
 from finsy import P4DigestEntry, P4IndirectAction, P4Schema, P4TableAction, P4TableEntry, P4TableMatch
 from finsy.proto import p4r
 
 from echelon.lowering.intent import ActionCall, DigestSetting, Interval, Match, Prefix, TableEntry
+from echelon.southbound.template import ActionForm, EncodedEntry, TableForm, Tail, shape_of
+from echelon.southbound.texts import EntryText, describe
+from echelon.southbound.values import shortest, value_text
+from echelon.southbound.wire import counted, delimited
+
+__all__ = ["OWNER", "Codec", "EncodedEntry", "encode_digest", "encode_entry"]
+
+OWNER = b"echelon"
+"""Metadata of every entry that this control plane writes; all others are somebody else's."""
 
 
-def _match_value(match: Match) -> Any:
-    match match:
-        case Prefix(value, length):
-            return f"{value}/{length}"
-        case Interval(low, high):
-            return f"{low}...{high}"
-        case int():
-            return match
+class Codec:
+    """Entries of one P4 program to and from bytes.
+
+    Args:
+        schema: the P4Info.
+        owner: metadata that marks an entry as ours.
+    """
+
+    def __init__(self, schema: P4Schema, owner: bytes = OWNER) -> None:
+        self._schema = schema
+        self._owner = owner
+        self._mark = delimited(11, owner)
+        self._tails: dict[int, Tail] = {}
+        # P4Info lists tables as packets meet them.
+        self._stages = {table.id: stage for stage, table in enumerate(reversed(list(schema.tables)))}
+        self._highest = {
+            (table.id, field.id): shortest((1 << field.bitwidth) - 1)
+            for table in schema.tables
+            for field in table.match_fields
+        }
+        actions = {action.alias: ActionForm(action) for action in schema.actions}
+        self._tables = {
+            table.alias: TableForm(
+                table, self._stages[table.id], {ref.alias: actions[ref.alias] for ref in table.actions}
+            )
+            for table in schema.tables
+        }
+
+    def encode(self, entry: TableEntry) -> EncodedEntry:
+        """Raises ValueError, naming table and field, for what the P4Info does not know or a value that does not fit."""
+        table = self._tables.get(entry.table)
+        calls = entry.actions
+        try:
+            if table is None:
+                raise ValueError(f"not in the P4 program; there are: {', '.join(self._tables)}")
+            tail = self._tails.get(entry.priority) or self._tail(entry.priority)
+            if table.needs_priority is not (entry.priority > 0):
+                raise ValueError(
+                    f"priority {entry.priority}: {'one above 0 is needed' if table.needs_priority else 'it has none'}"
+                )
+            template = table.latest.get(calls[0].name) if calls else None
+            encoded = template and template(entry.match, calls, tail)
+            return encoded or self._another_shape(table, entry, tail)
+        except ValueError as error:
+            raise ValueError(f"table {entry.table}: {error}") from None
+
+    def _another_shape(self, table: TableForm, entry: TableEntry, tail: Tail) -> EncodedEntry:
+        """By a template that was not the last one used, or a new one: then what it makes is compared with finsy's."""
+        shape = shape_of(entry)
+        template = table.known.get(shape)
+        is_new = template is None
+        if template is None:
+            template = table.template(shape)
+        encoded = template(entry.match, entry.actions, tail)
+        assert encoded is not None
+        if is_new:
+            # finsy leaves parameters in the order in which they are given.
+            expected = self.of_message(encode_entry(entry, self._schema))
+            if self.decode(encoded.wire) != (expected, True) or (expected.key, expected.value) != encoded[:2]:
+                raise ValueError("the P4Info asks for an encoding that is not known here")
+        table.known[shape] = table.latest[entry.actions[0].name] = template
+        return encoded
+
+    def _tail(self, priority: int) -> Tail:
+        if priority < 0 or priority >> 31:
+            raise ValueError(f"priority {priority} does not fit 31 bits")
+        field = counted(4, priority) if priority else b""
+        tail = self._tails[priority] = (field, field + self._mark)
+        return tail
+
+    def decode(self, raw: bytes) -> tuple[EncodedEntry, bool] | None:
+        """An entry as a switch holds it, and whether it is ours.
+
+        None for what belongs to the program: constant entries and default actions.
+        """
+        message = p4r.TableEntry.FromString(raw)
+        if message.is_const or message.is_default_action:
+            return None
+        return self.of_message(message), message.metadata == self._owner
+
+    def of_message(self, message: p4r.TableEntry) -> EncodedEntry:
+        """Key and actions of `message` in the one order; `wire` has nothing else."""
+        table_id = message.table_id
+        fields = sorted(message.match, key=_FIELD_ID)
+        head = counted(1, table_id) + b"".join([self._field(table_id, field) for field in fields])
+        priority = counted(4, message.priority) if message.priority else b""
+        value = delimited(3, _actions(message.action)) if message.HasField("action") else b""
+        return EncodedEntry(head + priority, value, head + value + priority, self._stages.get(table_id, 0))
+
+    def _field(self, table_id: int, field: p4r.FieldMatch) -> bytes:
+        """A match field; nothing if every value matches."""
+        start = counted(1, field.field_id)
+        match field.WhichOneof("field_match_type"):
+            case "exact":
+                rest = delimited(2, delimited(1, _stripped(field.exact.value)))
+            case "lpm":
+                if not field.lpm.prefix_len:
+                    return b""
+                value = delimited(1, _stripped(field.lpm.value))
+                rest = delimited(4, value + counted(2, field.lpm.prefix_len))
+            case "range":
+                low, high = _stripped(field.range.low), _stripped(field.range.high)
+                if low == b"\0" and high == self._highest.get((table_id, field.field_id)):
+                    return b""
+                rest = delimited(6, delimited(1, low) + delimited(2, high))
+            case "ternary":
+                value, mask = _stripped(field.ternary.value), _stripped(field.ternary.mask)
+                if mask == b"\0":
+                    return b""
+                rest = delimited(3, delimited(1, value) + delimited(2, mask))
+            case "optional":
+                rest = delimited(7, delimited(1, _stripped(field.optional.value)))
+            case _:
+                rest = field.SerializeToString()
+                return delimited(2, rest)
+        return delimited(2, start + rest)
+
+    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
+        """For people. Raises ValueError as `encode` does."""
+        encoded = self.encode(entry) if isinstance(entry, TableEntry) else entry
+        return describe(p4r.TableEntry.FromString(encoded.wire), self._schema)
+
+
+_FIELD_ID = attrgetter("field_id")
+
+
+def _stripped(value: bytes) -> bytes:
+    """As short as can be."""
+    return value.lstrip(b"\0") or b"\0" if value[:1] == b"\0" else value
+
+
+def _action(action: p4r.Action) -> bytes:
+    params = sorted((param.param_id, _stripped(param.value)) for param in action.params)
+    return counted(1, action.action_id) + b"".join(
+        [delimited(4, counted(2, number) + delimited(3, value)) for number, value in params]
+    )
+
+
+def _watch(member: p4r.ActionProfileAction) -> bytes:
+    kind = member.WhichOneof("watch_kind")
+    return b"" if kind is None else f"{kind} {getattr(member, kind)}".encode()
+
+
+def _actions(action: p4r.TableAction) -> bytes:
+    match action.WhichOneof("type"):
+        case "action":
+            return delimited(1, _action(action.action))
+        case "action_profile_action_set":
+            chosen = action.action_profile_action_set
+            if chosen.action_selection_mode or chosen.size_semantics:
+                return bytes(action.SerializeToString())  # nothing that is written here
+            members = [
+                delimited(1, delimited(1, _action(member.action)) + counted(2, member.weight) + _watch(member))
+                for member in chosen.action_profile_actions
+            ]
+            return delimited(4, b"".join(sorted(members)))
+        case _:
+            return bytes(action.SerializeToString())
+
+
+# -- by finsy ----------------------------------------------------------------------------------------------------------
+
+
+def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
+    """What finsy makes of `entry`, without metadata. Raises ValueError."""
+    table = schema.tables[entry.table]
+    action: P4TableAction | P4IndirectAction = _finsy_action(entry.actions[0])
+    if table.action_profile is not None:
+        action = P4IndirectAction([(1, _finsy_action(call)) for call in entry.actions])
+    fields = table.match_fields
+    return P4TableEntry(
+        entry.table,
+        match=P4TableMatch(
+            {name: value_text(value) for name, value in entry.match if not _is_any(value, fields[name].bitwidth)}
+        ),
+        action=action,
+        priority=entry.priority,
+    ).encode_entry(schema)
+
+
+def _finsy_action(call: ActionCall) -> P4TableAction:
+    return P4TableAction(call.name, **dict(call.arguments))
 
 
 def _is_any(match: Match, bits: int) -> bool:
-    """Whether every value matches: P4Runtime wants such a field left out."""
     match match:
         case Prefix(_, length):
             return length == 0
@@ -32,34 +217,6 @@ def _is_any(match: Match, bits: int) -> bool:
             return False
 
 
-def _action(call: ActionCall) -> P4TableAction:
-    return P4TableAction(call.name, **dict(call.arguments))
-
-
-def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
-    """Raises ValueError, naming table and field, for what the P4Info does not know or a value that does not fit."""
-    try:
-        return _encode_entry(entry, schema)
-    except ValueError as error:
-        raise ValueError(f"table {entry.table}: {error}") from None
-
-
-def _encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
-    table = schema.tables[entry.table]
-    action: P4TableAction | P4IndirectAction = _action(entry.actions[0])
-    if table.action_profile is not None:
-        action = P4IndirectAction([(1, _action(call)) for call in entry.actions])
-    fields = table.match_fields
-    return P4TableEntry(
-        entry.table,
-        match=P4TableMatch(
-            {name: _match_value(value) for name, value in entry.match if not _is_any(value, fields[name].bitwidth)}
-        ),
-        action=action,
-        priority=entry.priority,
-    ).encode_entry(schema)
-
-
 def encode_digest(setting: DigestSetting, schema: P4Schema) -> p4r.Entity:
     return P4DigestEntry(
         setting.name,
@@ -67,32 +224,3 @@ def encode_digest(setting: DigestSetting, schema: P4Schema) -> p4r.Entity:
         max_timeout_ns=setting.max_timeout_ns,
         ack_timeout_ns=setting.ack_timeout_ns,
     ).encode(schema)
-
-
-EntryKey = tuple[int, int, tuple[bytes, ...]]
-"""Table id, priority, match fields: what P4Runtime tells entries of one table apart by."""
-
-
-def entry_key(entry: p4r.TableEntry) -> EntryKey:
-    fields = tuple(sorted(field.SerializeToString(deterministic=True) for field in entry.match))
-    return entry.table_id, entry.priority, fields
-
-
-ActionValue = tuple[int, tuple[tuple[int, bytes], ...]]
-
-
-def _action_value(action: p4r.Action) -> ActionValue:
-    # P4Runtime leaves the order of parameters open.
-    return action.action_id, tuple(sorted((param.param_id, param.value) for param in action.params))
-
-
-def entry_value(entry: p4r.TableEntry) -> tuple[tuple[ActionValue, int], ...]:
-    """Actions with their weights; equal for entries that do the same."""
-    if entry.action.HasField("action_profile_action_set"):
-        actions = entry.action.action_profile_action_set.action_profile_actions
-        return tuple(sorted((_action_value(member.action), member.weight) for member in actions))
-    return ((_action_value(entry.action.action), 1),)
-
-
-def by_key(entries: Iterable[p4r.TableEntry]) -> dict[EntryKey, p4r.TableEntry]:
-    return {entry_key(entry): entry for entry in entries}

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, cast
 
 from finsy import (
-    GNMIClient,
+    GRPCCredentialsTLS,
+    GRPCStatusCode,
     P4ClientError,
-    P4CounterData,
     P4DigestEntry,
     P4DigestList,
     P4Schema,
-    P4TableEntry,
     Switch,
     SwitchEvent,
     SwitchOptions,
@@ -25,22 +25,39 @@ from finsy import (
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import p4r
 
-from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
+from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting, TableEntry
 from echelon.p4program import P4Program
-from echelon.southbound.codec import EntryKey, by_key, encode_digest, encode_entry, entry_key
-from echelon.southbound.queues import read_queues, write_queues
-from echelon.southbound.reconcile import Difference, difference
+from echelon.southbound.arbitration import FixedArbitrator
+from echelon.southbound.channel import BulkChannel, CallError
+from echelon.southbound.codec import OWNER, Codec, EncodedEntry, encode_digest
+from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
+from echelon.southbound.queues import QueueDriver
+from echelon.southbound.queues.gnmi import GnmiQueues
+from echelon.southbound.reconcile import Difference, Turn, Update, Wanted, WantedTwiceError, difference
+from echelon.southbound.texts import EntryText
+from echelon.southbound.wire import Kind, read_request, table_entries, write_header, write_request
+from echelon.southbound.writer import FOREIGN, Found, Refusal, Writing, carry_out
+
+__all__ = [
+    "Applied",
+    "Comparison",
+    "DigestReport",
+    "NotPrimaryError",
+    "RefusedEntry",
+    "SouthboundError",
+    "SwitchSession",
+]
 
 _DIGEST_QUEUE = 1 << 16
 _TAKEOVER_S = 5.0
 """So long may a switch take to notice that the controller before this one has gone."""
 
+_WITH_COUNTER = b"\x3a\x00"
+"""Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
+
 # What goes wrong is raised here; finsy would print it as well where logging is not configured.
 logging.getLogger("finsy").addHandler(logging.NullHandler())
-
-
-class SouthboundError(Exception):
-    """A switch cannot be reached or refuses what it is told; the text names switch, table, match and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +68,90 @@ class DigestReport:
     received: P4DigestList
 
 
+@dataclass(slots=True)
+class _Tables:
+    """What a switch holds, but for what belongs to its program."""
+
+    ours: dict[bytes, EncodedEntry] = field(default_factory=dict)
+    foreign: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Seconds:
+    """Where the time of a change went."""
+
+    encoding: float = 0.0
+    read: float = 0.0
+    rpc: float = 0.0
+
+
 class SwitchSession:
     """A primary controller's session with one switch. An async context manager: connected inside, closed after.
 
-    `address` is host:port of the switch's P4Runtime and gNMI services. Calls must not overlap.
+    Calls that read or write must not overlap; `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
+
+    Args:
+        name: of the switch, for messages.
+        address: host:port of its P4Runtime service (and gNMI's, where `queues` is not given).
+        device_id: of P4Runtime.
+        program: pushed if the switch runs another one.
+        election_id: bid exactly this one, and be primary or fail. Once another controller has a higher one, this
+            session is over: every later write raises `NotPrimaryError`, and it never bids again. None: any id that
+            wins while no other controller is connected.
+        credentials: of TLS; None is plain text.
+        owner: metadata of our entries; entries with another or none are not touched.
+        queues: configures the queues of egress ports; None: gNMI at the same address.
     """
 
-    def __init__(self, name: str, address: str, device_id: int, program: P4Program) -> None:
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        device_id: int,
+        program: P4Program,
+        *,
+        election_id: int | None = None,
+        credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
+        queues: QueueDriver | None = None,
+    ) -> None:
         self.name = name
-        self._switch = Switch(
-            name, address, SwitchOptions(p4info=program.p4info, p4blob=program.binary, device_id=device_id)
+        self._exact_id = election_id
+        self._credentials = credentials
+        options = SwitchOptions(
+            p4info=program.p4info, p4blob=program.binary, device_id=device_id, channel_credentials=credentials
         )
+        if election_id is not None:
+            options = options(initial_election_id=election_id)
+        self._switch = Switch(name, address, options)
+        if election_id is not None:
+            self._switch._arbitrator = FixedArbitrator(election_id)
+        self._entered = False
+        self._bulk: BulkChannel | None = None
+        self._queue_driver: QueueDriver = (
+            GnmiQueues(name, lambda: self._switch.gnmi_client) if queues is None else queues
+        )
+        self._queues_open = False
         self._lost = asyncio.Event()
-        self._encoded: dict[TableEntry, p4r.TableEntry] = {}
-        self._held: dict[EntryKey, p4r.TableEntry] | None = None
-        """In the order in which they may have been written; None while unknown."""
+        self._deposed: NotPrimaryError | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._codec = Codec(self._switch.p4info, owner)
+        self._wanted = Wanted(self._codec.encode)
+        self._held: dict[bytes, EncodedEntry] | None = None
+        """Our entries on the switch, by key; None while unknown."""
+        self._foreign: set[bytes] = set()
+        self._standing: dict[bytes, RefusedEntry] = {}
+        """What the switch did not take or give up, by key."""
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
 
     async def __aenter__(self) -> Self:
-        """Raises `SouthboundError` for a switch that cannot be reached, refuses the program, or obeys someone else."""
+        """Raises `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError`
+        for one that obeys someone else, or where the given election id is in use."""
         try:
             await self._switch.__aenter__()
         except (P4ClientError, GNMIClientError) as error:
-            raise SouthboundError(
-                f"switch {self.name}: no P4Runtime session at {self._switch.address}: {error.message}; "
-                "check address, device id and election"
-            ) from None
+            raise self._no_session(error) from None
         except asyncio.CancelledError:
             # Cancelled not by whoever waits for this, but by finsy: pushing the pipeline failed, in a task of its own.
             task = asyncio.current_task()
@@ -87,43 +161,111 @@ class SwitchSession:
                 f"switch {self.name} at {self._switch.address} refuses the P4 program; "
                 "is it built for this kind of switch? The log of finsy has the reason"
             ) from None
+        self._entered = True
+        try:
+            # Where the bid is fixed, being a backup is final.
+            if self._exact_id is None and not self._switch.is_primary:
+                await self._wait_for_primary()
+            if not self._switch.is_primary:
+                raise self._not_primary()
+        except BaseException:
+            await self._close()
+            raise
         self._switch.ee.once(SwitchEvent.CHANNEL_DOWN, lambda _switch: self._lost.set())
-        if not self._switch.is_primary:
-            await self._take_over()
+        self._switch.ee.once(SwitchEvent.BECOME_BACKUP, lambda _switch: self._depose())
+        self._bulk = BulkChannel(self._switch.address, self._credentials)
         return self
 
-    async def _take_over(self) -> None:
+    def _no_session(self, error: P4ClientError | GNMIClientError) -> SouthboundError:
+        where = f"switch {self.name}: no P4Runtime session at {self._switch.address}"
+        if self._exact_id is not None and isinstance(error, P4ClientError) and error.is_election_id_used:
+            return NotPrimaryError(
+                f"{where}: election id {self._exact_id} is in use; the switch may not have noticed yet that an "
+                "earlier session ended",
+                self._exact_id,
+            )
+        return SouthboundError(f"{where}: {error.message}; check address, device id, TLS files and election")
+
+    async def _wait_for_primary(self) -> None:
         ready = asyncio.Event()
         self._switch.ee.once(SwitchEvent.CHANNEL_READY, lambda _switch: ready.set())
         with suppress(TimeoutError):
             await asyncio.wait_for(ready.wait(), _TAKEOVER_S)
-        if not self._switch.is_primary:
-            primary = self._switch.primary_id
+
+    def _not_primary(self) -> NotPrimaryError:
+        """As things are now."""
+        primary = self._switch.primary_id
+        if self._exact_id is None:
+            advice = "stop that one first"
+        else:
+            advice = f"this one has {self._exact_id} and leaves the switch to it"
+        return NotPrimaryError(
+            f"switch {self.name}: another controller is primary (election id {primary}); {advice}", primary
+        )
+
+    def _depose(self) -> None:
+        if self._exact_id is not None and self._deposed is None:
+            self._deposed = self._not_primary()
+            self._lost.set()
+            # At once, and not when the owner gets round to it: nothing may be written, nor bid, from here on.
+            self._closing = asyncio.ensure_future(self._close())
+
+    async def _close(self) -> None:
+        """Idempotent."""
+        if self._bulk is not None:
+            await self._bulk.close()
+        if self._entered:
+            self._entered = False
             await self._switch.__aexit__(None, None, None)
-            raise SouthboundError(
-                f"switch {self.name}: another controller is primary (election id {primary}); stop that one first"
-            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._switch.__aexit__(kind, error, traceback)
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def wait_lost(self) -> SouthboundError:
+        """Waits until the session is over, and returns why: `NotPrimaryError` if another controller took over."""
+        await self._lost.wait()
+        return self._why_lost()
+
+    def _why_lost(self) -> SouthboundError:
+        return self._deposed or SouthboundError(
+            f"switch {self.name}: the session at {self._switch.address} is closed or broken"
+        )
+
+    async def ping(self, timeout_s: float) -> None:
+        """One cheap RPC. Raises `SouthboundError` where the switch does not answer in time."""
+        self._check_up()
+        assert self._bulk is not None
+        try:
+            await self._bulk.ping(timeout_s)
+        except CallError as error:
+            raise SouthboundError(
+                f"switch {self.name}: no answer at {self._switch.address} within {timeout_s:g} s: {error}"
+            ) from None
 
     @property
     def entries(self) -> int:
-        """Table entries on the switch, by the last `reconcile` and what was written since."""
+        """Our table entries on the switch, by the last `reconcile` and what was written since."""
         return len(self._held or ())
+
+    @property
+    def foreign(self) -> int:
+        """Others' table entries on the switch, by the last `reconcile`."""
+        return len(self._foreign)
 
     @property
     def _schema(self) -> P4Schema:
         return self._switch.p4info
 
-    @property
-    def _gnmi(self) -> GNMIClient:
-        client = self._switch.gnmi_client
-        if client is None:
-            raise SouthboundError(f"switch {self.name}: no gNMI service, which queues are configured by")
-        return client
+    def describe(self, entry: TableEntry) -> EntryText:
+        """For people. Raises `SouthboundError` for an entry that the program does not know."""
+        try:
+            return self._codec.describe(entry)
+        except ValueError as error:
+            raise SouthboundError(f"switch {self.name}: {error}") from None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -131,107 +273,220 @@ class SwitchSession:
         self._check_up()
         try:
             yield
-        except (P4ClientError, GNMIClientError) as error:
-            raise SouthboundError(f"switch {self.name}: {what} refused: {error.message}") from None
+        except P4ClientError as error:
+            raise self._failed(what, error.code, error.message) from None
+        except CallError as error:
+            raise self._failed(what, error.whole.code, error.whole.message) from None
+
+    def _failed(self, what: str, code: int, reason: str) -> SouthboundError:
+        if self._deposed is not None:
+            return self._deposed
+        if code == GRPCStatusCode.PERMISSION_DENIED:
+            text = f"switch {self.name}: {what} refused: {reason}; another controller is primary"
+            return NotPrimaryError(text, max(0, self._switch.primary_id))
+        return SouthboundError(f"switch {self.name}: {what} refused: {reason} [{GRPCStatusCode(code).name}]")
 
     def _check_up(self) -> None:
-        if not self._switch.is_up:
-            raise SouthboundError(f"switch {self.name}: the session at {self._switch.address} is closed or broken")
+        if self._lost.is_set() or not self._switch.is_up:
+            raise self._why_lost()
 
-    def _encode(self, entries: Iterable[TableEntry]) -> dict[EntryKey, p4r.TableEntry]:
-        out: dict[EntryKey, p4r.TableEntry] = {}
-        for entry in entries:
-            message = self._encoded.get(entry)
-            if message is None:
-                try:
-                    message = self._encoded[entry] = encode_entry(entry, self._schema)
-                except ValueError as error:
-                    raise SouthboundError(f"switch {self.name}: {error}") from None
-            if out.setdefault(entry_key(message), message) is not message:
-                raise SouthboundError(f"switch {self.name}: {self._describe(message)}: wanted twice")
-        return out
+    # -- entries -----------------------------------------------------------------------------------------------------
 
-    async def read_entries(self) -> dict[EntryKey, p4r.TableEntry]:
-        """Every entry of every table but constant and default ones, in an order in which they could be written."""
-        with self._errors("reading tables"):
-            read = [entry async for entry in self._read([P4TableEntry()])]
-        entries = [
-            entry.encode_entry(self._schema) for entry in read if not entry.is_const and not entry.is_default_action
-        ]
-        # P4Info lists tables as packets meet them: what is looked up last comes first.
-        place = {table.id: -index for index, table in enumerate(self._schema.tables)}
-        return by_key(sorted(entries, key=lambda entry: place[entry.table_id]))
+    async def read_entries(self) -> dict[bytes, EncodedEntry]:
+        """Our entries of every table, by key. Raises `SouthboundError`."""
+        return (await self._read_all({})).ours
 
-    def _read(self, requests: Sequence[P4TableEntry | P4DigestEntry]) -> AsyncIterator[Any]:
-        # finsy's overloads of this generator are declared as coroutines, which a type checker takes at their word.
-        return cast(AsyncIterator[Any], self._switch.read(requests))
-
-    async def reconcile(self, intent: Intent) -> Difference:
+    async def reconcile(self, intent: Intent) -> Applied:
         """Read what the switch holds, write the difference. Raises `SouthboundError`."""
         self._held = None
-        held = await self.read_entries()
-        with self._errors("reading queues"):
-            self._queues = await read_queues(self._gnmi) if intent.queues else {}
+        started = time.perf_counter()
+        self._turn(self._wanted, intent.parts)
+        encoding_s = time.perf_counter() - started
+        tables = await self._read_all(self._wanted.by_key)
+        self._queues = await self._read_queues() if intent.queues else {}
         self._digests = await self._read_digests(intent.digests)
-        self._held = held
-        return await self.update(intent)
+        read_s = time.perf_counter() - started - encoding_s
+        self._foreign = tables.foreign
+        self._standing = {}
+        change = difference(tables.ours, self._wanted.by_key, tables.ours, tables.foreign)
+        return await self._apply(intent, change, tables.ours, _Seconds(encoding_s, read_s))
 
-    async def update(self, intent: Intent) -> Difference:
+    async def update(self, intent: Intent) -> Applied:
         """Write what differs from the last `reconcile` or `update`, without reading. Raises `SouthboundError`.
 
-        Where nothing is known of what the switch holds (at first, and after an error), this is `reconcile`.
+        The cost is that of the parts that are not the same object as before. Where nothing is known of what the switch
+        holds (at first, and after an error), this is `reconcile`.
         """
         if self._held is None:
             return await self.reconcile(intent)
         held = self._held
-        change = difference(held, self._encode(intent.entries))
-        self._held = None
-        # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
-        await self._write_queues(intent.queues)
-        await self._write_digests(intent.digests)
-        for batch in change.batches():
-            await self._write(batch)
-        for entry in (*change.inserts, *change.modifies):
-            held[entry_key(entry)] = entry
-        for entry in change.deletes:
-            del held[entry_key(entry)]
-        self._held = held
-        return change
+        started = time.perf_counter()
+        turn = self._turn(self._wanted, intent.parts)
+        self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
+        wanted, dropped = dict(turn.come), set(turn.gone)
+        if turn.gone:
+            # What goes may make room for what was refused before.
+            wanted.update((key, self._wanted.by_key[key]) for key in self._standing if key in self._wanted.by_key)
+            dropped.update(key for key in self._standing if key not in self._wanted.by_key)
+        change = difference(held, wanted, dropped)
+        return await self._apply(intent, change, held, _Seconds(time.perf_counter() - started))
 
-    async def _write(self, updates: Sequence[p4r.Update]) -> None:
-        self._check_up()
+    async def compare(self, intent: Intent) -> Comparison:
+        """Read what the switch holds; write nothing, and remember nothing of it. Raises `SouthboundError`."""
+        wanted = Wanted(self._codec.encode)
+        self._turn(wanted, intent.parts)
+        tables = await self._read_all(wanted.by_key)
+        queues = await self._read_queues() if intent.queues else {}
+        digests = await self._read_digests(intent.digests)
+        change = difference(tables.ours, wanted.by_key, tables.ours, tables.foreign)
+        owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
+
+        def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
+            return tuple(replace(self._codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
+
+        return Comparison(
+            texts(change.inserts),
+            texts(change.modifies),
+            texts(change.deletes),
+            texts(change.blocked),
+            len(tables.foreign),
+            tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
+            tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
+        )
+
+    def _turn(self, wanted: Wanted, parts: Sequence[Part]) -> Turn:
         try:
-            await self._switch.write(updates)
-        except P4ClientError as error:
-            raise SouthboundError(f"switch {self.name}: {self._explain(error, updates)}") from None
+            return wanted.turn_to(parts)
+        except WantedTwiceError as error:
+            raise SouthboundError(f"switch {self.name}: {self._codec.describe(error.entry)}: {error}") from None
+        except ValueError as error:
+            raise SouthboundError(f"switch {self.name}: {error}") from None
 
-    def _explain(self, error: P4ClientError, updates: Sequence[p4r.Update]) -> str:
-        if not error.details:
-            return f"write refused: {error.message}"
-        index, detail = next(iter(error.details.items()))
-        more = f" (and {len(error.details) - 1} more)" if len(error.details) > 1 else ""
-        where = self._describe(updates[index].entity.table_entry)
-        return f"{where}: {detail.message} [{detail.canonical_code.name}]{more}"
+    async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
+        """Every entry of every table but constant and default ones; cheapest for those that are as `expected`."""
+        tables = _Tables()
+        by_wire = {entry.wire: entry for entry in expected.values()}
+        async for raw in self._read([b""]):
+            entry = by_wire.get(raw)
+            if entry is not None:
+                tables.ours[entry.key] = entry
+            elif (decoded := self._codec.decode(raw)) is not None:
+                entry, ours = decoded
+                if ours:
+                    tables.ours[entry.key] = entry
+                else:
+                    tables.foreign.add(entry.key)
+        return tables
 
-    def _describe(self, message: p4r.TableEntry) -> str:
-        entry = P4TableEntry.decode_entry(message, self._schema)
-        match = ", ".join(f"{name}={value}" for name, value in (entry.match or {}).items())
-        return f"table {entry.table_id}, {match or 'any packet'}"
+    async def _read(self, queries: Iterable[bytes]) -> AsyncIterator[bytes]:
+        """Serialized entries that serialized TableEntry messages select."""
+        with self._errors("reading tables"):
+            assert self._bulk is not None
+            responses = self._bulk.read(read_request(self._switch.device_id, queries, self._switch.role_name))
+            async with aclosing(responses):
+                async for response in responses:
+                    for raw in table_entries(response):
+                        yield raw
 
-    async def _write_queues(self, settings: Sequence[QueueSetting]) -> None:
+    async def _apply(
+        self, intent: Intent, change: Difference, held: dict[bytes, EncodedEntry], seconds: _Seconds
+    ) -> Applied:
+        self._held = None
+        started = time.perf_counter()
+        # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
+        queues = await self._write_queues(intent.queues)
+        digests = await self._write_digests(intent.digests)
+        writing = Writing(change, held)
+        if change:
+            header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
+            with self._errors("writing tables"):
+                await carry_out(writing, lambda updates: self._write(header, updates, seconds), self._look_up)
+        seconds.rpc += time.perf_counter() - started
+        refusals = [*writing.refused, *(Refusal(Update(Kind.INSERT, entry), FOREIGN) for entry in change.blocked)]
+        for key in (*(entry.key for entry in change.inserts), *(entry.key for entry in change.modifies)):
+            self._standing.pop(key, None)
+        self._standing.update((refusal.update.entry.key, self._refused(refusal)) for refusal in refusals)
+        self._held = held
+        return Applied(
+            writing.done[Kind.INSERT],
+            writing.done[Kind.MODIFY],
+            writing.done[Kind.DELETE],
+            tuple(self._standing.values()),
+            len(self._foreign),
+            queues,
+            digests,
+            seconds.encoding,
+            seconds.read,
+            seconds.rpc,
+        )
+
+    def _refused(self, refusal: Refusal) -> RefusedEntry:
+        text = self._codec.describe(refusal.update.entry)
+        return RefusedEntry(
+            self.name,
+            text.table,
+            text.key,
+            refusal.status.message or "no reason given",
+            GRPCStatusCode(refusal.status.code).name,
+        )
+
+    async def _write(self, header: bytes, updates: Sequence[Update], seconds: _Seconds) -> None:
+        self._check_up()
+        assert self._bulk is not None
+        started = time.perf_counter()
+        request = write_request(
+            header,
+            [(kind, entry.key if kind is Kind.DELETE else entry.wire) for kind, entry, _ in updates],
+        )
+        seconds.encoding += time.perf_counter() - started
+        await self._bulk.write(request, len(updates))
+
+    async def _look_up(self, updates: Sequence[Update]) -> Mapping[bytes, Found]:
+        found = {}
+        async for raw in self._read([update.entry.key for update in updates]):
+            if (decoded := self._codec.decode(raw)) is not None:
+                entry, ours = decoded
+                found[entry.key] = Found(entry, ours)
+        return found
+
+    async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
+        """Direct byte counters of `entries`, in one read; 0 for what the switch does not hold."""
+        wanted = {self._codec.encode(entry).key: entry for entry in entries}
+        out = dict.fromkeys(wanted.values(), 0)
+        self._check_up()
+        if wanted:
+            async for raw in self._read([key + _WITH_COUNTER for key in wanted]):
+                message = p4r.TableEntry.FromString(raw)
+                entry = wanted.get(self._codec.of_message(message).key)
+                if entry is not None:
+                    out[entry] = message.counter_data.byte_count
+        return out
+
+    # -- queues and digests ------------------------------------------------------------------------------------------
+
+    async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
+        self._check_up()
+        if not self._queues_open:
+            await self._queue_driver.open()
+            self._queues_open = True
+        return dict(await self._queue_driver.read())
+
+    async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
         changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
-        if not changed:
-            return
-        with self._errors("queue configuration"):
-            await write_queues(self._gnmi, changed)
-        self._queues.update({(s.port, s.queue): s for s in changed})
+        if changed:
+            self._check_up()
+            await self._queue_driver.write(changed)
+            self._queues.update({(s.port, s.queue): s for s in changed})
+        return len(changed)
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
         read: list[P4DigestEntry] = []
         for setting in settings:
             with self._errors("reading digests"):
                 try:
-                    read += [entry async for entry in self._read([P4DigestEntry(setting.name)])]
+                    # finsy's overloads of this generator are declared as coroutines, which mypy takes at their word.
+                    replies = cast(AsyncIterator[Any], self._switch.read(P4DigestEntry(setting.name)))
+                    read += [entry async for entry in replies]
                 except P4ClientError as error:
                     # PI answers so for a digest that was not configured; the specification, with nothing.
                     if "not configured" not in error.message:
@@ -243,32 +498,14 @@ class SwitchSession:
             for entry in read
         }
 
-    async def _write_digests(self, settings: Sequence[DigestSetting]) -> None:
-        for setting in settings:
-            before = self._digests.get(setting.name)
-            if before == setting:
-                continue
-            write = self._switch.insert if before is None else self._switch.modify
+    async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
+        changed = [setting for setting in settings if self._digests.get(setting.name) != setting]
+        for setting in changed:
+            write = self._switch.modify if setting.name in self._digests else self._switch.insert
             with self._errors(f"digest {setting.name}"):
                 await write([encode_digest(setting, self._schema)])
             self._digests[setting.name] = setting
-
-    async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
-        """Direct byte counters of `entries`, in one read; 0 for what the switch does not hold."""
-        wanted = {key: entry for entry in entries for key in self._encode([entry])}
-        out = dict.fromkeys(wanted.values(), 0)
-        requests = []
-        for entry in out:
-            request = P4TableEntry.decode_entry(self._encoded[entry], self._schema)
-            request.action = None
-            request.counter_data = P4CounterData()
-            requests.append(request)
-        with self._errors("reading counters"):
-            async for reply in self._read(requests):
-                counted = reply.counter_data
-                if counted is not None:
-                    out[wanted[entry_key(reply.encode_entry(self._schema))]] = counted.byte_count
-        return out
+        return len(changed)
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         """Digest lists as the switch sends them, oldest first. Raises `SouthboundError` when the session ends."""

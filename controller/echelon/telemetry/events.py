@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,8 +26,11 @@ class FlowEvent:
     finished: bool
 
 
-def decode_event(switch: str, flows: Sequence[tuple[str, str]], data: Mapping[str, int]) -> FlowEvent:
-    """From the fields of `flow_event_t`; `flows` are those of the intent that the switch runs."""
+def decode_event(switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]) -> FlowEvent:
+    """From the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
+
+    Raises `KeyError` for a flow that is none of them.
+    """
     numbers = constants()
     job, flow = flows[data["flow"]]
     return FlowEvent(

@@ -1,82 +1,340 @@
-"""Tardiness and iteration times as switches see them, and what profiled distances should be corrected to.
+"""What switches report of flows -> iteration times, tardiness, observed distances, corrected arrangement functions.
 
-A flow is followed at the switch where its path ends: there its last packet has passed every queue but one.
+Goes on while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
+
+Starts are taken at the first switch of a flow's path: there the flow has not waited in the network yet. Tardiness is
+taken at the last: there its last packet has passed every queue but one. Times of different switches are never compared:
+each has its own clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.jobs.graph import EchelonFlow, Job
-from echelon.plan import Plan
+from echelon.plan import FlowPlan
+from echelon.telemetry.corrections import Corrections, FlowStart
+from echelon.telemetry.epochs import BEHIND, Counting, IterationClock
 from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.gathering import Gathering
+
+HISTORY = 64
+"""So many iterations of a job are remembered."""
 
 SMOOTHING = Fraction(1, 4)
-"""Weight of the newest iteration in a corrected distance (exponentially weighted mean)."""
+"""Weight of the newest iteration in an observed distance (exponentially weighted mean)."""
+
+Paths = Mapping[str, Sequence[str]]
+"""By flow: the nodes from source host to destination host, both included."""
 
 
-_REMEMBERED = 4
-"""Iterations of an EchelonFlow whose events may be mixed: switches report up to a list's timeout apart."""
+@dataclass(frozen=True, slots=True)
+class EchelonFlowView:
+    """What was seen of one EchelonFlow."""
+
+    tardiness_s: tuple[Fraction, ...]
+    """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest first."""
+    distances_s: tuple[Fraction, ...] | None
+    """Smoothed observed start of each flow after the head flow's; None: not seen by one clock."""
 
 
-@dataclass
-class _Seen:
-    """What was seen of one EchelonFlow in one iteration."""
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """What was seen of one job."""
 
-    starts_s: dict[str, Fraction] = field(default_factory=dict)
-    tardiness_s: dict[str, Fraction] = field(default_factory=dict)
+    iteration_times_s: tuple[Fraction, ...]
+    """The latest that are known, oldest first: there is none of an iteration that was not seen."""
+    tardiness_s: Fraction | None
+    """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
+    echelonflows: Mapping[str, EchelonFlowView]
+    last_seen: float | None
+    """By the tracker's clock; None: never."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one event completed."""
+
+    iteration_s: Fraction | None = None
+    """The job's iteration that ended: how long it took."""
+    tardiness_s: Fraction | None = None
+    """The job's largest tardiness in an iteration that is newer than those reported before."""
+    corrected: bool = False
+    """`Tracker.corrections` of the job changed."""
+
+
+NOTHING = Observation()
+
+
 class Tracker:
-    """Fed with every event of every switch; holds the latest iterations of each EchelonFlow and what they told.
+    """Fed with every event of every switch: events of one switch in its order, those of other switches in any.
 
-    `tardiness_s` and `distances_s` are by (job, EchelonFlow): the tardiness of each finished iteration, and the
-    smoothed observed start of each flow after the head flow's, where one clock has seen them all.
+    `clock` says when an event came, in seconds, for `JobView.last_seen` alone.
     """
 
-    jobs: Sequence[Job]
-    plan: Plan
-    tardiness_s: dict[tuple[str, str], list[Fraction]] = field(default_factory=dict)
-    distances_s: dict[tuple[str, str], tuple[Fraction, ...]] = field(default_factory=dict)
-    _seen: dict[tuple[str, str], dict[int, _Seen]] = field(default_factory=dict)
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._jobs: dict[str, _TrackedJob] = {}
 
-    def __post_init__(self) -> None:
-        self._last_switch = {(f.job, f.flow): f.path[-2] for f in self.plan.flows}
-        self._echelonflow: dict[tuple[str, str], tuple[str, EchelonFlow]] = {
-            (job.name, flow): (job.name, h) for job in self.jobs for h in job.echelonflows for flow in h.flows
-        }
+    def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
+        """Follow the job. One that is followed already keeps what was seen of it; where its EchelonFlows or computing
+        changed, its iteration times; where its flows changed, nothing.
 
-    def observe(self, event: FlowEvent) -> None:
-        """Events of one switch in its order; those of other switches in any."""
-        key = (event.job, event.flow)
-        if self._last_switch.get(key) != event.switch or key not in self._echelonflow:
+        `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
+        same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
+        switches has no tardiness. Raises KeyError for a flow without a path.
+        """
+        known = self._jobs.get(job.name)
+        if known is not None and known.same(job, numbered_by_sender):
+            known.reroute(paths)
+        else:
+            self._jobs[job.name] = anew = _TrackedJob(job, paths, numbered_by_sender)
+            if known is not None:
+                anew.inherit(known)
+
+    def replan(self, job: str, paths: Paths) -> None:
+        """The job's flows take these paths now. What moved is followed from its next iteration on. Raises KeyError for
+        a job that is not followed."""
+        self._jobs[job].reroute(paths)
+
+    def remove(self, job: str) -> None:
+        """Forget the job; what is still reported of it is ignored. Nothing happens if it is not followed."""
+        self._jobs.pop(job, None)
+
+    def reconnected(self, switch: str) -> None:
+        """A new session with the switch: events of it were missed, and its clock may be another."""
+        for job in self._jobs.values():
+            job.lose(switch)
+
+    def observe(self, event: FlowEvent) -> Observation:
+        """Events of jobs, flows or switches that are not followed (any more) are ignored."""
+        job = self._jobs.get(event.job)
+        if job is None or event.flow not in job.paths:
+            return NOTHING
+        job.last_seen = self._clock()
+        return job.observe(event)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._jobs
+
+    @property
+    def jobs(self) -> Iterable[str]:
+        """Those that are followed, in the order in which they were added."""
+        return self._jobs.keys()
+
+    def view(self, job: str) -> JobView:
+        """Raises KeyError for a job that is not followed."""
+        return self._jobs[job].view()
+
+    def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
+        """Offsets (seconds) by EchelonFlow that should replace those of the job's spec, for what switches saw; empty:
+        the profile holds. Raises KeyError for a job that is not followed."""
+        return self._jobs[job].corrections.offsets_s
+
+
+def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
+    """The paths of a plan's flows, by job."""
+    out: dict[str, dict[str, Sequence[str]]] = {}
+    for flow in flows:
+        out.setdefault(flow.job, {})[flow.flow] = flow.path
+    return dict(out)
+
+
+class _TrackedJob:
+    """One job: its flows, where they are seen, and what was."""
+
+    def __init__(self, job: Job, paths: Paths, numbered_by_sender: bool) -> None:
+        self._job = job
+        self._numbered_by_sender = numbered_by_sender
+        self.paths: dict[str, tuple[str, ...]] = {flow.name: tuple(paths[flow.name]) for flow in job.flows}
+        self._connection = {flow.name: (flow.src, flow.dst) for flow in job.flows}
+        self._head = job.echelonflows[0].flows[0] if job.echelonflows else job.flows[0].name if job.flows else None
+        self._clock = IterationClock()
+        self._counting: dict[str, Counting] = {}
+        self._formations = {one.name: _Formation(one) for one in job.echelonflows}
+        self._formation = {flow: self._formations[one.name] for one in job.echelonflows for flow in one.flows}
+        self._finished_before: dict[tuple[str, str], tuple[int, Fraction]] = {}
+        self._whole: dict[int, list[Fraction]] = {}
+        self._tardiness: tuple[int, Fraction] | None = None
+        self._iteration_times_s: deque[Fraction] = deque(maxlen=HISTORY)
+        self.corrections = Corrections(job)
+        self.last_seen: float | None = None
+        for formation in self._formations.values():
+            formation.place(self.paths, numbered_by_sender)
+
+    def same(self, job: Job, numbered_by_sender: bool) -> bool:
+        mine = self._job
+        return mine is job or (
+            self._numbered_by_sender == numbered_by_sender
+            and mine.computes == job.computes
+            and mine.flows == job.flows
+            and mine.echelonflows == job.echelonflows
+        )
+
+    def inherit(self, other: _TrackedJob) -> None:
+        """Take over what `other`, of the same name, knows of the same flows."""
+        if other._job.flows != self._job.flows:
             return
-        job, echelonflow = self._echelonflow[key]
-        name = (job, echelonflow.name)
-        iterations = self._seen.setdefault(name, {})
-        seen = iterations.get(event.epoch)
-        if seen is None:
-            seen = iterations[event.epoch] = _Seen()
-            if len(iterations) > _REMEMBERED:
-                del iterations[next(iter(iterations))]
+        self._iteration_times_s, self.last_seen = other._iteration_times_s, other.last_seen
+        if self._head == other._head and self.paths == other.paths:
+            self._clock = other._clock
+
+    def reroute(self, paths: Paths) -> None:
+        moved = {flow for flow, path in self.paths.items() if tuple(paths[flow]) != path}
+        if not moved:
+            return
+        self.paths |= {flow: tuple(paths[flow]) for flow in moved}
+        if self._head in moved:
+            self._clock.lose()
+        for formation in {id(one): one for flow, one in self._formation.items() if flow in moved}.values():
+            formation.place(self.paths, self._numbered_by_sender)
+
+    def lose(self, switch: str) -> None:
+        if self._head is not None and self.paths[self._head][1] == switch:
+            self._clock.lose()
+        for formation in self._formations.values():
+            formation.lose(switch)
+        self._finished_before.clear()
+        self._counting.pop(switch, None)
+
+    def observe(self, event: FlowEvent) -> Observation:
+        path = self.paths[event.flow]
+        at_first, at_last = event.switch == path[1], event.switch == path[-2]
+        if not (at_first or at_last):
+            return NOTHING
+        iteration_s = self._time(event) if at_first else None
+        domain = "" if self._numbered_by_sender else event.switch
+        iteration = self._counting.setdefault(domain, Counting()).number(event.epoch)
+        formation = self._formation.get(event.flow)
+        corrected, tardiness_s = False, None
+        if formation is not None and at_first and event.started:
+            corrected = self._started(formation, event, iteration)
+        if at_first and event.finished:
+            self._finished_before[self._connection[event.flow]] = (iteration, event.time_s)
+        if formation is not None and at_last and event.finished:
+            tardiness_s = self._finished(formation, event, iteration)
+        if iteration_s is None and tardiness_s is None and not corrected:
+            return NOTHING
+        return Observation(iteration_s, tardiness_s, corrected)
+
+    def _time(self, event: FlowEvent) -> Fraction | None:
+        """The duration of the iteration that ends with the event, if one does."""
+        if self._head is None or event.switch != self.paths[self._head][1]:
+            return None
+        if event.flow != self._head:
+            self._clock.other(event.epoch)
+            return None
+        iteration_s = None
         if event.started:
-            seen.starts_s.setdefault(event.flow, event.time_s)
-        if event.finished and event.flow not in seen.tardiness_s:
-            seen.tardiness_s[event.flow] = event.tardiness_s
-            if len(seen.tardiness_s) == len(echelonflow.flows):
-                self._finish(name, echelonflow, seen)
+            iteration_s, anew = self._clock.start(event.epoch, event.time_s)
+            if anew:
+                for counting in self._counting.values():
+                    counting.begin_anew()
+            if iteration_s is not None:
+                self._iteration_times_s.append(iteration_s)
+        if event.finished:
+            self._clock.finish(event.epoch, event.time_s)
+        return iteration_s
 
-    def _finish(self, name: tuple[str, str], echelonflow: EchelonFlow, seen: _Seen) -> None:
-        self.tardiness_s.setdefault(name, []).append(max(seen.tardiness_s.values()))
-        # A digest can be lost: without every start there is nothing to learn from this iteration. Nor is there from
-        # the clocks of several switches.
-        clocks = {self._last_switch[name[0], flow] for flow in echelonflow.flows}
-        if len(seen.starts_s) < len(echelonflow.flows) or len(clocks) > 1:
-            return
-        head_s = seen.starts_s[echelonflow.flows[0]]
-        observed = tuple(seen.starts_s[flow] - head_s for flow in echelonflow.flows)
-        before = self.distances_s.get(name, observed)
-        self.distances_s[name] = tuple(b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True))
+    def _started(self, formation: _Formation, event: FlowEvent, iteration: int) -> bool:
+        before = self._finished_before.get(self._connection[event.flow])
+        before_s = before[1] if before is not None and before[0] == iteration else None
+        starts = formation.start(iteration, event.flow, FlowStart(event.time_s, before_s))
+        return starts is not None and self.corrections.observe(formation.name, starts)
+
+    def _finished(self, formation: _Formation, event: FlowEvent, iteration: int) -> Fraction | None:
+        """The job's largest tardiness, if this was the last of all flows and the iteration is the newest such."""
+        late_s = formation.finish(iteration, event.flow, event.tardiness_s)
+        if late_s is None:
+            return None
+        for old in [one for one in self._whole if one <= iteration - BEHIND]:
+            del self._whole[old]
+        seen = self._whole.setdefault(iteration, [])
+        seen.append(late_s)
+        if len(seen) < len(self._formations):
+            return None
+        del self._whole[iteration]
+        if self._tardiness is not None and self._tardiness[0] >= iteration:
+            return None
+        self._tardiness = (iteration, max(seen))
+        return self._tardiness[1]
+
+    def view(self) -> JobView:
+        return JobView(
+            tuple(self._iteration_times_s),
+            None if self._tardiness is None else self._tardiness[1],
+            {name: formation.view() for name, formation in self._formations.items()},
+            self.last_seen,
+        )
+
+
+class _Formation:
+    """One EchelonFlow."""
+
+    def __init__(self, echelonflow: EchelonFlow) -> None:
+        self.name = echelonflow.name
+        self._flows = echelonflow.flows
+        self._tardiness_s: list[tuple[int, Fraction]] = []
+        self._distances_s: tuple[Fraction, ...] | None = None
+        self._starts: Gathering[FlowStart] = Gathering(self._flows)
+        self._finishes: Gathering[Fraction] = Gathering(self._flows)
+        self._switches: frozenset[str] = frozenset()
+        self._has_distances = False
+        self._has_tardiness = False
+        self._begun_in: int | None = None
+
+    def place(self, paths: Mapping[str, Sequence[str]], numbered_by_sender: bool) -> None:
+        """Where its flows are seen from now on."""
+        first = {paths[flow][1] for flow in self._flows}
+        last = {paths[flow][-2] for flow in self._flows}
+        self._switches = frozenset(first | last)
+        self._has_distances = len(first) == 1
+        self._has_tardiness = numbered_by_sender or len(last) == 1
+        self._forget()
+
+    def lose(self, switch: str) -> None:
+        if switch in self._switches:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._starts.clear()
+        self._finishes.clear()
+        self._begun_in = None
+
+    def start(self, iteration: int, flow: str, start: FlowStart) -> Mapping[str, FlowStart] | None:
+        """The starts of all flows, if this was the last."""
+        if not self._has_distances:
+            return None
+        if self._begun_in is None:
+            # A flow that was on its way when the switch began to follow it has its "first" packet in the middle.
+            self._begun_in = iteration
+        if iteration <= self._begun_in:
+            return None
+        starts = self._starts.put(iteration, flow, start)
+        if starts is None:
+            return None
+        head_s = starts[self._flows[0]].time_s
+        observed = tuple(starts[one].time_s - head_s for one in self._flows)
+        before = observed if self._distances_s is None else self._distances_s
+        self._distances_s = tuple(b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True))
+        return starts
+
+    def finish(self, iteration: int, flow: str, tardiness_s: Fraction) -> Fraction | None:
+        """The EchelonFlow's tardiness, if this was the last of its flows."""
+        if not self._has_tardiness:
+            return None
+        finishes = self._finishes.put(iteration, flow, tardiness_s)
+        if finishes is None:
+            return None
+        late_s = max(finishes.values())
+        insort(self._tardiness_s, (iteration, late_s))
+        del self._tardiness_s[:-HISTORY]
+        return late_s
+
+    def view(self) -> EchelonFlowView:
+        return EchelonFlowView(tuple(late_s for _, late_s in self._tardiness_s), self._distances_s)

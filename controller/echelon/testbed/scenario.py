@@ -241,6 +241,15 @@ class ScenarioSpec(Section):
                     "job",
                 )
             names[job.job] = index
+            if job.recognition.by != "shim":
+                raise problem(
+                    f"'{job.recognition.by}' is for senders that know nothing of Echelon, a scenario's write the shim "
+                    "(remove the section)",
+                    "jobs",
+                    index,
+                    "recognition",
+                    "by",
+                )
             for place, worker in enumerate(job.workers):
                 self._check_host(worker, "jobs", index, "workers", place)
 

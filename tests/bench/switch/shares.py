@@ -187,11 +187,15 @@ async def _measure(
         for case in cases:
             progress(case.name)
             await session.reconcile(replace(workload.intent, queues=case.queues))
-            out += await asyncio.to_thread(_run, case, generator, seconds)
+            out += await asyncio.to_thread(run, case, generator, seconds)
     return out
 
 
-def _run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
+def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
+    """Offers the traffic of a case, which the generator has loaded, and measures what comes out for `seconds`.
+
+    Raises CaptureError, NothingArrivedError.
+    """
     with Capture(SINK_INTERFACE, _TOS_AT + 1) as capture:
         generator.run(case.name, case.offered_pps, WARM_UP_S + seconds + _MARGIN_S)
         _wait_quiet()

@@ -148,6 +148,11 @@ class RunningSwitch:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def thrift_port(self) -> int:
+        """On 127.0.0.1, of a target that has one."""
+        return self._launch.thrift_port
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid

@@ -6,14 +6,14 @@ Both send everything that comes in at one port out of one other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
 from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
-from echelon.lowering.intent import ActionCall, Intent, Prefix, TableEntry
+from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import P4Program, program
 from echelon.policies import PARAMETERS, make_policy
@@ -142,7 +142,7 @@ def _router_faults() -> Faults:
 
 def router() -> Workload:
     """Longest prefix match to next hop to port, 256 flows over 193 routes."""
-    intent = Intent("router", tuple(_router_entries()), (), (), (), ())
+    intent = Intent("router", (Part("router", tuple(_router_entries())),))
     return Workload("router", router_program(), intent, INGRESS_PORT, EGRESS_PORT, _router_cycle, _router_faults())
 
 
@@ -156,7 +156,7 @@ def echelon() -> Workload:
     identities = number_shims(scenario.jobs)
     intent = lower(plan, scenario.fabric, identities, softswitch())["s1"]
     # Queues are as the switch starts: 8 strict levels, which every target has.
-    intent = Intent(intent.switch, intent.entries, (), intent.digests, intent.flows, intent.classifiers)
+    intent = replace(intent, queues=())
     crossing = [(f.job, f.flow) for f in plan.flows if ("s1", "s2") in zip(f.path, f.path[1:], strict=False)]
     return Workload(
         "echelon",

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
+from echelon.cli import runs
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.testbed import fluid_run
@@ -46,7 +47,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     def put(runner: Callable[..., Any]) -> None:
         module = SimpleNamespace(run=runner)
         monkeypatch.setitem(sys.modules, "echelon_test_target", module)
-        monkeypatch.setattr(cli, "TARGETS", {"fluid": "echelon_test_target"})
+        monkeypatch.setattr(runs, "TARGETS", {"fluid": "echelon_test_target"})
 
     return put
 
@@ -224,7 +225,7 @@ def test_progress_counts_every_iteration_that_was_asked_for(
 
 
 def test_targets_are_there() -> None:
-    for module in cli.TARGETS.values():
+    for module in runs.TARGETS.values():
         assert (ROOT / "controller" / module.replace(".", "/")).with_suffix(".py").is_file()
 
 

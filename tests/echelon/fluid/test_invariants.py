@@ -14,7 +14,6 @@ from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.base import ActiveFlow, Allocation, Link, Policy
-from echelon.policies.network import capacities_Bps
 
 HOSTS = 4
 POLICIES: list[Callable[[], Policy]] = [
@@ -107,7 +106,7 @@ def test_links_are_never_overloaded_nor_left_idle(
     policy: Callable[[], Policy],
 ) -> None:
     fabric = star(HOSTS)
-    watch = Watch(capacities_Bps(fabric))
+    watch = Watch(fabric.capacity_Bps)
     result = simulate(jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch)
     watch.until(result.end_s)
     assert result.exact

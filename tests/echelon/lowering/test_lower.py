@@ -14,7 +14,8 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.capabilities import Capabilities, softswitch
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, TableEntry
-from echelon.lowering.lower import LoweringError, lower, slack_intervals
+from echelon.lowering.lower import LoweringError, lower
+from echelon.lowering.profile import slack_steps
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.policies import make_policy
 
@@ -64,8 +65,8 @@ def test_slack_intervals_say_what_the_thresholds_say(
 ) -> None:
     lowest, highest = min(one, other), max(one, other)
     ranking = Deadline("e", Fraction(0), tuple(thresholds), lowest, highest)
-    intervals = slack_intervals(ranking)
-    keys = sorted((i.low, i.high) for i, _ in intervals)
+    steps = slack_steps(ranking)
+    keys = sorted((low, high) for low, high, _ in steps)
     assert keys[0][0] == 0
     assert keys[-1][1] == (1 << 32) - 1
     assert all(a[1] + 1 == b[0] for a, b in itertools.pairwise(keys))
@@ -75,7 +76,7 @@ def test_slack_intervals_say_what_the_thresholds_say(
             continue
         reached = sum(-slack_us >= round(t * 10**6) for t in thresholds)
         expected = min(lowest + reached, highest)
-        assert [q for i, q in intervals if i.low <= slack_us + BIAS <= i.high] == [expected]
+        assert [q for low, high, q in steps if low <= slack_us + BIAS <= high] == [expected]
 
 
 def test_flow_is_known_only_where_it_passes() -> None:
@@ -88,8 +89,8 @@ def test_flow_is_known_only_where_it_passes() -> None:
     assert dict(rank.match) == {"job": 1, "flow": 0}
     assert rank.actions[0].name == "rank_deadline"
     assert dict(rank.actions[0].arguments)["offset_us"] == 1_000_000
-    assert intents["s1"].flows == (("a", "f"),)
-    assert intents["s1"].classifiers == (rank,)
+    assert intents["s1"].flows == {0: ("a", "f")}
+    assert intents["s1"].classifiers == {0: rank}
 
 
 def test_two_equal_paths_make_a_group() -> None:

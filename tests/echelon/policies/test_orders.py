@@ -176,8 +176,8 @@ def flows_between(pairs: list[tuple[str, str, int]]) -> tuple[Flow, ...]:
     return tuple(Flow(f"f{k}", src, dst, size) for k, (src, dst, size) in enumerate(pairs))
 
 
-def paths_of(job: Job) -> dict[tuple[str, str], tuple[str, ...]]:
-    return {(job.name, flow.name): (flow.src, "s1", flow.dst) for flow in job.flows}
+def paths_of(job: Job) -> dict[str, tuple[str, ...]]:
+    return {flow.name: (flow.src, "s1", flow.dst) for flow in job.flows}
 
 
 def test_effective_tardiness_of_a_staggered_echelonflow() -> None:

@@ -119,7 +119,7 @@ def ready(star: Callable[..., Fabric]) -> Iteration:
     held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
     job = Job("j", computes, flows, held)
     reference = Iteration()
-    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {("j", "f0"): ("H", 0), ("j", "f1"): ("H", 3)}
+    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {"j": {"f0": ("H", 0), "f1": ("H", 3)}}
     return reference
 
 

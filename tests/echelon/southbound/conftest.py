@@ -79,6 +79,11 @@ def diamond() -> Fabric:
     )
 
 
+@pytest.fixture
+def diamond_fabric() -> Fabric:
+    return diamond()
+
+
 DEADLINES = tuple(Fraction(n, 10) for n in range(1, 8))
 STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 

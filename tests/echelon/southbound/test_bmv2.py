@@ -7,19 +7,27 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from finsy.proto import p4r, p4r_grpc
 
-from echelon.lowering.capabilities import softswitch
+from echelon.lowering.capabilities import bmv2
 from echelon.lowering.identity import number_shims
+from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
+from echelon.plan import LEVELS
 from echelon.policies import PARAMETERS, make_policy
+from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
 from echelon.testbed.scenario import load_scenario
+from tests.echelon.southbound import namespaces, shaped_bmv2
 
 BMV2 = "simple_switch_grpc"
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
@@ -58,16 +66,110 @@ def address() -> Iterator[str]:
         process.wait()
 
 
-@pytest.mark.parametrize("policy", ["fair", "echelon"])
-def test_a_second_reconcile_finds_nothing_to_do(address: str, policy: str) -> None:
+def leaf(policy: str) -> Intent:
+    """Without queues: this switch has no ports to shape."""
     scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
     plan = make_policy(policy).plan(scenario.jobs, scenario.fabric)
-    intent = lower(plan, scenario.fabric, number_shims(scenario.jobs), softswitch())["leaf1"]
-    # BMv2's queues are not configured by gNMI.
-    intent = replace(intent, queues=())
+    return replace(lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=())
+
+
+@pytest.mark.parametrize("policy", ["fair", "echelon"])
+def test_a_second_reconcile_finds_nothing_to_do(address: str, policy: str) -> None:
+    intent = leaf(policy)
 
     async def reconcile_twice() -> tuple[int, int]:
         async with SwitchSession("leaf1", address, 1, program()) as session:
             return len(await session.reconcile(intent)), len(await session.reconcile(intent))
 
     assert asyncio.run(asyncio.wait_for(reconcile_twice(), 60)) == (len(intent.entries), 0)
+
+
+def test_entries_come_back_with_our_mark_and_those_without_it_stay(address: str) -> None:
+    intent = leaf("echelon")
+    foreign = p4r.TableEntry(table_id=0x02000304)
+    foreign.match.add(field_id=1).exact.value = b"\x02\xff"
+    foreign.action.action.action_id = 0x01000301
+    foreign.action.action.params.add(param_id=1, value=b"\x07")
+
+    async def main() -> None:
+        async with SwitchSession("leaf1", address, 1, program(), election_id=5) as session:
+            await session.reconcile(intent)
+            with grpc.insecure_channel(address) as channel:
+                stub = p4r_grpc.P4RuntimeStub(channel)
+                update = p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=foreign))
+                stub.Write(p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=5), updates=[update]))
+
+                def held() -> list[p4r.TableEntry]:
+                    query = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+                    read = [entity.table_entry for answer in stub.Read(query) for entity in answer.entities]
+                    return [entry for entry in read if not entry.is_default_action and not entry.is_const]
+
+                marks = Counter(entry.metadata for entry in held())
+                assert marks == {OWNER: len(intent.entries), b"": 1}
+                again = await session.reconcile(intent)
+                assert (len(again), again.foreign) == (0, 1)
+                gone = await session.reconcile(Intent("leaf1", ()))
+                assert gone.deletes == len(intent.entries)
+                assert [entry.match[0].exact.value for entry in held()] == [b"\x02\xff"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+# --- with shaped ports ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shaped() -> Callable[[str], Any]:
+    reason = namespaces.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    return shaped_bmv2.run
+
+
+def test_queues_and_entries_are_written_once(shaped: Callable[[str], Any]) -> None:
+    seen = shaped("twice")
+    first, again, other, other_again, third, third_again = seen["changes"]
+    assert first == {"entries": seen["entries"], "queues": seen["queues"], "refused": 0}
+    assert seen["queues"] == 3 * LEVELS
+    nothing = {"entries": 0, "queues": 0, "refused": 0}
+    assert [again, other, other_again, third_again] == [nothing] * 4
+    # The third wants other levels; queue 0 alone stays as it is, at every port.
+    assert third == {"entries": 0, "queues": 3 * (LEVELS - 1), "refused": 0}
+    before, same, after = seen["shown"]
+    assert before == same != after
+    # Port of 10 Mbit/s: level 3 and weight 8 of queue 7 (7 : 8 with queue 6), 7 %, half the port.
+    assert before.count("leaf ec17: prio 4 quantum") == before.count("rate 700Kbit ceil 5Mbit") == 3
+    assert after.count("leaf ec17: prio 0 quantum") == 3
+
+
+def test_what_is_late_leaves_before_what_has_time(shaped: Callable[[str], Any]) -> None:
+    (head, *others) = [tuple(arrival) for arrival in shaped("order")["arrivals"]]
+    assert head == ("late", 0)
+    late = [n for name, n in others if name == "late"]
+    early = [n for name, n in others if name == "early"]
+    assert (late, early) == (list(range(1, 9)), list(range(1, 11))), "no flow is reordered"
+    start = others.index(("late", 1))
+    assert [name for name, _ in others[start : start + 8]] == ["late"] * 8, "nothing comes between"
+    assert start < 10, "most of what was sent first waits"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the P4 program has no hold time for queues outside the switch (docs/data-plane.md)"
+)
+def test_a_promoted_flow_keeps_its_order(shaped: Callable[[str], Any]) -> None:
+    assert not bmv2().ordered_promotion
+    numbers = [number for _, number in shaped("promotion")["arrivals"]]
+    assert numbers == sorted(numbers)
+
+
+def test_a_virtual_queue_marks_what_would_wait(shaped: Callable[[str], Any]) -> None:
+    marked = shaped("marks")["marked"]
+    # 1000 bytes each; above 7570 bytes packets are marked, and in so short a time next to nothing drains.
+    assert marked == sorted(marked)
+    assert not any(marked[:7])
+    assert marked[-1]
+
+
+def test_without_its_thrift_server_nothing_is_written(shaped: Callable[[str], Any]) -> None:
+    error = shaped("depths")["error"]
+    assert error.startswith("SouthboundError: switch s1: no proper answer from a Thrift server at 127.0.0.1:")

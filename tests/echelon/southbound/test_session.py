@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from echelon.lowering.intent import ActionCall, DigestSetting, Intent, TableEntry
+from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, TableEntry
 from echelon.p4program import P4Program, program
 from echelon.plan import LEVELS, QueuePlan
 from echelon.southbound.session import SouthboundError, SwitchSession
@@ -41,7 +41,7 @@ def state(rig: Any) -> object:
 
 
 def bare(*entries: TableEntry) -> Intent:
-    return Intent("s1", entries, (), (), (), ())
+    return Intent("s1", (Part("test", entries),))
 
 
 def shim_flow(number: int, queue: int = 1) -> TableEntry:
@@ -55,9 +55,11 @@ def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: Ma
     async def work(session: SwitchSession) -> None:
         assert session.entries == 0
         first = await session.reconcile(intent)
-        assert (len(first.inserts), len(first.modifies), len(first.deletes)) == (len(intent.entries), 0, 0)
-        # Queues in one Set; digest configuration and entries in one Write each.
-        assert writes(rig.kinds()) == {"gnmi_set": 1, "write": 2}
+        assert (first.inserts, first.modifies, first.deletes) == (len(intent.entries), 0, 0)
+        assert (first.queues, first.digests, first.refused, first.foreign) == (7, 1, (), 0)
+        # Queues in one Set, digest configuration in one Write, and another one for each table.
+        tables = {entry.table for entry in intent.entries}
+        assert writes(rig.kinds()) == {"gnmi_set": 1, "write": 1 + len(tables)}
         before = state(rig)
         assert not await session.reconcile(intent)
         assert writes(rig.kinds()) == {}
@@ -111,8 +113,8 @@ def test_what_was_done_behind_the_controllers_back_is_mended(rig: Any, make_inte
         assert state(rig) != before
         rig.kinds()
         change = await session.reconcile(intent)
-        assert (len(change.inserts), len(change.modifies), len(change.deletes)) == (1, 2, 1)
-        assert writes(rig.kinds()) == {"write": 3, "gnmi_set": 1}
+        assert (change.inserts, change.modifies, change.deletes, change.queues) == (1, 2, 1, 1)
+        assert writes(rig.kinds()) == {"write": 4, "gnmi_set": 1}
         assert state(rig) == before
 
     during_session(rig, work)
@@ -123,20 +125,20 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
         await session.reconcile(make_intent())
         rig.kinds()
         other_queue = await session.update(make_intent(fixed_queue=5))
-        assert (len(other_queue.inserts), len(other_queue.modifies), len(other_queue.deletes)) == (0, 1, 0)
+        assert (other_queue.inserts, other_queue.modifies, other_queue.deletes) == (0, 1, 0)
         assert rig.kinds() == ["write"]
         # Two flows that went by deadline through s1 are known by shim and TCP segment, one by UDP segment.
         later = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2)))
-        assert (len(later.inserts), len(later.modifies), len(later.deletes)) == (0, 3, 0)
-        assert rig.kinds() == ["write"]
+        assert (later.inserts, later.modifies, later.deletes) == (0, 3, 0)
+        assert rig.kinds() == ["write", "write"], "one for each of two tables"
         weights = tuple(QueuePlan(level=level, weight=1 + level) for level in range(LEVELS))
         intent = make_intent(fixed_queue=5, offset_s=Fraction(2), schedule=weights)
-        assert not await session.update(intent)
+        assert len(await session.update(intent)) == 0
         assert rig.kinds() == ["gnmi_set"]
         assert [rig.ports[3].config(q).weight for q in range(LEVELS)] == list(range(1, 9))
         gone = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"]))
         # Its classifier and its path; flow identifiers are dense, so those of the flows behind it move up.
-        assert len(gone.deletes) == 2
+        assert gone.deletes == 2
         assert set(rig.kinds()) == {"write", "gnmi_set"}
         rig.kinds()
         assert not await session.reconcile(make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"]))
@@ -144,23 +146,54 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
     during_session(rig, work)
 
 
-def test_deletes_go_against_the_order_of_lookup_also_after_reading(rig: Any, make_intent: MakeIntent) -> None:
-    """No packet may be classified when what its class needs is gone already."""
-    schema_order: list[int] = []
+def batches(rig: Any) -> list[list[tuple[int, int]]]:
+    """Kind and table of every update, batch by batch, from now on."""
+    seen: list[list[tuple[int, int]]] = []
+    write_all = rig.device.write_all
 
-    async def fill(session: SwitchSession) -> None:
+    def record(request: Any) -> None:
+        updates = [update for update in request.updates if update.entity.HasField("table_entry")]
+        if updates:
+            seen.append([(update.type, update.entity.table_entry.table_id) for update in updates])
+        write_all(request)
+
+    rig.device.write_all = record
+    return seen
+
+
+def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
+    """No packet may be classified when what its class needs is not there yet, or gone already."""
+
+    async def work(session: SwitchSession) -> None:
+        lookups = [table.id for table in session._schema.tables]
+        seen = batches(rig)
         await session.reconcile(make_intent())
-        schema_order.extend(table.id for table in session._schema.tables)
-
-    async def empty(session: SwitchSession) -> None:
-        change = await session.reconcile(bare())
-        places = [schema_order.index(entry.table_id) for entry in change.deletes]
-        assert len(set(places)) > 5
-        assert places == sorted(places), "what is looked up first goes first"
+        written = [{lookups.index(table) for _, table in batch} for batch in seen]
+        assert all(len(batch) == 1 for batch in written), "updates of one batch are carried out in any order"
+        order = [batch.pop() for batch in written]
+        assert len(order) > 8
+        assert order == sorted(order, reverse=True)
+        seen.clear()
+        await session.reconcile(bare())
+        deleted = [{lookups.index(table) for _, table in batch} for batch in seen]
+        assert [batch.pop() for batch in deleted] == sorted(order)
         assert rig.held() == []
 
-    during_session(rig, fill)
-    during_session(rig, empty)
+    during_session(rig, work)
+
+
+def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(rig: Any) -> None:
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(bare(shim_flow(0), shim_flow(1)))
+        seen = batches(rig)
+        await session.update(bare(shim_flow(1, queue=2), shim_flow(2)))
+        assert [{kind for kind, _ in batch} for batch in seen] == [
+            {p4r.Update.INSERT},
+            {p4r.Update.MODIFY},
+            {p4r.Update.DELETE},
+        ]
+
+    during_session(rig, work)
 
 
 def test_more_entries_than_a_batch(rig: Any) -> None:
@@ -180,31 +213,95 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
     during_session(rig, work)
 
 
-def test_a_refusal_names_switch_table_match_and_reason_and_is_recovered_from(rig: Any) -> None:
+def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") -> p4r.TableEntry:
+    """As somebody else would write it."""
+    out = p4r.TableEntry.FromString(session._codec.encode(entry).wire)
+    out.metadata = metadata
+    return out
+
+
+def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(rig: Any) -> None:
+    wanted = bare(*(shim_flow(number) for number in range(20)))
+
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare())
-        (message,) = session._encode([shim_flow(7)]).values()
-        rig.meddle(p4r.Update.INSERT, message)
-        wanted = bare(*(shim_flow(number) for number in range(20)))
-        with pytest.raises(SouthboundError) as caught:
-            await session.update(wanted)
-        text = str(caught.value)
-        for word in ("switch s1", "table shim_flow", "job=1", "flow=7", "ALREADY_EXISTS"):
-            assert word in text
-        # Some of the batch was carried out: what the switch holds has to be read again.
-        assert len(rig.held()) > 1
-        await session.update(wanted)
-        assert len(rig.held()) == 20
+        theirs = [message(session, shim_flow(7, queue=6), b"another"), message(session, shim_flow(99))]
+        rig.meddle(p4r.Update.INSERT, *theirs)
+        first = await session.update(wanted)
+        assert (first.inserts, first.deletes, len(first.refused)) == (19, 0, 1)
+        assert str(first.refused[0]).startswith("switch s1: table shim_flow, job=1, flow=7: an entry of somebody else")
+        assert first.refused[0].code == "ALREADY_EXISTS"
+        with pytest.raises(SouthboundError, match="flow=7"):
+            first.require()
+        for change in (await session.reconcile(wanted), await session.reconcile(wanted)):
+            assert (len(change), change.foreign, len(change.refused)) == (0, 2, 1)
+        assert session.entries == 19
+        assert session.foreign == 2
+        # It stands refused while other things change.
+        other = await session.update(bare(*(shim_flow(number) for number in range(21))))
+        assert (other.inserts, other.deletes, [r.match for r in other.refused]) == (1, 0, ["job=1, flow=7"])
+        await session.reconcile(bare())
+        assert [entry for entry in rig.held() if entry.metadata != b"echelon"] == rig.held() == theirs
+        rig.meddle(p4r.Update.DELETE, theirs[0])
+        last = await session.reconcile(wanted)
+        assert (last.inserts, last.refused) == (20, ())
+        last.require()
 
     during_session(rig, work)
 
 
-def test_several_refusals_are_counted(rig: Any) -> None:
+def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare())
-        rig.meddle(p4r.Update.INSERT, *session._encode([shim_flow(n) for n in (2, 3, 5)]).values())
-        with pytest.raises(SouthboundError, match=r"flow=2: .*\(and 2 more\)"):
-            await session.update(bare(*(shim_flow(number) for number in range(9))))
+        rig.meddle(
+            p4r.Update.INSERT,
+            message(session, shim_flow(2, queue=5), b"echelon"),
+            message(session, shim_flow(3), b"echelon"),
+        )
+        change = await session.update(bare(*(shim_flow(number) for number in range(9))))
+        assert change.refused == ()
+        assert session.entries == len(rig.held()) == 9
+        assert not await session.reconcile(bare(*(shim_flow(number) for number in range(9))))
+
+    during_session(rig, work)
+
+
+def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: Any) -> None:
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(bare(*(shim_flow(number) for number in range(9))))
+        gone = [entry for entry in rig.held() if entry.match[1].exact.value in (b"\1", b"\2", b"\3")]
+        assert len(gone) == 3
+        rig.meddle(p4r.Update.DELETE, *gone)
+        wanted = bare(*(shim_flow(number, queue=2) for number in range(3)))
+        change = await session.update(wanted)
+        assert (change.refused, session.entries, len(rig.held())) == ((), 3, 3)
+        assert not await session.reconcile(wanted)
+
+    during_session(rig, work)
+
+
+def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> None:
+    def marks(*dscps: int) -> list[TableEntry]:
+        return [
+            TableEntry("queue_to_dscp", (("queue", queue),), (ActionCall("set_dscp", (("dscp", dscp),)),))
+            for queue, dscp in enumerate(dscps)
+        ]
+
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(bare(*marks(1, 2, 3)))
+        rig.device.switch.tables["EchelonIngress.classifier.shim_flow"].max_size = 5
+        full = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(7))))
+        assert (full.inserts, {r.code for r in full.refused}, len(full.refused)) == (5, {"RESOURCE_EXHAUSTED"}, 2)
+        assert session.entries == 8
+        # Two go, two come: make before break finds no room, break before make does.
+        turned = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(10, 15))))
+        assert (turned.inserts, turned.deletes, turned.refused) == (5, 5, ())
+        # And what was refused once is taken when its place becomes free.
+        full = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(10, 17))))
+        assert len(full.refused) == 2
+        kept = bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(12, 17)))
+        assert (await session.update(kept)).refused == ()
+        assert not await session.reconcile(kept)
 
     during_session(rig, work)
 
@@ -218,6 +315,65 @@ def test_an_entry_that_is_wanted_twice_or_not_known_is_refused_before_anything_i
         with pytest.raises(SouthboundError, match=r"switch s1: .*nowhere"):
             await session.update(bare(shim_flow(3), replace(shim_flow(4), table="nowhere")))
         assert rig.kinds() == []
+
+    during_session(rig, work)
+
+
+def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [Part(f"job {job}", tuple(shim_flow(100 * job + number) for number in range(10))) for job in range(100)]
+
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(Intent("s1", tuple(parts)))
+        encoded: list[TableEntry] = []
+        encode = session._codec.encode
+        session._wanted._encode = lambda entry: (encoded.append(entry), encode(entry))[1]
+        rig.kinds()
+        changed = Part("job 7", (shim_flow(700, queue=3), shim_flow(701)))
+        change = await session.update(Intent("s1", (*parts[:7], changed, *parts[8:])))
+        assert encoded == list(changed.entries)
+        assert (change.inserts, change.modifies, change.deletes) == (0, 1, 8)
+        assert rig.kinds() == ["write", "write"]
+        # From part to part.
+        moved = (Part("a", (shim_flow(701),)), Part("b", (shim_flow(700, queue=3),)))
+        assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
+        with pytest.raises(SouthboundError, match=r"table shim_flow, job=1, flow=900: wanted twice, by job 9 and late"):
+            await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (shim_flow(900),)))))
+        # What was refused has changed nothing.
+        assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
+        assert len(await session.update(Intent("s1", ()))) == 992
+        assert rig.held() == []
+
+    during_session(rig, work)
+
+
+def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
+    rig: Any, make_intent: MakeIntent
+) -> None:
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(bare(shim_flow(1), shim_flow(2)))
+        rig.meddle(p4r.Update.INSERT, message(session, shim_flow(5), b"another"))
+        wanted = Intent("s1", (Part("a", (shim_flow(2, queue=6), shim_flow(3))), Part("b", (shim_flow(5),))))
+        before = state(rig)
+        rig.kinds()
+        found = await session.compare(wanted)
+        assert rig.kinds() == ["read"]
+        assert state(rig) == before
+        assert [str(entry) for entry in found.inserts] == ["table shim_flow, job=1, flow=3"]
+        (modify,) = found.modifies
+        assert (modify.action, modify.owner) == ("rank_fixed(flow=2, queue=6)", "a")
+        assert [(dict(e.match), e.owner) for e in found.deletes] == [({"job": "1", "flow": "1"}, "")]
+        assert [(e.match["flow"], e.owner) for e in found.blocked] == [("5", "b")]
+        assert (found.foreign, len(found)) == (1, 4)
+        await session.update(bare(shim_flow(1), shim_flow(2)))
+        assert not await session.compare(bare(shim_flow(1), shim_flow(2)))
+        full = await session.compare(make_intent())
+        change = await session.reconcile(make_intent())
+        assert (len(full.inserts), len(full.queues), len(full.digests)) == (
+            change.inserts,
+            change.queues,
+            change.digests,
+        )
+        assert not await session.compare(make_intent())
 
     during_session(rig, work)
 
@@ -260,7 +416,7 @@ def test_queues_that_the_switch_refuses(rig: Any, make_intent: MakeIntent) -> No
 
 def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
     def intent(size: int) -> Intent:
-        return Intent("s1", (), (), (DigestSetting("flow_event_t", size, 5, 7),), (), ())
+        return Intent("s1", (), (), (DigestSetting("flow_event_t", size, 5, 7),))
 
     def configured() -> tuple[int, ...]:
         query = p4r.Entity(digest_entry=p4r.DigestEntry())
@@ -285,9 +441,7 @@ def test_byte_counters(rig: Any) -> None:
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare(*entries[:2]))
-        (message,) = session._encode([entries[1]]).values()
-        counted = p4r.TableEntry()
-        counted.CopyFrom(message)
+        counted = message(session, entries[1], b"echelon")
         counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
         rig.meddle(p4r.Update.MODIFY, counted)
         rig.kinds()
@@ -356,6 +510,6 @@ def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> None:
             with pytest.raises(SouthboundError, match="closed or broken"):
                 await broken
         with pytest.raises(SouthboundError, match="closed or broken"):
-            await session.bytes_seen(make_intent().classifiers)
+            await session.bytes_seen(make_intent().classifiers.values())
 
     during_session(rig, work)

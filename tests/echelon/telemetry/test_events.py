@@ -93,5 +93,5 @@ def test_first_and_last_packets_are_reported() -> None:
 def test_slack_is_tardiness_with_the_other_sign(slack_us: int) -> None:
     key = slack_us + constants()["SLACK_BIAS"]
     data = {"event": 2, "flow": 0, "epoch": 7, "slack_key": key, "time_us": 1_500_000}
-    event = decode_event("s", [("j", "f")], data)
+    event = decode_event("s", {0: ("j", "f")}, data)
     assert event == FlowEvent("s", "j", "f", 7, Fraction(3, 2), Fraction(-slack_us, 10**6), False, True)

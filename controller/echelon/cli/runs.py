@@ -1,4 +1,4 @@
-"""The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason."""
+"""`echelon run`: a scenario under several policies, compared."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,18 +31,7 @@ TARGETS: Mapping[str, str] = {
 }
 """Module of each target; its function `run` is a `Runner`. Imported when the target is used."""
 
-BAD_INPUT = 2
-FAILED = 1
 
-app = typer.Typer(
-    help="Schedule the network flows of distributed training jobs.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-
-
-@app.command()
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
@@ -57,29 +48,6 @@ def run(
         _run(scenario, out, target, policy or [])
 
 
-@app.command()
-def check(
-    files: Annotated[list[Path], typer.Argument(help="Job, fabric and scenario files.", metavar="FILE...")],
-) -> None:
-    """Check files without running anything."""
-    from echelon.documents import DocumentError
-
-    failed = False
-    for file in files:
-        try:
-            typer.echo(f"{file}: {_check(file)}")
-        except DocumentError as error:
-            failed = True
-            typer.echo(str(error), err=True)
-    if failed:
-        raise typer.Exit(BAD_INPUT)
-
-
-def main() -> None:
-    """Entry point of the command."""
-    app(prog_name="echelon")
-
-
 @contextmanager
 def _one_line_errors(file: str) -> Iterator[None]:
     """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
@@ -91,13 +59,13 @@ def _one_line_errors(file: str) -> Iterator[None]:
     try:
         yield
     except DocumentError as error:
-        _fail(str(error), BAD_INPUT)
+        fail(str(error), BAD_INPUT)
     except (PlanError, LoweringError) as error:
-        _fail(f"{file}: {error}", BAD_INPUT)
+        fail(f"{file}: {error}", BAD_INPUT)
     except RunError as error:
-        _fail(f"{file}: {error}", FAILED)
+        fail(f"{file}: {error}", FAILED)
     except KeyboardInterrupt:
-        _fail("interrupted", 130)
+        fail("interrupted", INTERRUPTED)
 
 
 @contextmanager
@@ -110,11 +78,6 @@ def _writing(out: Path) -> Iterator[None]:
     except OSError as error:
         path = error.filename or out
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
-
-
-def _fail(message: str, status: int) -> None:
-    typer.echo(" ".join(message.split()), err=True)
-    raise typer.Exit(status) from None
 
 
 def _run(file: Path, out: Path, target: str, policies: list[str]) -> None:
@@ -211,29 +174,3 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
         cells = [f"{means[label]:.4f}\n{changes[label]:+.1f} %" for label in others]
         table.add_row(job.name, f"{measured[first]['alone_iteration_s']:.4f}", f"{means[first]:.4f}", *cells)
     console.print(table)
-
-
-def _check(file: Path) -> str:
-    """What the file describes. Raises `DocumentError`."""
-    from echelon.documents import DocumentError, read_document
-    from echelon.fabric.load import load_fabric
-    from echelon.jobs import load_job
-    from echelon.policies import PARAMETERS
-    from echelon.testbed.scenario import load_scenario
-
-    loaders: Mapping[str, Callable[[Path], object]] = {
-        # A scenario names a fabric, too: its own key goes first.
-        "scenario": lambda path: load_scenario(path, PARAMETERS),
-        "fabric": load_fabric,
-        "job": load_job,
-    }
-    data = read_document(file)
-    for kind, load in loaders.items():
-        if kind in data:
-            load(file)
-            return f"{kind} '{data[kind]}' is good"
-    raise DocumentError(str(file), "", "is neither job nor fabric nor scenario (it has none of these keys)")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,114 @@
+"""Commands that talk to a running service: where it is, who asks, and how its refusals are told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+
+import typer
+
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+
+if TYPE_CHECKING:
+    from echelon.client import Client
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+_PANEL = "Where the service is"
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        envvar="ECHELON_URL",
+        help="Of the controller, or of several, with commas: http://..., https://... or unix:/PATH.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="ECHELON_TOKEN_FILE",
+        help="The file with your token, if the service asks for one.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca",
+        envvar="ECHELON_CA",
+        help="Who signed the service's certificate, if not an authority that this machine knows.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Certificate = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate",
+        envvar="ECHELON_CERTIFICATE",
+        help="Your certificate with its key, in one PEM file, if the service asks for one.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+P = ParamSpec("P")
+
+
+def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[..., None]:
+    """`command`, which takes a client first, with options that say where the service is in that one's place."""
+
+    @wraps(command)
+    def run(
+        *args: Any, url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, **own: Any
+    ) -> None:
+        with service(url, token_file, ca, certificate) as client:
+            command(client, *args, **own)
+
+    first, *own = inspect.signature(command).parameters.values()
+    # The client's own type is imported by type checkers alone.
+    kinds = get_type_hints(command, localns={str(first.annotation): object}, include_extras=True)
+    where: tuple[tuple[str, object, str | None], ...] = (
+        ("url", Url, DEFAULT_URL),
+        ("token_file", TokenFile, None),
+        ("ca", Authority, None),
+        ("certificate", Certificate, None),
+    )
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, kind, default in where
+    ]
+    parameters = [*(parameter.replace(annotation=kinds[parameter.name]) for parameter in own), *options]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+@contextmanager
+def service(
+    url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, *, timeout_s: float = 30.0
+) -> Iterator[Client]:
+    """A client of the service; what goes wrong inside ends the command with one line."""
+    from echelon.client import Client, ClientError
+    from echelon.client.client import read_token
+    from echelon.documents import DocumentError
+
+    try:
+        token = None if token_file is None else read_token(token_file)
+        client = Client(url, token=token, ca=ca, certificate=certificate, timeout_s=timeout_s)
+    except ClientError as error:
+        fail(str(error))
+    try:
+        with client:
+            yield client
+    except ClientError as error:
+        fail(str(error), BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED)
+    except DocumentError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)

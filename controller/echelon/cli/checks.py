@@ -1,0 +1,96 @@
+"""`echelon check`: every kind of file that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from echelon.cli.usage import BAD_INPUT
+
+
+def _scenario(path: Path) -> str:
+    from echelon.policies import PARAMETERS
+    from echelon.testbed.scenario import load_scenario
+
+    return f"scenario '{load_scenario(path, PARAMETERS).name}'"
+
+
+def _service(path: Path) -> str:
+    from echelon.service.config import load_service_config
+
+    return f"service '{load_service_config(path).name}'"
+
+
+def _fabric(path: Path) -> str:
+    from echelon.fabric.load import load_fabric
+
+    return f"fabric '{load_fabric(path).name}'"
+
+
+def _job(path: Path) -> str:
+    from echelon.jobs import load_job
+
+    return f"job '{load_job(path).name}'"
+
+
+def _tokens(path: Path) -> str:
+    from echelon.service.api.tokens import load_tokens
+
+    return f"tokens {', '.join(repr(token.name) for token in load_tokens(path).tokens)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file, known by a key that all its files have."""
+
+    key: str
+    load: Callable[[Path], str]
+    """What the file describes. Raises `DocumentError`."""
+
+
+KINDS = (
+    Kind("job", _job),
+    Kind("fabric", _fabric),
+    Kind("scenario", _scenario),
+    Kind("service", _service),
+    Kind("tokens", _tokens),
+)
+"""A file of a kind may have the keys of those before it, too: scenarios and configurations name a fabric."""
+
+
+def check(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Job, fabric, scenario, service configuration and tokens files.", metavar="FILE"),
+    ],
+) -> None:
+    """Check files without running anything.
+
+    Ends with status 2 if any is bad, after one line about each on standard error.
+    """
+    from echelon.documents import DocumentError
+
+    failed = False
+    for file in files:
+        try:
+            typer.echo(f"{file}: {_kind_of(file).load(file)} is good")
+        except DocumentError as error:
+            failed = True
+            typer.echo(str(error), err=True)
+    if failed:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _kind_of(file: Path) -> Kind:
+    from echelon.documents import DocumentError, read_document
+
+    data = read_document(file)
+    for kind in reversed(KINDS):
+        if kind.key in data:
+            return kind
+    kinds = " nor ".join(kind.key for kind in KINDS)
+    raise DocumentError(str(file), "", f"is neither {kinds} (it has none of these keys)")

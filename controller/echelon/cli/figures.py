@@ -1,0 +1,72 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+NONE = "-"
+"""Where there is no figure."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+_AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float | None, digits: int = 4) -> str:
+    """To `digits` significant digits, in the unit that keeps the number short: ``12.5 ms``."""
+    return _time(seconds, f".{digits}g")
+
+
+def measured(seconds: float | None) -> str:
+    """To four significant digits, all of them shown, so that columns of them line up: ``12.50 ms``."""
+    return _time(seconds, "#.4g")
+
+
+def _time(seconds: float | None, form: str) -> str:
+    if seconds is None:
+        return NONE
+    if seconds == 0:
+        return "0 s"
+    size = abs(seconds)
+    factor, unit = next(((f, u) for f, u in _TIME_UNITS if size >= f), _TIME_UNITS[-1])
+    return f"{seconds / factor:{form}} {unit}" if size < 1000 else f"{seconds:.0f} s"
+
+
+def rate(bits_per_second: int) -> str:
+    factor, unit = next(((f, u) for f, u in _RATE_UNITS if bits_per_second >= f), _RATE_UNITS[-1])
+    return f"{bits_per_second / factor:g} {unit}"
+
+
+def age(seconds: float) -> str:
+    """How long ago, in whole units: ``3 min``."""
+    whole = max(int(seconds), 0)
+    factor, unit = next(((f, u) for f, u in _AGE_UNITS if whole >= f), _AGE_UNITS[-1])
+    return f"{whole // factor} {unit}"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last `width` values as bars between the smallest and the largest of them."""
+    last = values[-width:]
+    if not last:
+        return ""
+    low, high = min(last), max(last)
+    # Differences that nobody would call one are not blown up to the full height.
+    if high - low <= 1e-3 * max(abs(low), abs(high)):
+        return _BARS[0] * len(last)
+    return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in last)
+
+
+def held(entries: int, wanted: int) -> str:
+    """``12`` where there is all that is wanted, else ``10/12``."""
+    return str(entries) if entries == wanted else f"{entries}/{wanted}"
+
+
+def fields(match: Mapping[str, str]) -> str:
+    """Of a table entry: ``port=1, dst=10.0.0.2``."""
+    return ", ".join(f"{name}={value}" for name, value in match.items()) or "any packet"
+
+
+def problem(switch: str, text: str) -> str:
+    """What is wrong with a switch, to be read behind its name."""
+    return text.removeprefix(f"switch {switch}: ")

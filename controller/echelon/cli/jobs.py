@@ -1,0 +1,238 @@
+"""`echelon job`: submit, look at and remove jobs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.calls import on_service
+from echelon.cli.usage import FAILED
+
+if TYPE_CHECKING:
+    from echelon.client import Client
+    from echelon.service.resources import EchelonFlowReport, JobResource
+
+app = typer.Typer(help="Jobs: submit, list, show, remove.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME")]
+
+_POLL_S = 30.0
+"""A long poll is asked again after this time."""
+_SPARKS = 32
+_FLOWS_SHOWN = 20
+
+
+@app.command()
+@on_service
+def submit(
+    client: Client,
+    files: Annotated[list[Path], typer.Argument(help="Job files.", metavar="FILE")],
+    replace: Annotated[bool, typer.Option("--replace", help="Change the job if there is another of its name.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Until every switch that is up has the plan with the job.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="So many seconds at most, with --wait.", min=0)] = 60.0,
+) -> None:
+    """Register jobs; each is on disk when this says so.
+
+    Submitting the same file again changes nothing. With --wait, status 1 says that a job was not installed.
+    """
+    # All are read first: of a bad list, nothing is done.
+    specs = [_spec(file) for file in files]
+    jobs = [_register(client, file, spec, replace) for file, spec in zip(files, specs, strict=True)]
+    if wait:
+        deadline = time.monotonic() + timeout
+        waiting = [_wait(client, job, deadline) for job in jobs]
+        if not all(waiting):
+            raise typer.Exit(FAILED)
+
+
+@app.command("list")
+@on_service
+def list_jobs(client: Client, as_json: tables.AsJson = False) -> None:
+    """All jobs, with what switches saw of their latest iteration."""
+    jobs = client.jobs()
+    if as_json:
+        tables.show_json(jobs)
+        return
+    columns = [
+        tables.Column("job", wraps=True),
+        tables.Column("state"),
+        tables.Column("parallelism"),
+        tables.Column("workers", right=True),
+        tables.Column("flows", right=True),
+        tables.Column("iteration", right=True),
+        tables.Column("tardiness", right=True),
+    ]
+    rows = [
+        (
+            job.name,
+            job.state,
+            job.parallelism,
+            str(len(job.workers)),
+            str(job.flow_count),
+            figures.measured(job.last_iteration_s),
+            figures.measured(job.last_tardiness_s),
+        )
+        for job in jobs
+    ]
+    problems = {job.name: job.problem for job in jobs if job.problem}
+    tables.show(columns, rows, "no jobs (echelon job submit FILE)", problems)
+
+
+@app.command()
+@on_service
+def show(
+    client: Client,
+    name: Name,
+    flows: Annotated[bool, typer.Option("--flows", help="Also the numbers that senders write into packets.")] = False,
+    as_json: tables.AsJson = False,
+) -> None:
+    """One job: its state, its iterations, its EchelonFlows."""
+    job = client.job(name)
+    if as_json:
+        tables.show_json(job)
+        return
+    tables.pairs(_facts(job))
+    if job.echelonflows:
+        typer.echo()
+        _show_echelonflows(job.echelonflows)
+    if flows:
+        typer.echo()
+        _show_flows(job)
+
+
+@app.command()
+@on_service
+def remove(client: Client, names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME")]) -> None:
+    """Remove jobs."""
+    for name in names:
+        client.remove_job(name)
+        typer.echo(f"job '{name}' is removed")
+
+
+@app.command()
+@on_service
+def distances(
+    client: Client,
+    name: Name,
+    echelonflow: Annotated[str, typer.Argument(help="As 'echelon job show' names it.", metavar="ECHELONFLOW")],
+    offsets: Annotated[
+        list[str],
+        typer.Argument(
+            help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.", metavar="OFFSET"
+        ),
+    ],
+) -> None:
+    """Report a profiled arrangement function, to replace the one that the job's file implies."""
+    client.report_distances(name, echelonflow, offsets)
+    typer.echo(f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force")
+
+
+def _spec(file: Path) -> dict[str, Any]:
+    """The mapping in a job file that is good. Raises `DocumentError`."""
+    from echelon.documents import parse_document, read_document
+    from echelon.jobs.spec import JobSpec
+
+    data = read_document(file)
+    parse_document(JobSpec, data, str(file))
+    return data
+
+
+def _register(client: Client, file: Path, spec: dict[str, Any], replace: bool) -> JobResource:
+    from echelon.client import ClientError
+
+    try:
+        job = client.register_job(spec, replace=replace)
+    except ClientError as error:
+        if error.status is not None and error.status in (409, 422):
+            raise ClientError(error.status, f"{file}: {error}") from None
+        raise
+    typer.echo(f"job '{job.name}' is {job.state}")
+    return job
+
+
+def _wait(client: Client, job: JobResource, deadline: float) -> bool:
+    """Whether it is installed in time."""
+    while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
+        job = client.job(job.name, wait_s=min(left, _POLL_S))
+    if job.state == "installed":
+        taken = f" in {figures.duration(job.timings.total_s)}" if job.timings else ""
+        typer.echo(f"job '{job.name}' is installed{taken}")
+        return True
+    reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
+    typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
+    return False
+
+
+def _facts(job: JobResource) -> list[tuple[str, str]]:
+    now, times = time.time(), job.iteration_times_s
+    iterations = ""
+    if times:
+        iterations = f"{figures.sparkline(times, _SPARKS)}  latest {figures.duration(times[-1])} of {len(times)}"
+    took = ""
+    if job.timings is not None:
+        parts = (
+            ("queued", job.timings.queued_s),
+            ("policy", job.timings.policy_s),
+            ("lowering", job.timings.lowering_s),
+            ("encoding", job.timings.encoding_s),
+            ("switches", job.timings.rpc_s),
+        )
+        took = (
+            f"{figures.duration(job.timings.total_s)} ("
+            + ", ".join(f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts)
+            + ")"
+        )
+    return [
+        ("job", job.name),
+        ("state", job.state),
+        ("problem", job.problem or ""),
+        ("number", str(job.number)),
+        ("accepted", f"{figures.age(now - job.accepted_at)} ago"),
+        ("installed", f"{figures.age(now - job.installed_at)} ago" if job.installed_at is not None else "not yet"),
+        ("that took", took),
+        ("workers", ", ".join(job.workers)),
+        ("flows", str(job.flow_count)),
+        ("alone", figures.duration(job.alone_iteration_s)),
+        ("iterations", iterations or "none seen"),
+    ]
+
+
+def _show_echelonflows(reports: tuple[EchelonFlowReport, ...]) -> None:
+    columns = [
+        tables.Column("EchelonFlow"),
+        tables.Column("flows", right=True),
+        tables.Column("last offset", right=True),
+        tables.Column("observed", right=True),
+        tables.Column("tardiness", right=True),
+        tables.Column("latest", wraps=True),
+    ]
+    rows = [
+        (
+            report.name,
+            str(report.flows),
+            figures.duration(max(report.offsets_s, default=None)),
+            figures.duration(max(report.observed_distances_s or (), default=None)),
+            figures.measured(report.tardiness_s[-1]) if report.tardiness_s else figures.NONE,
+            figures.sparkline(report.tardiness_s, _SPARKS),
+        )
+        for report in reports
+    ]
+    tables.show(columns, rows, "")
+
+
+def _show_flows(job: JobResource) -> None:
+    columns = [
+        tables.Column("flow"),
+        tables.Column("from"),
+        tables.Column("to"),
+        tables.Column("bytes", right=True),
+        tables.Column("number", right=True),
+    ]
+    rows = [(flow.name, flow.src, flow.dst, str(flow.size_bytes), str(flow.number)) for flow in job.flows]
+    tables.show(columns, rows, "no flows")

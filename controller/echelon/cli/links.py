@@ -1,0 +1,56 @@
+"""`echelon link`: take links out of use and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.calls import on_service
+
+if TYPE_CHECKING:
+    from echelon.client import Client
+
+app = typer.Typer(help="Links: list, drain, restore.", no_args_is_help=True)
+
+End = Annotated[str, typer.Argument(help="A switch at one end.", metavar="A")]
+OtherEnd = Annotated[str, typer.Argument(help="The switch at the other end.", metavar="B")]
+
+
+@app.command("list")
+@on_service
+def list_links(client: Client, as_json: tables.AsJson = False) -> None:
+    """All links of the fabric."""
+    links = client.links()
+    if as_json:
+        tables.show_json(links)
+        return
+    columns = [
+        tables.Column("a"),
+        tables.Column("b"),
+        tables.Column("rate", right=True),
+        tables.Column("delay", right=True),
+        tables.Column("state"),
+    ]
+    rows = [(link.a, link.b, figures.rate(link.rate_bps), figures.duration(link.delay_s), link.state) for link in links]
+    tables.show(columns, rows, "no links")
+
+
+@app.command()
+@on_service
+def drain(client: Client, a: End, b: OtherEnd) -> None:
+    """Route jobs around a link, so that it can be worked on."""
+    _set(client, a, b, "drained")
+
+
+@app.command()
+@on_service
+def restore(client: Client, a: End, b: OtherEnd) -> None:
+    """Let jobs use a drained link again."""
+    _set(client, a, b, "up")
+
+
+def _set(client: Client, a: str, b: str, state: str) -> None:
+    link = client.set_link(a, b, state)
+    typer.echo(f"link {link.a} - {link.b} is {link.state}")

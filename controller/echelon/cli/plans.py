@@ -1,0 +1,116 @@
+"""`echelon plan`: the plan in force, and what writing it would change."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.calls import on_service
+from echelon.cli.usage import BAD_INPUT, FAILED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from echelon.client import Client
+    from echelon.service.resources import EntryResource, RankingResource, SwitchDifference
+
+app = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
+
+DIFFERENT = FAILED
+TROUBLE = BAD_INPUT
+"""As diff has it: 0 no differences, 1 some, 2 trouble."""
+
+
+@app.command()
+@on_service
+def show(
+    client: Client,
+    job: Annotated[str | None, typer.Option(help="Only flows of this job.", metavar="NAME")] = None,
+    switch: Annotated[str | None, typer.Option(help="Only flows through this switch.", metavar="NAME")] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Path and ranking of every flow."""
+    plan = client.plan(job=job, switch=switch)
+    if as_json:
+        tables.show_json(plan)
+        return
+    tables.pairs(
+        [
+            ("plan", f"{plan.number}, made {figures.age(time.time() - plan.made_at)} ago"),
+            ("policy", plan.policy),
+            ("jobs", str(plan.jobs)),
+            ("problem", plan.problem or ""),
+        ]
+    )
+    columns = [
+        tables.Column("job"),
+        tables.Column("flow"),
+        tables.Column("path", wraps=True),
+        tables.Column("ranking", wraps=True),
+    ]
+    rows = [(flow.job, flow.flow, " > ".join(flow.path), _ranking(flow.ranking)) for flow in plan.flows]
+    tables.show(columns, rows, "no flows")
+
+
+@app.command()
+@on_service
+def diff(
+    client: Client,
+    switches: Annotated[list[str] | None, typer.Argument(help="Default: all.", metavar="SWITCH")] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """What would be written to switches, by reading them now; nothing is written.
+
+    Status 0: no differences; 1: differences; 2: a switch could not be read.
+    """
+    found = [client.difference(name) for name in switches or [switch.name for switch in client.switches()]]
+    if as_json:
+        tables.show_json(found)
+    else:
+        for difference in found:
+            _show_difference(difference)
+    if not all(difference.reachable for difference in found):
+        raise typer.Exit(TROUBLE)
+    if any(difference.inserts or difference.modifies or difference.deletes for difference in found):
+        raise typer.Exit(DIFFERENT)
+
+
+def _ranking(ranking: RankingResource) -> str:
+    facts: list[str] = [ranking.kind]
+    if ranking.queue is not None:
+        facts.append(f"queue {ranking.queue}")
+    if ranking.echelonflow is not None:
+        facts.append(ranking.echelonflow)
+    if ranking.offset_s is not None:
+        facts.append(f"at {figures.duration(ranking.offset_s)}")
+    if ranking.thresholds_s:
+        low, high = ranking.thresholds_s[0], ranking.thresholds_s[-1]
+        facts.append(f"levels from {figures.duration(low, 3)} to {figures.duration(high, 3)}")
+    return ", ".join(facts)
+
+
+def _show_difference(difference: SwitchDifference) -> None:
+    if not difference.reachable:
+        typer.echo(f"{difference.switch}: {difference.problem or 'cannot be read now (echelon switch list)'}", err=True)
+        return
+    lines = [
+        *_lines("+", "green", difference.inserts),
+        *_lines("~", "yellow", difference.modifies),
+        *_lines("-", "red", difference.deletes),
+    ]
+    foreign = f", {difference.foreign} of others left alone" if difference.foreign else ""
+    typer.echo(f"{difference.switch}: {len(lines) or 'no'} difference{'' if len(lines) == 1 else 's'}{foreign}")
+    for text, colour in lines:
+        typer.secho(text, fg=colour)
+
+
+def _lines(sign: str, colour: str, entries: Iterable[EntryResource]) -> list[tuple[str, str]]:
+    out = []
+    for entry in entries:
+        priority = f" priority {entry.priority}" if entry.priority else ""
+        owner = f"  [{entry.owner}]" if entry.owner else ""
+        out.append((f"  {sign} {entry.table} {figures.fields(entry.match)}{priority} -> {entry.action}{owner}", colour))
+    return out

@@ -1,0 +1,49 @@
+"""`echelon token`: tokens for the API."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from echelon.cli.usage import fail
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="What the access log calls the token.", metavar="NAME")],
+    role: Annotated[
+        str, typer.Option(help="operator: may change things; read-only: may look.", metavar="operator|read-only")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the token to this new file, readable by you alone, instead of showing it."),
+    ] = None,
+) -> None:
+    """Make a token for the API.
+
+    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and kept nowhere. The entry is
+    for the tokens file of the service, below 'tokens:'; nobody can tell the token from it.
+    """
+    from echelon.documents import DocumentError
+    from echelon.service.api.tokens import Role, new_token
+
+    try:
+        made = new_token(name, cast(Role, role))
+    except DocumentError as error:
+        fail(str(error))
+    if out is None:
+        typer.echo(f"token:\n{made.token}\nentry for the tokens file:")
+    else:
+        _write_privately(out, made.token)
+    typer.echo(made.entry, nl=False)
+
+
+def _write_privately(file: Path, text: str) -> None:
+    try:
+        # Never over an existing file: the token in it would be lost.
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(f"{text}\n")
+    except OSError as error:
+        fail(f"--out: {file}: {error.strerror or error} (name a new file)")

@@ -1,0 +1,47 @@
+"""Mistakes on the command line itself, in one line each; and how commands end that cannot do what they were asked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+BAD_INPUT = 2
+FAILED = 1
+INTERRUPTED = 130
+
+# Typer exports no class for all of them; it is the one that those it exports derive from.
+_UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
+
+
+class CommandGroup(TyperGroup):
+    """Instead of a box of several lines, which neither fits a log nor says more."""
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
+        standalone_mode = options.pop("standalone_mode", True)
+        try:
+            status = super().main(args, prog_name, standalone_mode=False, **options)
+        except _UsageError as error:
+            # Without arguments a group shows its help, which is no error that has a text.
+            if message := error.format_message():
+                command = error.ctx.command_path if error.ctx else "echelon"
+                _say(f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command} --help)")
+            status = BAD_INPUT
+        except typer.Abort:
+            status = INTERRUPTED
+        if standalone_mode:
+            sys.exit(status if isinstance(status, int) else 0)
+        return status
+
+
+def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
+    """End the command with one line on standard error."""
+    _say(message)
+    raise typer.Exit(status) from None
+
+
+def _say(message: str) -> None:
+    typer.echo(" ".join(message.split()), err=True)

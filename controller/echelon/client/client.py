@@ -1,0 +1,362 @@
+"""A client of the service, synchronous, with its words and resources."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints, transport
+from echelon.client.errors import ClientError
+from echelon.documents import parse_document, read_document
+from echelon.jobs.spec import JobSpec
+from echelon.service.errors import one_line
+from echelon.service.resources import (
+    IntentResource,
+    JobResource,
+    JobSummary,
+    LinkResource,
+    PlanResource,
+    PolicyResource,
+    StatusResource,
+    SwitchDifference,
+    SwitchResource,
+)
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+URL_VARIABLE = "ECHELON_URL"
+TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+MAX_HOPS = 4
+"""From controller to controller, in search of the one that leads."""
+TRY_LATER = frozenset({429, 503})
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class Client:
+    """Calls one service; use it as a context manager. Not for use by several threads at a time.
+
+    Every call raises `ClientError`. A call that fails is tried again for up to `retry_s` where that can help: when no
+    answer comes, and when the answer is that now is not the time. Every call may be repeated: registering the same
+    job or distances again changes nothing, removing a job twice is the same as once.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        certificate: str | Path | tuple[str | Path, str | Path] | None = None,
+        timeout_s: float = 30.0,
+        retry_s: float = 0.0,
+    ) -> None:
+        """
+        url: ``https://host:port``, ``http://host:port`` or ``unix:/path``; of several controllers of one service: all
+            of them with commas between. Default: the variable ECHELON_URL, else http://127.0.0.1:8080.
+        token: default: the first line of the file that the variable ECHELON_TOKEN_FILE names; else none is sent.
+        ca: file of the authorities that may have signed the server's certificate; default: those of the system.
+        certificate: our own, where the server asks for one: a file with its key, or a pair of files.
+        timeout_s: for one answer. retry_s: 0: nothing is tried again.
+
+        Proxies that the environment names are not used: a controller is near.
+        """
+        self._endpoints = parse_endpoints(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+        self._current = self._endpoints[0]
+        self._token = _check_token(token) if token is not None else _token_from_environment()
+        self._timeout_s = timeout_s
+        self._retry_s = retry_s
+        with_tls = ca is not None or certificate is not None
+        self._tls = client_context(ca, certificate) if with_tls else None
+        self._clients: dict[Endpoint, httpx.Client] = {}
+        # Pauses differ between clients, so that they do not all come back at once; nothing else depends on it.
+        self._random = random.Random()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    # --- jobs ------------------------------------------------------------------------------------------------------
+
+    def jobs(self) -> Sequence[JobSummary]:
+        return self._list(JobSummary, "/jobs")
+
+    def job(self, name: str, wait_s: float | None = None) -> JobResource:
+        """`wait_s` (up to 60): the answer comes when the job is installed or refused, at the latest after that time."""
+        parameters = {} if wait_s is None else {"wait_s": f"{wait_s:g}"}
+        return self._get(JobResource, _path("jobs", name), parameters, more_s=wait_s or 0.0)
+
+    def register_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> JobResource:
+        """Registers a job: the path of a job file, or its mapping. The same again changes nothing; another job of that
+        name is refused, or with `replace` takes its place.
+
+        Raises `DocumentError` for a file or mapping that is no job; nothing was sent then.
+        """
+        if isinstance(job, Mapping):
+            data, source = dict(job), "job"
+        else:
+            data, source = read_document(job), str(job)
+        spec = parse_document(JobSpec, data, source)
+        if replace:
+            return self._send(JobResource, "PUT", _path("jobs", spec.job), data)
+        return self._send(JobResource, "POST", "/jobs", data)
+
+    def remove_job(self, name: str) -> None:
+        self._call("DELETE", _path("jobs", name), gone_is_done=True)
+
+    def report_distances(self, job: str, echelonflow: str, offsets: Sequence[str | float]) -> JobResource:
+        """Replaces the arrangement function of an EchelonFlow by a measured one: the ideal finish time of each flow
+        after the first's, ascending, in seconds or as text with a unit (``"12 ms"``)."""
+        texts = [offset if isinstance(offset, str) else f"{offset!r} s" for offset in offsets]
+        return self._send(
+            JobResource, "POST", _path("jobs", job, "distances"), {"echelonflow": echelonflow, "offsets": texts}
+        )
+
+    # --- plan, policy ----------------------------------------------------------------------------------------------
+
+    def plan(self, job: str | None = None, switch: str | None = None) -> PlanResource:
+        """The plan in force; of its flows only those of `job`, only those through `switch`."""
+        given = {"job": job, "switch": switch}
+        return self._get(PlanResource, "/plan", {key: value for key, value in given.items() if value is not None})
+
+    def policy(self) -> PolicyResource:
+        return self._get(PolicyResource, "/policy")
+
+    def set_policy(self, name: str, parameters: Mapping[str, str] | None = None) -> PolicyResource:
+        return self._send(PolicyResource, "PUT", "/policy", {"name": name, "parameters": dict(parameters or {})})
+
+    # --- switches, links -------------------------------------------------------------------------------------------
+
+    def switches(self) -> Sequence[SwitchResource]:
+        return self._list(SwitchResource, "/switches")
+
+    def switch(self, name: str) -> SwitchResource:
+        return self._get(SwitchResource, _path("switches", name))
+
+    def intent(self, switch: str) -> IntentResource:
+        """What the switch should hold."""
+        return self._get(IntentResource, _path("switches", switch, "intent"))
+
+    def difference(self, switch: str) -> SwitchDifference:
+        """What would be written to the switch now; it is read for that, and nothing is written."""
+        return self._get(SwitchDifference, _path("switches", switch, "difference"))
+
+    def links(self) -> Sequence[LinkResource]:
+        return self._list(LinkResource, "/links")
+
+    def set_link(self, a: str, b: str, state: str) -> LinkResource:
+        """`state`: 'up' or 'drained'."""
+        return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state})
+
+    # --- the service -----------------------------------------------------------------------------------------------
+
+    def status(self) -> StatusResource:
+        return self._get(StatusResource, "/status")
+
+    def is_alive(self) -> bool:
+        """Whether the controller answers at all. Raises nothing."""
+        return self._probe("/healthz") is None
+
+    def not_ready(self) -> str | None:
+        """Why the controller is not ready, in one line; None: it is. Raises nothing."""
+        return self._probe("/readyz")
+
+    def metrics(self) -> str:
+        """In Prometheus' text format."""
+        return self._call("GET", "/metrics").text
+
+    # --- how -------------------------------------------------------------------------------------------------------
+
+    def _get(self, resource: type[R], path: str, parameters: Mapping[str, str] | None = None, more_s: float = 0.0) -> R:
+        return _as(resource, self._call("GET", path, parameters=parameters, more_s=more_s))
+
+    def _list(self, resource: type[R], path: str) -> Sequence[R]:
+        response = self._call("GET", path)
+        try:
+            return TypeAdapter(list[resource]).validate_json(response.content)  # type: ignore[valid-type]
+        except ValidationError as error:
+            raise _not_understood(response, error) from None
+
+    def _send(self, resource: type[R], method: str, path: str, body: Mapping[str, Any]) -> R:
+        return _as(resource, self._call(method, path, body=body))
+
+    def _probe(self, path: str) -> str | None:
+        try:
+            response = self._client(self._current).get(path)
+        except (httpx.HTTPError, ClientError) as error:
+            return self._no_answer(self._current, error).reason if isinstance(error, httpx.HTTPError) else error.reason
+        return None if response.is_success else _refusal(response).reason
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        more_s: float = 0.0,
+        gone_is_done: bool = False,
+    ) -> httpx.Response:
+        """`more_s`: the answer may take so much longer. `gone_is_done`: after a call whose answer was lost, 404 says
+        that it had worked."""
+        give_up_at = time.monotonic() + self._retry_s
+        pause_s = FIRST_PAUSE_S
+        unanswered = False
+        while True:
+            fault: ClientError | None = None
+            for endpoint in self._round():
+                try:
+                    response = self._follow(endpoint, method, path, parameters, body, more_s)
+                except httpx.HTTPError as error:
+                    fault = self._no_answer(self._current, error)
+                    unanswered = unanswered or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                    continue
+                if response.is_success or (response.status_code == 404 and gone_is_done and unanswered):
+                    return response
+                fault = _refusal(response)
+                if response.status_code not in TRY_LATER:
+                    raise fault
+            assert fault is not None
+            left_s = give_up_at - time.monotonic()
+            if left_s <= 0:
+                raise fault
+            time.sleep(min(left_s, pause_s * self._random.uniform(0.5, 1.0)))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _round(self) -> Sequence[Endpoint]:
+        """Whom to try, the one that answered last first."""
+        return tuple(dict.fromkeys((self._current, *self._endpoints)))
+
+    def _follow(
+        self,
+        endpoint: Endpoint,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        more_s: float,
+    ) -> httpx.Response:
+        """The answer of the controller that leads, if `endpoint` knows of it; else its own."""
+        for _ in range(MAX_HOPS):
+            self._current = endpoint
+            if endpoint.socket is not None and not Path(endpoint.socket).is_socket():
+                raise httpx.ConnectError("there is no such socket")
+            response = self._client(endpoint).request(
+                method, path, params=parameters, json=body, timeout=httpx.Timeout(self._timeout_s + more_s)
+            )
+            leader = _leader(response)
+            if leader is None or leader == endpoint:
+                break
+            if endpoint.is_secure and not leader.is_secure and self._token is not None and endpoint.socket is None:
+                break  # the token would leave the encrypted way
+            endpoint = leader
+        return response
+
+    def _client(self, endpoint: Endpoint) -> httpx.Client:
+        if endpoint not in self._clients:
+            headers = {"User-Agent": "echelon-client", "Accept": "application/json"}
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token}"
+            self._clients[endpoint] = httpx.Client(
+                base_url=endpoint.base,
+                headers=headers,
+                timeout=self._timeout_s,
+                transport=transport(endpoint, self._tls),
+                trust_env=False,
+                follow_redirects=False,
+            )
+        return self._clients[endpoint]
+
+    def _no_answer(self, endpoint: Endpoint, error: httpx.HTTPError) -> ClientError:
+        if isinstance(error, httpx.TimeoutException):
+            why = f"no answer in {self._timeout_s:g} s"
+        else:
+            why = str(error) or type(error).__name__
+        return ClientError(
+            None, f"{endpoint} does not answer: {why} (is the service running, and is that its address?)"
+        )
+
+
+def _path(*parts: str) -> str:
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _as(resource: type[R], response: httpx.Response) -> R:
+    try:
+        return resource.model_validate_json(response.content)
+    except ValidationError as error:
+        raise _not_understood(response, error) from None
+
+
+def _not_understood(response: httpx.Response, error: ValidationError) -> ClientError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ")
+    reason = f"the answer is not understood: {what} (is that a controller, and of this version?)"
+    return ClientError(response.status_code, reason)
+
+
+def _refusal(response: httpx.Response) -> ClientError:
+    """From the service's own shape of errors, or what a proxy in between said."""
+    status = response.status_code
+    try:
+        error = response.json()["error"]
+        return ClientError(status, one_line(str(error["reason"])), one_line(str(error["path"])))
+    except (ValueError, KeyError, TypeError):
+        said = one_line(response.text[:2000])[:200] or response.reason_phrase
+        return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")
+
+
+def _leader(response: httpx.Response) -> Endpoint | None:
+    """Who leads, where a standby says so."""
+    location = response.headers.get("location")
+    if response.status_code != 503 or not location:
+        return None
+    try:
+        parts = urlsplit(location)
+        return parse_endpoint(f"{parts.scheme}://{parts.netloc}")
+    except (ValueError, ClientError):
+        return None
+
+
+def _token_from_environment() -> str | None:
+    file = os.environ.get(TOKEN_FILE_VARIABLE)
+    return read_token(file) if file else None
+
+
+def read_token(path: str | Path) -> str:
+    """The token in the file at `path`: its first line. Raises `ClientError`."""
+    try:
+        with Path(path).open(encoding="ascii") as stream:
+            line = stream.readline(4096).strip()
+    except OSError as error:
+        raise ClientError(None, f"{path}: {error.strerror or error} (check the path of the token's file)") from None
+    except UnicodeDecodeError:
+        raise ClientError(None, f"{path} does not hold a token in its first line (check the path)") from None
+    if not line:
+        raise ClientError(None, f"{path} is empty (write the token into its first line)")
+    return _check_token(line, str(path))
+
+
+def _check_token(token: str, source: str = "the token") -> str:
+    if not token or not all("!" <= character <= "~" for character in token):
+        raise ClientError(None, f"{source} has characters that no token has (take it as 'echelon token' printed it)")
+    return token

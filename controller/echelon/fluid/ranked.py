@@ -1,0 +1,134 @@
+"""Flows that go first by rank: each in turn has all that those before it leave on its path.
+
+It is `echelon.policies.filling.fill_in_order`, kept up to date: when flows begin or end, only those are looked at whose
+rate may be another.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from fractions import Fraction
+
+_ZERO = Fraction(0)
+
+Rank = tuple[Fraction, int]
+"""The smaller goes first; no two flows have the same."""
+
+
+class RankedLink:
+    """A link and the flows that are under way over it."""
+
+    __slots__ = ("capacity_Bps", "change_Bps", "served", "under_way")
+
+    def __init__(self, capacity_Bps: Fraction) -> None:  # noqa: N803
+        self.capacity_Bps = capacity_Bps
+        self.under_way: list[tuple[Rank, RankedFlow]] = []
+        """In order of rank."""
+        self.served: list[tuple[Rank, RankedFlow]] = []
+        """Those of them that have a rate."""
+        self.change_Bps = _ZERO
+        """How much more of the link those have now that have been looked at, since something began or ended."""
+
+    def left_for(self, rank: Rank) -> Fraction:
+        """What those that go first leave of it."""
+        left = self.capacity_Bps
+        for other, flow in self.served:
+            if other >= rank:
+                break
+            left -= flow.rate_Bps
+        return left
+
+    def next_concerned(self, rank: Rank) -> tuple[Rank, RankedFlow] | None:
+        """The first after `rank` to which the change may matter. If less is left, that is one that has a rate to lose;
+        if more is left, any."""
+        if not self.change_Bps:
+            return None
+        flows = self.under_way if self.change_Bps < 0 else self.served
+        at = bisect_left(flows, (rank,))
+        if at < len(flows) and flows[at][0] == rank:
+            at += 1
+        return flows[at] if at < len(flows) else None
+
+
+class RankedFlow:
+    """A flow under way; `rate_Bps` is bytes per second."""
+
+    __slots__ = ("links", "name", "rank", "rate_Bps", "remaining_bytes", "since_s", "version")
+
+    def __init__(self, name: str, rank: Rank, links: Sequence[RankedLink], size_bytes: int) -> None:
+        self.name = name
+        self.rank = rank
+        self.links = links
+        self.rate_Bps = _ZERO
+        self.remaining_bytes = Fraction(size_bytes)
+        """At `since_s`, when it got its present rate."""
+        self.since_s = _ZERO
+        self.version = 0
+        """Counts its rates: what was expected of an earlier one is outdated."""
+
+
+class RankedNetwork:
+    """Flows begin and end; `set_rates` then gives every flow the rate that its rank makes of it."""
+
+    def __init__(self) -> None:
+        self._begun: list[RankedFlow] = []
+        self._ended: list[RankedFlow] = []
+
+    def begin(self, flow: RankedFlow) -> None:
+        self._begun.append(flow)
+
+    def end(self, flow: RankedFlow) -> None:
+        self._ended.append(flow)
+
+    def set_rates(self) -> list[tuple[RankedFlow, Fraction]]:
+        """The flows that have another rate now than before, each with what it was, in order of rank."""
+        touched: set[RankedLink] = set()
+        for flow in self._ended:
+            for link in flow.links:
+                touched.add(link)
+                _remove(link.under_way, flow)
+                if flow.rate_Bps:
+                    _remove(link.served, flow)
+                    link.change_Bps -= flow.rate_Bps
+        for flow in self._begun:
+            for link in flow.links:
+                insort(link.under_way, (flow.rank, flow))
+        concerned = [(flow.rank, flow) for flow in self._begun]
+        for flow in self._ended:
+            concerned += [found for link in flow.links if (found := link.next_concerned(flow.rank))]
+        self._begun, self._ended = [], []
+        heapq.heapify(concerned)
+        out: list[tuple[RankedFlow, Fraction]] = []
+        last: Rank | None = None
+        while concerned:
+            rank, flow = heapq.heappop(concerned)
+            if rank == last:
+                continue
+            last = rank
+            before = flow.rate_Bps
+            rate = min(link.left_for(rank) for link in flow.links)
+            if rate != before:
+                out.append((flow, before))
+                flow.rate_Bps = rate
+                for link in flow.links:
+                    touched.add(link)
+                    link.change_Bps += rate - before
+                    if not before:
+                        insort(link.served, (rank, flow))
+                    elif not rate:
+                        _remove(link.served, flow)
+            for link in flow.links:
+                found = link.next_concerned(rank)
+                if found:
+                    heapq.heappush(concerned, found)
+        for link in touched:
+            link.change_Bps = _ZERO
+        return out
+
+
+def _remove(flows: list[tuple[Rank, RankedFlow]], flow: RankedFlow) -> None:
+    at = bisect_left(flows, (flow.rank,))
+    assert flows[at][1] is flow
+    del flows[at]

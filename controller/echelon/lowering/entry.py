@@ -1,0 +1,27 @@
+"""Table entries of one action, and the values in them."""
+
+from __future__ import annotations
+
+import ipaddress
+from fractions import Fraction
+
+from echelon.lowering.intent import ActionCall, Match, TableEntry
+
+_MICROSECONDS = 1_000_000
+
+
+def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+
+
+def microseconds(seconds: Fraction) -> int:
+    """Nearest whole number of microseconds."""
+    return round(seconds * _MICROSECONDS)
+
+
+def ipv4(text: str) -> int:
+    return int(ipaddress.IPv4Address(text))
+
+
+def mac(text: str) -> int:
+    return int(text.replace(":", ""), 16)

@@ -1,0 +1,28 @@
+"""What a policy made for each job, for as long as the job is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Of = TypeVarTuple("Of")
+
+
+class Kept(Generic[*Of, T]):
+    """Makes something for each job, and keeps it until the job goes or what it is made of changes."""
+
+    def __init__(self, make: Callable[[*Of], T]) -> None:
+        self._make = make
+        self._made: dict[str, tuple[tuple[*Of], T]] = {}
+
+    def update(self, of: Mapping[str, tuple[*Of]]) -> dict[str, T]:
+        """By job, what is made of `of[job]`: the same object as at the last call if that is of the same objects, or of
+        equal ones. What belongs to other jobs is forgotten. Raises what making raises; then nothing has changed."""
+        made: dict[str, tuple[tuple[*Of], T]] = {}
+        for job, inputs in of.items():
+            known = self._made.get(job)
+            # A tuple compares its items by identity first.
+            made[job] = known if known is not None and known[0] == inputs else (inputs, self._make(*inputs))
+        self._made = made
+        return {job: thing for job, (_, thing) in made.items()}

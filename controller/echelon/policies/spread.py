@@ -1,0 +1,65 @@
+"""Flows spread over equal queues, so that those that are likely to meet at a port are in different ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from echelon.jobs.graph import Job
+from echelon.plan import Fixed, FlowPlan
+from echelon.policies.base import Link
+from echelon.policies.kept import Kept
+from echelon.policies.network import Paths, links_of
+
+
+class Spread:
+    """A queue of `queues` for each flow of each job.
+
+    Flows that are likely to meet are the consecutive ones of one EchelonFlow, which go round the queues port by port,
+    and those of different jobs, which begin at different queues. A job keeps its queues while others come and go.
+    """
+
+    def __init__(self, queues: Sequence[int]) -> None:
+        self._queues = queues
+        self._first: dict[str, int] = {}
+        """By job: the index into the queues at which it begins."""
+        self._flows = Kept(self._of_job)
+
+    def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> dict[str, tuple[FlowPlan, ...]]:
+        """By job; the same object as at the last call if the job is the same and has the same `paths`."""
+        self._first = _beginnings(self._first, [job.name for job in jobs], len(self._queues))
+        return self._flows.update({job.name: (job, paths[job.name], self._first[job.name]) for job in jobs})
+
+    def _of_job(self, job: Job, paths: Paths, first: int) -> tuple[FlowPlan, ...]:
+        size = len(self._queues)
+        queue: dict[str, int] = {}
+        links = {path: links_of(path)[1:] for path in set(paths.values())}  # a host's own link has no queues
+        grouped = {name for echelonflow in job.echelonflows for name in echelonflow.flows}
+        alone = [(flow.name,) for flow in job.flows if flow.name not in grouped]
+        for group in (*(echelonflow.flows for echelonflow in job.echelonflows), *alone):
+            used: Counter[tuple[Link, int]] = Counter()
+            for name in group:
+                ports = links[paths[name]]
+                turns = range(first, first + size)
+                turn = min(turns, key=lambda k: (max((used[link, k % size] for link in ports), default=0), k))
+                used.update((link, turn % size) for link in ports)
+                queue[name] = self._queues[turn % size]
+        return tuple(FlowPlan(job.name, flow, Fixed(queue[flow]), path) for flow, path in paths.items())
+
+
+def _beginnings(before: Mapping[str, int], jobs: Sequence[str], size: int) -> dict[str, int]:
+    """Where each job begins, 0 to `size` - 1: where it did before; new ones as far from each other as they can."""
+    known = {job: before[job] for job in jobs if job in before}
+    if not known:
+        step = max(1, size // max(1, len(jobs)))
+        return {job: number * step % size for number, job in enumerate(jobs)}
+    crowd = Counter(known.values())
+
+    def gap(index: int) -> int:
+        return min(min((index - other) % size, (other - index) % size) for other in crowd)
+
+    for job in jobs:
+        if job not in known:
+            known[job] = min(range(size), key=lambda index: (crowd[index], -gap(index), index))
+            crowd[known[job]] += 1
+    return {job: known[job] for job in jobs}

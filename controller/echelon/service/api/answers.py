@@ -1,0 +1,135 @@
+"""Errors as the API shows them: one shape for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from echelon.documents import DocumentError
+from echelon.quantities import shown
+from echelon.service.errors import ServiceError, UnavailableError, one_line
+
+RETRY_AFTER_S = 1
+
+
+class ErrorDetail(BaseModel):
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    status: int
+    """The HTTP status."""
+    reason: str
+    """One line: what, why, and what to do."""
+    path: str
+    """The key of the request that is to blame, like `pipeline.activation[0]`, or a line and column; empty: none."""
+
+
+class ErrorResource(BaseModel):
+    """Every answer that is no success."""
+
+    error: ErrorDetail
+
+
+class RequestError(Exception):
+    """Why a request is refused before the service sees it."""
+
+    def __init__(self, status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.path = path
+        self.headers = headers
+
+
+def error_answer(
+    status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None, *, close: bool = False
+) -> JSONResponse:
+    """`close`: the connection ends with the answer, because the rest of the request is not going to be read."""
+    detail = {"status": status, "reason": one_line(reason), "path": one_line(path)}
+    answer = JSONResponse({"error": detail}, status, headers)
+    if close:
+        answer.headers["Connection"] = "close"
+    return answer
+
+
+async def answer_request_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestError)
+    return error_answer(error.status, error.reason, error.path, error.headers, close=error.status in (408, 413))
+
+
+async def answer_service_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)
+    headers: dict[str, str] = {}
+    if isinstance(error, UnavailableError):
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+        if error.leader is not None:
+            query = f"?{request.url.query}" if request.url.query else ""
+            headers["Location"] = f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
+    return error_answer(error.status, error.reason, error.path, headers)
+
+
+async def answer_document_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DocumentError)
+    return error_answer(422, error.reason, error.path)
+
+
+async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
+    """For parameters of the query; bodies are checked by our own models."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    message = str(first["msg"])
+    reason = f"{shown(first.get('input'))} is not allowed: {message[0].lower()}{message[1:]} (correct the query)"
+    return error_answer(422, reason, str(first["loc"][-1]))
+
+
+async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
+    """What routing finds: no such path, or not that method."""
+    assert isinstance(error, HTTPException)
+    reason = {
+        404: f"there is no {shown(request.url.path)} (the paths are in /openapi.json)",
+        405: f"{request.method} is not for this path (the header Allow has what is)",
+    }.get(error.status_code, f"{error.detail} (correct the request)")
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        # The router names the methods of the first route of that path only.
+        headers["Allow"] = ", ".join(sorted(request.app.state.methods_of(request.url.path)))
+    return error_answer(error.status_code, reason, headers=headers)
+
+
+HANDLERS: Mapping[Any, Any] = {
+    RequestError: answer_request_error,
+    ServiceError: answer_service_error,
+    DocumentError: answer_document_error,
+    RequestValidationError: answer_validation_error,
+    HTTPException: answer_http_error,
+}
+
+_MEANING = {
+    400: "The body is no JSON.",
+    401: "No token, or an unknown one.",
+    403: "The token's role does not allow it, or a request from a foreign web page.",
+    404: "There is nothing of that name.",
+    408: "The body took too long to arrive.",
+    409: "Another job has that name.",
+    413: "The body is too large.",
+    415: "The body is not declared as application/json.",
+    422: "What is asked for cannot be; `path` says which key is to blame.",
+    429: "Too many requests at a time; `Retry-After` says when to come back.",
+    500: "A fault of the controller; its log has the details under the id that is given.",
+    503: "Not now: this controller is a standby (`Location` has the leader, where known), or has no plan or store yet.",
+}
+ALWAYS = (401, 403, 422, 429, 500, 503)
+"""Of every path that needs a token. 422: an unknown parameter of the query, for example."""
+WITH_BODY = (400, 408, 413, 415)
+
+
+def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> dict[int | str, dict[str, Any]]:
+    """The error answers of a path, for OpenAPI: the common ones and `statuses`."""
+    return {
+        status: {"description": _MEANING[status], "model": ErrorResource} for status in sorted({*common, *statuses})
+    }

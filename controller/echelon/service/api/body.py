@@ -1,0 +1,93 @@
+"""Bodies of requests: read within their limits, then as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel
+
+from echelon.documents import Section, parse_document
+from echelon.quantities import shown
+from echelon.service.api.answers import RequestError
+from echelon.service.api.json_text import JsonError, parse_json
+from echelon.service.api.settings import ApiSettings
+
+DRAINED = 4
+"""A body that is larger than allowed is still read (and dropped) up to so many times the limit: a sender that is
+writing does not look for an answer."""
+
+_JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
+
+S = TypeVar("S", bound=Section)
+
+
+async def _read_mapping(request: Request) -> dict[str, Any]:
+    """The request's body. Raises `RequestError`."""
+    settings: ApiSettings = request.app.state.settings
+    content_types = request.headers.getlist("content-type")
+    if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):
+        given = f"content type {shown(', '.join(content_types))}" if content_types else "a body without content type"
+        raise RequestError(415, f"{given} is not read here (send JSON with 'Content-Type: application/json')")
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            raw = await _read(request, settings.body_bytes)
+    except TimeoutError:
+        reason = f"the body took more than {settings.body_timeout_s:g} s to arrive (send it again)"
+        raise RequestError(408, reason) from None
+    try:
+        data = parse_json(raw)
+    except JsonError as error:
+        raise RequestError(400, error.reason, error.path) from None
+    if not isinstance(data, dict):
+        kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(data), "number")
+        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)")
+    return data
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    declared = request.headers.get("content-length", "0")
+    # Sent at once when it is declared beyond what is going to be drained.
+    if declared.isdecimal() and int(declared[:20]) > limit * DRAINED:
+        raise _too_large(limit)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit * DRAINED:
+            break
+        if size > limit:
+            chunks.clear()
+        else:
+            chunks.append(chunk)
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> RequestError:
+    return RequestError(413, f"the body has more than {limit} bytes (send less, or raise limits.body)")
+
+
+Mapping = Annotated[dict[str, Any], Depends(_read_mapping)]
+"""A parameter of an endpoint: the body, as it was sent. The endpoint's `openapi_extra` is `described(model)`."""
+
+
+def parsed(model: type[S]) -> Callable[[dict[str, Any]], Awaitable[S]]:
+    """A dependency: the body as a `model`. Raises `DocumentError`."""
+
+    async def parse(data: Mapping) -> S:
+        return parse_document(model, data, "")
+
+    return parse
+
+
+def described(model: type[BaseModel], **examples: Any) -> dict[str, Any]:
+    """The body in OpenAPI. `schema.document` adds the models."""
+    content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+    if examples:
+        content["examples"] = {name: {"value": value} for name, value in examples.items()}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}

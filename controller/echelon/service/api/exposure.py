@@ -1,0 +1,33 @@
+"""Who can reach the API, and whether that is meant."""
+
+from __future__ import annotations
+
+import ipaddress
+
+
+class ExposureError(Exception):
+    """The API would be open to other machines. One line, with what to do."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener at `host`. A name other than localhost is never taken for that."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def check_exposure(host: str | None, *, tokens: bool, tls: bool) -> str | None:
+    """Raises `ExposureError` where anybody on the network could give orders; returns a warning where tokens could be
+    overheard; None: all is well. `host` None: a Unix socket."""
+    if host is None or is_loopback(host):
+        return None
+    if not tokens:
+        raise ExposureError(
+            f"the API would listen on {host} for everybody who can reach it (give api.tokens, or listen on 127.0.0.1)"
+        )
+    if not tls:
+        return f"the API listens on {host} without TLS: tokens can be overheard (give api.tls)"
+    return None

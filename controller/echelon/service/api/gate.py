@@ -1,0 +1,182 @@
+"""What every request passes: who asks, whether they may, how many there are; and what became of it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import secrets
+import time
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from echelon.quantities import shown
+from echelon.service import logs
+from echelon.service.api.answers import RETRY_AFTER_S, RequestError, error_answer
+from echelon.service.api.exposure import is_loopback
+from echelon.service.api.settings import ApiSettings, Exchange
+from echelon.service.api.tokens import Principal
+
+log = logs.get("echelon.api")
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+METRICS_PATH = "/metrics"
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Those that change nothing. Every other one takes an operator."""
+METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
+OTHER_METHOD = "OTHER"
+"""Anybody can make up methods; what counts requests by method must not grow with that."""
+CLIENT_LEFT = 499
+LOGGED_PATH = 200
+"""So many characters of a path."""
+
+
+class Gate:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at = time.perf_counter()
+        answer = _Answer(send, scope["method"])
+        principal: Principal | None = None
+        self._running += 1
+        try:
+            try:
+                self._check_load(scope)
+                principal = self._identify(scope)
+                _check_role(principal, scope["method"])
+            except RequestError as refused:
+                response: ASGIApp = error_answer(refused.status, refused.reason, refused.path, refused.headers)
+            else:
+                response = self._app
+            if scope["method"] == "HEAD":
+                scope["method"] = "GET"
+            await response(scope, receive, answer.send)
+        except (ClientDisconnect, _UnsentError):
+            answer.status = None  # there is nobody to answer
+        except asyncio.CancelledError:
+            # The server stops, and this took longer than it waits. Swallowed: the task ends here, and the server would
+            # print a traceback.
+            if answer.status is None:
+                reason = "the controller is stopping (ask again)"
+                headers = {"Retry-After": str(RETRY_AFTER_S)}
+                await error_answer(503, reason, headers=headers, close=True)(scope, receive, answer.send)
+        except Exception:
+            fault = secrets.token_hex(6)
+            log.exception("fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH])
+            if answer.status is not None:
+                raise
+            reason = f"the controller has a fault (its log says more, under {fault})"
+            await error_answer(500, reason)(scope, receive, answer.send)
+        finally:
+            self._running -= 1
+            self._tell(scope, answer, principal, time.perf_counter() - started_at)
+
+    def _check_load(self, scope: Scope) -> None:
+        """Raises `RequestError`."""
+        if self._running > self._settings.requests and scope["path"] not in OPEN_PATHS:
+            reason = f"{self._settings.requests} requests are being answered already (come back in a second)"
+            raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    def _identify(self, scope: Scope) -> Principal | None:
+        """Who asks; None: that is not asked for at this path. Raises `RequestError`."""
+        if scope["path"] in OPEN_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
+            return None
+        headers = Headers(scope=scope)
+        if self._settings.tokens is None:
+            _check_host(headers.get("host", ""))
+            return Principal(None, "operator")
+        credentials = headers.getlist("authorization")
+        scheme, _, token = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unauthorised("no token (send it in one header 'Authorization: Bearer TOKEN')")
+        principal = self._settings.tokens.authenticate(token.strip())
+        if principal is None:
+            raise _unauthorised("unknown token (make one with 'echelon token' and add its entry to the tokens file)")
+        return principal
+
+    def _tell(self, scope: Scope, answer: _Answer, principal: Principal | None, duration_s: float) -> None:
+        client = scope.get("client")
+        exchange = Exchange(
+            method=answer.method if answer.method in METHODS else OTHER_METHOD,
+            route=getattr(scope.get("route"), "path", ""),
+            path=scope["path"],
+            status=CLIENT_LEFT if answer.status is None else answer.status,
+            duration_s=duration_s,
+            token=principal.token if principal else None,
+            role=principal.role if principal else None,
+            client=client[0] if client else None,
+        )
+        quiet = scope["path"] in OPEN_PATHS or exchange.route == METRICS_PATH
+        log.log(
+            logging.DEBUG if quiet else logging.INFO,
+            "request",
+            method=exchange.method,
+            path=exchange.path[:LOGGED_PATH],
+            route=exchange.route,
+            status=exchange.status,
+            duration_s=round(duration_s, 6),
+            client=exchange.token,
+            role=exchange.role,
+            address=exchange.client,
+        )
+        if self._settings.observe is not None:
+            self._settings.observe(exchange)
+
+
+class _Answer:
+    """Sees what is sent. The answer to HEAD is that to GET without its body."""
+
+    def __init__(self, send: Send, method: str) -> None:
+        self._send = send
+        self.method = method
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message.setdefault("headers", [])
+            headers.append((b"cache-control", b"no-store"))
+            headers.append((b"x-content-type-options", b"nosniff"))
+        elif message["type"] == "http.response.body" and self.method == "HEAD":
+            message = {**message, "body": b""}
+        try:
+            await self._send(message)
+        except Exception as error:
+            raise _UnsentError from error
+
+
+class _UnsentError(Exception):
+    """The connection takes no answer: what came after the headers was no HTTP, for example, and has been answered."""
+
+
+def _check_role(principal: Principal | None, method: str) -> None:
+    if principal is not None and principal.role != "operator" and method not in READING_METHODS:
+        raise RequestError(403, f"token '{principal.token}' is {principal.role} (use one with the role operator)")
+
+
+def _unauthorised(reason: str) -> RequestError:
+    return RequestError(401, reason, headers={"WWW-Authenticate": 'Bearer realm="echelon"'})
+
+
+def _check_host(host: str) -> None:
+    """Without tokens only this machine is served; a web page that its browser shows may have a name that was made to
+    lead here (DNS rebinding). Its requests carry that name."""
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]")
+    if not name or is_loopback(name):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        reason = f"{shown(host)} is no name of this machine (no tokens are configured: call it localhost)"
+        raise RequestError(403, reason) from None

@@ -1,0 +1,66 @@
+"""How the service is, for people, load balancers and Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from echelon.service.api.answers import RequestError, errors
+from echelon.service.api.routing import TheService, router
+from echelon.service.resources import StatusResource
+
+
+class Alive(BaseModel):
+    alive: Literal[True] = True
+
+
+class Ready(BaseModel):
+    ready: Literal[True] = True
+
+
+status = router("status")
+
+
+@status.get("/status", responses=errors())
+async def show_status(service: TheService) -> StatusResource:
+    """The service at a glance."""
+    return service.status()
+
+
+@status.get("/healthz", responses=errors(422, 500, common=()), openapi_extra={"security": []})
+async def is_alive() -> Alive:
+    """Answers as long as the controller's event loop turns. Needs no token."""
+    return Alive()
+
+
+@status.get("/readyz", responses=errors(422, 500, 503, common=()), openapi_extra={"security": []})
+async def is_ready(service: TheService) -> Ready:
+    """Whether this controller leads, or stands by, as it should; 503 says why it does not. Needs no token."""
+    problems = service.problems()
+    if problems:
+        raise RequestError(503, "; ".join(problems))
+    return Ready()
+
+
+def metrics_router(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -> APIRouter:
+    """`is_open`: no token is asked for."""
+    made = router("status")
+
+    @made.get(
+        "/metrics",
+        response_class=Response,
+        responses={
+            200: {"description": "Prometheus' text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+            **errors(),
+        },
+        openapi_extra={"security": []} if is_open else None,
+    )
+    async def show_metrics() -> Response:
+        """Metrics for Prometheus."""
+        content, content_type = metrics()
+        return Response(content, headers={"Content-Type": content_type})
+
+    return made

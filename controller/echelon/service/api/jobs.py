@@ -1,0 +1,128 @@
+"""Jobs: register, change, look, remove; and the distances that a profiler measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import Depends, Query, Response
+
+from echelon.jobs.spec import JobSpec
+from echelon.service.api.answers import WITH_BODY, RequestError, errors
+from echelon.service.api.body import Mapping, described, parsed
+from echelon.service.api.routing import Stopping, TheService, router
+from echelon.service.interface import Registered
+from echelon.service.resources import DistanceReport, JobResource, JobSummary
+
+MAX_WAIT_S = 60
+
+EXAMPLES: dict[str, Any] = {
+    "pipeline": {
+        "job": "bert",
+        "parallelism": "pipeline",
+        "workers": ["h1", "h2"],
+        "pipeline": {
+            "micro_batches": 3,
+            "forward": "1 s",
+            "backward": ["2 s", "2 s"],
+            "activation": "2.5 MB",
+        },
+    },
+    "data": {
+        "job": "vgg",
+        "parallelism": "data",
+        "workers": ["h1", "h2", "h3"],
+        "weight": 2,
+        "data": {"compute": "500 ms", "gradient": "5 MB"},
+    },
+}
+DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
+
+LOCATION = {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}
+CREATED = {"model": JobResource, "description": "Registered.", **LOCATION}
+
+jobs = router("jobs")
+
+
+@jobs.get("/jobs", responses=errors())
+async def list_jobs(service: TheService) -> Sequence[JobSummary]:
+    """All jobs, in short."""
+    return service.jobs()
+
+
+@jobs.post(
+    "/jobs",
+    responses={**errors(409, *WITH_BODY), 201: CREATED},
+    response_description="Was registered already, the same.",
+    openapi_extra=described(JobSpec, **EXAMPLES),
+)
+async def register_job(service: TheService, spec: Mapping, response: Response) -> JobResource:
+    """Registers a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
+
+    It is on disk before the answer comes. A job of that name that is another one is refused (409): PUT replaces it.
+    """
+    return _answer(await service.register(spec, replace=False), response)
+
+
+@jobs.put(
+    "/jobs/{name}",
+    responses={**errors(*WITH_BODY), 201: CREATED},
+    response_description="Changed, or the same already.",
+    openapi_extra=described(JobSpec, **EXAMPLES),
+)
+async def put_job(service: TheService, name: str, spec: Mapping, response: Response) -> JobResource:
+    """Registers a job, or puts it in the place of the one that has its name."""
+    given = spec.get("job")
+    if isinstance(given, str) and given != name:
+        raise RequestError(422, "is not the name in the path (a job keeps its name: make both the same)", "job")
+    return _answer(await service.register(spec, replace=True), response)
+
+
+@jobs.get("/jobs/{name}", responses=errors(404))
+async def show_job(
+    service: TheService,
+    stopping: Stopping,
+    name: str,
+    wait_s: Annotated[
+        float | None,
+        Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for it to be installed."),
+    ] = None,
+) -> JobResource:
+    """One job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that time."""
+    if wait_s is None:
+        return service.job(name)
+    waiting = asyncio.ensure_future(service.installed(name, wait_s))
+    stopped = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait((waiting, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return await waiting if waiting.done() else service.job(name)
+    finally:
+        waiting.cancel()
+        stopped.cancel()
+
+
+@jobs.delete("/jobs/{name}", status_code=204, responses=errors(404), response_description="Removed.")
+async def remove_job(service: TheService, name: str) -> None:
+    """Removes a job: off the disk before the answer comes, off the switches with the next plan."""
+    await service.remove(name)
+
+
+@jobs.post(
+    "/jobs/{name}/distances",
+    responses=errors(404, *WITH_BODY),
+    openapi_extra=described(DistanceReport, **DISTANCES),
+)
+async def report_distances(
+    service: TheService, name: str, report: Annotated[DistanceReport, Depends(parsed(DistanceReport))]
+) -> JobResource:
+    """Replaces the arrangement function of one EchelonFlow by a measured one."""
+    return await service.report_distances(name, report)
+
+
+def _answer(registered: Registered, response: Response) -> JobResource:
+    if registered.created:
+        response.status_code = 201
+        response.headers["Location"] = f"/jobs/{quote(registered.job.name, safe='')}"
+    return registered.job

@@ -1,0 +1,44 @@
+"""What the routers share: the service behind them, and the check that a query asks for nothing unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Depends, Request
+
+from echelon.documents import path_text, suggestion
+from echelon.service.api.answers import RequestError
+from echelon.service.interface import Service
+
+
+async def _service(request: Request) -> Service:
+    return cast(Service, request.app.state.service)
+
+
+TheService = Annotated[Service, Depends(_service)]
+
+
+async def _stopping(request: Request) -> asyncio.Event:
+    return cast(asyncio.Event, request.app.state.stopping)
+
+
+Stopping = Annotated[asyncio.Event, Depends(_stopping)]
+"""Set when the server is asked to stop: what only waits is to answer then."""
+
+
+async def _check_query(request: Request) -> None:
+    """A misspelt filter would otherwise be no filter."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            reason = f"unknown parameter of the query ({suggestion(name, known)})"
+            raise RequestError(422, reason, path_text([name]))
+        if name in seen:
+            raise RequestError(422, "is given twice (keep one of them)", name)
+        seen.add(name)
+
+
+def router(tag: str) -> APIRouter:
+    return APIRouter(tags=[tag], dependencies=[Depends(_check_query)])

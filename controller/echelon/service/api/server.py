@@ -1,0 +1,250 @@
+"""The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket, with or without TLS.
+
+Sockets are bound and certificates are read when an `ApiServer` is made, so that what is wrong with them is said before
+anything else of the daemon starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from echelon.documents import DocumentError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from echelon.service.config import ServerTls
+    from echelon.service.config_file import ListenAddress
+
+HEADER_BYTES = 32 << 10
+"""Request line and headers together."""
+BACKLOG = 1024
+KEEP_ALIVE_S = 75
+"""Longer than clients and proxies commonly keep an idle connection, so that these close it, not we under a request."""
+DRAIN_S = 5
+"""Requests under way have so long to end when the server stops."""
+LAST_WORD_S = 1
+SOCKET_MODE = 0o600
+"""Of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
+
+
+class ListenError(Exception):
+    """The address cannot be listened on. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    listen: ListenAddress
+    tls: ServerTls | None = None
+    socket_mode: int = SOCKET_MODE
+    keep_alive_s: int = KEEP_ALIVE_S
+    drain_s: int = DRAIN_S
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the daemon's."""
+        yield
+
+
+class ApiServer:
+    """Listens from the start; answers while `serve` runs."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+        """Raises `ListenError` for the address, `DocumentError` for a certificate, key or authority."""
+        self._settings = settings
+        self._tls = None if settings.tls is None else server_context(settings.tls)
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            timeout_graceful_shutdown=settings.drain_s,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+        )
+        config.load()
+        self._stopping: asyncio.Event = app.state.stopping
+        config.ssl = self._tls
+        self._server = _Server(config)
+        self._socket = _bind(settings.listen, settings.socket_mode)
+        self.url = self._url()
+        """Where clients find it: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``; with the port that was
+        chosen where 0 was asked for."""
+
+    @property
+    def port(self) -> int | None:
+        """None: a Unix socket."""
+        return None if self._settings.listen.path is not None else int(self._socket.getsockname()[1])
+
+    async def serve(self) -> None:
+        """Answers requests until `stop`. Returns when those under way are answered, `drain_s` later at the latest."""
+        try:
+            await self._server.serve(sockets=[self._socket])
+            # What took longer was cancelled; each says so to its client.
+            if late := set(self._server.server_state.tasks):
+                await asyncio.wait(late, timeout=LAST_WORD_S)
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Lets `serve` end. Safe to call more than once, and from a signal handler of the event loop."""
+        self._stopping.set()
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Gives the address back; for a server that was never served as well."""
+        self._socket.close()
+        path = self._settings.listen.path
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def reload_certificate(self) -> None:
+        """Reads certificate and key again; new connections get them. Raises `DocumentError`: then the old ones hold."""
+        if self._tls is not None and self._settings.tls is not None:
+            # On a context of its own first: half of a pair must not get into the one in use.
+            server_context(self._settings.tls)
+            _load_pair(self._tls, self._settings.tls)
+
+    def _url(self) -> str:
+        listen = self._settings.listen
+        if listen.path is not None:
+            return f"unix:{listen.path}"
+        host, port = self._socket.getsockname()[:2]
+        return f"{'http' if self._tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def server_context(tls: ServerTls) -> ssl.SSLContext:
+    """TLS 1.2 or later. With `client_ca` a client must show a certificate of that authority. Raises `DocumentError`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    _load_pair(context, tls)
+    if tls.client_ca is not None:
+        _check_readable(tls.client_ca)
+        try:
+            context.load_verify_locations(cafile=tls.client_ca)
+        except ssl.SSLError as error:
+            raise DocumentError(str(tls.client_ca), "", _reason(error, "certificates in PEM form")) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, tls: ServerTls) -> None:
+    _check_readable(tls.certificate)
+    _check_readable(tls.key)
+
+    def no_password() -> str:
+        raise _EncryptedError
+
+    try:
+        context.load_cert_chain(tls.certificate, tls.key, password=no_password)
+    except _EncryptedError:
+        raise DocumentError(str(tls.key), "", "is encrypted (give a key without a passphrase)") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            reason = f"is not the key of {tls.certificate} (give the key that goes with it)"
+            raise DocumentError(str(tls.key), "", reason) from None
+        if _holds_certificate(tls.certificate):
+            raise DocumentError(str(tls.key), "", _reason(error, "a private key in PEM form")) from None
+        raise DocumentError(str(tls.certificate), "", _reason(error, "a certificate in PEM form")) from None
+
+
+class _EncryptedError(Exception):
+    pass
+
+
+def _holds_certificate(path: Path) -> bool:
+    try:
+        ssl.create_default_context(cafile=path)
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def _reason(error: ssl.SSLError, wanted: str) -> str:
+    said = (error.reason or "no PEM lines").replace("_", " ").lower()
+    return f"does not hold {wanted}: {said} (correct the file)"
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise DocumentError(str(path), "", f"{error.strerror or error} (check the path)") from None
+
+
+def _bind(listen: ListenAddress, mode: int) -> socket.socket:
+    try:
+        return _bind_unix(listen.path, mode) if listen.path is not None else _bind_tcp(listen.host or "", listen.port)
+    except OSError as error:
+        hint = {
+            errno.EADDRINUSE: "stop what listens there, or choose another",
+            errno.EACCES: "choose a port from 1024, or a directory that this user may write to",
+            errno.EADDRNOTAVAIL: "give an address of this machine",
+        }.get(error.errno or 0, "check api.listen")
+        raise ListenError(f"cannot listen on {listen}: {error.strerror or error} ({hint})") from None
+
+
+def _bind_tcp(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _bind_unix(path: Path, mode: int) -> socket.socket:
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # Before bind: so the file never has wider permissions, not even for a moment.
+        os.fchmod(listener.fileno(), mode)
+        listener.bind(str(path))
+        path.chmod(mode)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes the socket of a server that is gone; anything else at `path` is left, and binding will fail."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,179 @@
+"""Bearer tokens and their roles.
+
+```yaml
+tokens:
+  - name: ci            # what the access log calls it
+    role: operator      # or read-only
+    sha256: 5e88...     # of the token; the token itself is nowhere but with its owner
+```
+
+`echelon token` makes a token with its entry. A token has 256 random bits, so that one round of SHA-256 protects it:
+there is nothing to guess that a slower hash would make dearer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from echelon.documents import DocumentError, Name, Section, parse_document, problem, read_document
+from echelon.quantities import QuantityError
+
+log = logging.getLogger("echelon.api")
+
+Role = Literal["read-only", "operator"]
+"""read-only: may look. operator: may change things as well."""
+
+PREFIX = "echelon_"
+"""Of every token, so that scanners for leaked secrets can know one."""
+CHECK_INTERVAL_S = 1.0
+"""A changed tokens file is noticed within this time, at the next request."""
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _sha256(value: object) -> str:
+    # What stands there instead of a digest may be a token: it is not repeated.
+    if isinstance(value, str) and len(value) == 64 and all(digit in "0123456789abcdef" for digit in value.lower()):
+        return value.lower()
+    raise QuantityError("is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')")
+
+
+class TokenSpec(Section):
+    name: Annotated[Name, Field(description="a name for the token, for the access log")]
+    role: Annotated[Role, Field(description="'read-only' or 'operator'")]
+    sha256: Annotated[
+        str,
+        PlainValidator(_sha256),
+        WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"}),
+        Field(description="the token's SHA-256, as 'echelon token' prints it"),
+    ]
+
+
+class TokensSpec(Section):
+    """The tokens file."""
+
+    tokens: Annotated[
+        tuple[TokenSpec, ...],
+        Field(min_length=1, max_length=1000, description="the tokens, as 'echelon token' prints them"),
+    ]
+
+    @model_validator(mode="after")
+    def _check(self) -> TokensSpec:
+        for key in ("name", "sha256"):
+            seen: dict[str, int] = {}
+            for index, token in enumerate(self.tokens):
+                first = seen.setdefault(getattr(token, key), index)
+                if first != index:
+                    raise problem(f"is that of tokens[{first}] as well (give each token its own)", "tokens", index, key)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks."""
+
+    token: str | None
+    """The token's name; None: no tokens are configured."""
+    role: Role
+
+
+class Authenticator(Protocol):
+    def authenticate(self, token: str) -> Principal | None:
+        """Whose token that is; None: nobody's."""
+
+
+class Tokens:
+    """A fixed set of tokens, known by their hashes."""
+
+    def __init__(self, specs: Iterable[TokenSpec]) -> None:
+        self._known = [(bytes.fromhex(spec.sha256), Principal(spec.name, spec.role)) for spec in specs]
+
+    def authenticate(self, token: str) -> Principal | None:
+        presented = bytes.fromhex(digest(token))
+        found: Principal | None = None
+        # All are compared, each in constant time: how long it takes tells nothing of which came near.
+        for known, principal in self._known:
+            if hmac.compare_digest(known, presented):
+                found = principal
+        return found
+
+
+def load_tokens(path: str | Path) -> TokensSpec:
+    """The tokens file at `path`. Raises `DocumentError`, also for a file that everybody may write to."""
+    spec = parse_document(TokensSpec, read_document(path), str(path))
+    if Path(path).stat().st_mode & stat.S_IWOTH:
+        raise DocumentError(str(path), "", f"can be written by every user of this machine (chmod o-w {path})")
+    return spec
+
+
+class TokensFile:
+    """The tokens of a file, read again when it changes. After a faulty change, which is logged, the former hold."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises `DocumentError` if the file is faulty now."""
+        self._path = path
+        self._clock = clock
+        self._version = _version(path)
+        self._tokens = Tokens(load_tokens(path).tokens)
+        self._checked_at = clock()
+
+    def authenticate(self, token: str) -> Principal | None:
+        self._refresh()
+        return self._tokens.authenticate(token)
+
+    def _refresh(self) -> None:
+        now = self._clock()
+        if now - self._checked_at < CHECK_INTERVAL_S:
+            return
+        self._checked_at = now
+        version = _version(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            specs = load_tokens(self._path).tokens
+        except (DocumentError, OSError) as error:
+            log.error("the tokens file changed and is faulty, the former tokens hold: %s", error)
+            return
+        self._tokens = Tokens(specs)
+        log.info("read %s again: %d tokens", self._path, len(specs))
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Differs whenever the file was written or replaced; None: it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    token: str
+    """For its owner; it is shown once and kept nowhere."""
+    entry: str
+    """YAML, for the tokens file: an item of its list `tokens`."""
+
+    def __repr__(self) -> str:
+        return "NewToken(...)"
+
+
+def new_token(name: str, role: Role) -> NewToken:
+    """A random token with its entry. Raises `DocumentError` for a name or role that the file would refuse."""
+    token = PREFIX + secrets.token_urlsafe(32)
+    spec = parse_document(TokenSpec, {"name": name, "role": role, "sha256": digest(token)}, "token")
+    return NewToken(token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"}}\n')

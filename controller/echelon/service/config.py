@@ -1,0 +1,249 @@
+"""The configuration file of the service.
+
+```yaml
+service: lab                          # name
+fabric: fabric.yaml                   # relative to this file, as every path here
+policy: echelon                       # the default; or {name: echelon, parameters: {order: setf}}
+store: sqlite:state.db                # the default; a file next to this one, or etcd://host:2379/lab
+switches:                             # every switch of the fabric
+  s1: {address: "127.0.0.1:9559"}     # of its P4Runtime service; target: softswitch is the default
+  s2: {address: "127.0.0.1:9560", target: bmv2, interfaces: "s2-eth{port}"}   # and what its target takes besides
+tls: {ca: ca.pem, certificate: c.pem, key: k.pem}      # to the switches (default: none); a switch may have its own
+api:
+  listen: "127.0.0.1:8080"            # the default; or unix:/run/echelon.sock; port 0: any free one
+  advertise: "https://ctl1:8080"      # what a standby answers clients (default: made from listen)
+  tokens: tokens.yaml                 # default: none, which only a listener on this machine may have
+  tls: {certificate: api.pem, key: api.key, client_ca: clients.pem}   # client_ca: who signs clients' certificates
+  metrics: token                      # the default; or open: /metrics answers without a token
+audit: 30 s                           # how often the switches are read and compared; what follows shows the defaults
+lease: 5 s                            # after which a silent leader is replaced
+limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB}
+coalesce: 5 ms                        # changes within this time become one plan
+telemetry: {correct_distances: false} # feed observed distances back to the policy
+log: {format: text, level: info}      # format: text or json (default: text on a terminal, else json)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from pydantic import create_model
+
+from echelon.documents import DocumentError, Section, parse_document, read_document, suggestion
+from echelon.fabric.load import load_fabric
+from echelon.fabric.model import Fabric, Switch
+from echelon.quantities import shown
+from echelon.service.config_file import (
+    ApiSpec,
+    ListenAddress,
+    LogFormat,
+    LogLevel,
+    ServiceSpec,
+    SwitchSpec,
+    TlsSpec,
+    store_url,
+)
+from echelon.southbound.tls import TlsFiles
+
+KnownTargets = Mapping[str, type[Section]]
+"""By name of a target: what a switch's entry may say besides `address`, `target` and `tls`. Validators find the numbers
+of the switch's ports in the validation context, under `ports`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """A policy and its parameters, both known to exist."""
+
+    name: str
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConfig:
+    name: str
+    device_id: int
+    """From the fabric."""
+    address: str
+    """``host:port`` of its P4Runtime service."""
+    target: str
+    options: Section
+    """Of the class that the target brings."""
+    tls: TlsFiles | None
+    """None: no TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+    """Clients must show a certificate of this authority; None: they need none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    listen: ListenAddress
+    advertise: str | None
+    """URL at which others reach this controller; None: made from the address that it listens on."""
+    tokens: Path | None
+    tls: ServerTls | None
+    open_metrics: bool
+    """/metrics answers without a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    jobs: int
+    flows_per_job: int
+    body_bytes: int
+    """Of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    format: LogFormat | None
+    """None: text on a terminal, JSON lines elsewhere."""
+    level: LogLevel
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceConfig:
+    """All that a controller is told at its start. Paths are absolute; durations are seconds."""
+
+    file: Path
+    name: str
+    fabric: Fabric
+    fabric_file: Path
+    policy: PolicyConfig
+    """Until one was chosen through the API: that one is in the store."""
+    store: str
+    """URL; files in it are absolute."""
+    switches: Mapping[str, SwitchConfig]
+    """In the order of the fabric, all of it."""
+    api: ApiConfig
+    audit_s: float
+    lease_s: float
+    limits: Limits
+    coalesce_s: float
+    correct_distances: bool
+    log: LogConfig
+
+
+def load_service_config(path: str | Path, known_targets: KnownTargets | None = None) -> ServiceConfig:
+    """The configuration in the YAML file `path`, with its fabric. `known_targets`: default, all that there are.
+
+    Raises `DocumentError`, which names the file at fault: this one or the fabric's.
+    """
+    file, name = Path(path).absolute(), str(path)
+    spec = parse_document(ServiceSpec, read_document(path), name)
+    fabric_file = file.parent / spec.fabric
+    if not fabric_file.is_file():
+        raise DocumentError(name, "fabric", f"there is no file {shown(spec.fabric)} next to it (correct the path)")
+    fabric = load_fabric(Path(path).parent / spec.fabric)
+    _check_switches(spec.switches, fabric, name)
+    known = _all_targets() if known_targets is None else known_targets
+    reader = _SwitchReader(name, file.parent, fabric, known, _tls_files(spec.tls, file.parent))
+    return ServiceConfig(
+        file=file,
+        name=spec.service,
+        fabric=fabric,
+        fabric_file=fabric_file,
+        policy=PolicyConfig(spec.policy.name, dict(spec.policy.parameters)),
+        store=store_url(spec.store, file.parent),
+        switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
+        api=_api(spec.api, file.parent),
+        audit_s=float(spec.audit),
+        lease_s=float(spec.lease),
+        limits=Limits(spec.limits.jobs, spec.limits.flows_per_job, spec.limits.body),
+        coalesce_s=float(spec.coalesce),
+        correct_distances=spec.telemetry.correct_distances,
+        log=LogConfig(spec.log.format, spec.log.level),
+    )
+
+
+def _all_targets() -> KnownTargets:
+    from echelon.southbound.targets import TARGETS
+
+    return {name: target.options for name, target in TARGETS.items()}
+
+
+def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> None:
+    for name in given:
+        if name not in fabric.switches:
+            hint = suggestion(name, fabric.switches)
+            raise DocumentError(file, f"switches.{name}", f"is not a switch of fabric '{fabric.name}' ({hint})")
+    for name in fabric.switches:
+        if name not in given:
+            reason = f"has no entry for switch '{name}' of fabric '{fabric.name}' (add {name}: {{address: ...}})"
+            raise DocumentError(file, "switches", reason)
+
+
+class _SwitchReader:
+    """Reads a switch's entry: what all have and what its target adds, as one model, so that an unknown key is compared
+    with all that are known and the path of a fault is right."""
+
+    def __init__(self, file: str, directory: Path, fabric: Fabric, known: KnownTargets, tls: TlsFiles | None) -> None:
+        self._file, self._directory, self._known, self._tls = file, directory, known, tls
+        self._ports: dict[str, list[int]] = {name: [] for name in fabric.switches}
+        for node, port in fabric.neighbour:
+            if node in self._ports:
+                self._ports[node].append(port)
+        self._models: dict[str, type[Section]] = {}
+
+    def read(self, switch: Switch, data: Mapping[str, object]) -> SwitchConfig:
+        target = data.get("target", SwitchSpec.model_fields["target"].default)
+        if not isinstance(target, str) or target not in self._known:
+            reason = f"unknown target {shown(target)} ({suggestion(str(target), self._known)})"
+            raise DocumentError(self._file, f"switches.{switch.name}.target", reason)
+        context = {"ports": tuple(sorted(self._ports[switch.name]))}
+        spec = cast(SwitchSpec, self._parse(switch.name, target, data, context))
+        options = self._known[target]
+        return SwitchConfig(
+            name=switch.name,
+            device_id=switch.device_id,
+            address=spec.address,
+            target=target,
+            options=options.model_validate(
+                {key: data[key] for key in options.model_fields if key in data}, context=context
+            ),
+            tls=_tls_files(spec.tls, self._directory) if "tls" in data else self._tls,
+        )
+
+    def _parse(self, name: str, target: str, data: Mapping[str, object], context: Mapping[str, object]) -> Section:
+        if target not in self._models:
+            self._models[target] = create_model(f"{target}_switch", __base__=(SwitchSpec, self._known[target]))
+        try:
+            return parse_document(self._models[target], data, self._file, context)
+        except DocumentError as error:
+            path = f"switches.{name}.{error.path}" if error.path else f"switches.{name}"
+            raise DocumentError(self._file, path, error.reason) from None
+
+
+def _tls_files(spec: TlsSpec | None, directory: Path) -> TlsFiles | None:
+    if spec is None:
+        return None
+    return TlsFiles(_path(spec.ca, directory), _path(spec.certificate, directory), _path(spec.key, directory))
+
+
+def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
+    listen = spec.listen
+    if listen.path is not None:
+        listen = ListenAddress(None, 0, directory / listen.path)
+    tls = spec.tls
+    return ApiConfig(
+        listen=listen,
+        advertise=spec.advertise,
+        tokens=_path(spec.tokens, directory),
+        tls=None
+        if tls is None
+        else ServerTls(directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)),
+        open_metrics=spec.metrics == "open",
+    )
+
+
+def _path(name: str | None, directory: Path) -> Path | None:
+    return None if name is None else directory / name

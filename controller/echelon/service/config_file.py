@@ -1,0 +1,225 @@
+"""The keys of the service's configuration file, each checked alone; `echelon.service.config` says what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote, unquote
+
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
+from echelon.policies import PARAMETERS
+from echelon.quantities import shown
+from echelon.service.store import STORES
+
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+MIN_LEASE_S = 1
+MAX_LEASE_S = 3600
+MAX_COALESCE_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Either `host` and `port`, or the `path` of a Unix socket."""
+
+    host: str | None
+    port: int
+    """0: any free one."""
+    path: Path | None
+
+    def __str__(self) -> str:
+        if self.host is None:
+            return f"unix:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def store_url(text: str, directory: Path) -> str:
+    """The store's URL `text` with its files absolute: one without ``//`` names a file below `directory`, and so do the
+    parameters ``?ca=``, ``certificate=``, ``key=`` and ``password_file=``.
+
+    Raises `ValueError` for what is no URL of a store that there is.
+    """
+    match = _STORE.fullmatch(text)
+    if match is None:
+        # The text itself may hold a password.
+        raise ValueError("is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)")
+    scheme, rest = match["scheme"], match["rest"]
+    if scheme not in STORES:
+        raise ValueError(f"there is no kind of store '{scheme}' ({suggestion(scheme, STORES)})")
+    base = directory.absolute()
+    if not rest.startswith("//"):
+        rest = f"//{base / rest}"
+    return f"{scheme}:{_FILE_PARAMETER.sub(lambda found: f'{found[1]}{quote(str(base / unquote(found[2])))}', rest)}"
+
+
+_FILE_PARAMETER = re.compile(r"([?&](?:ca|certificate|key|password_file)=)([^&]+)")
+_STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<rest>\S.*)")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+_UNIX = "unix:"
+
+
+def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
+    """Host and port in ``host:port``. Raises `ValueError`."""
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    # Unquoted, YAML reads some of these as numbers to the base 60.
+    if match is None or not lowest_port <= int(match["port"]) <= 65535:
+        raise ValueError(f'{shown(value)} is not an address (write it in quotes, as "{example}")')
+    return match["host"].strip("[]"), int(match["port"])
+
+
+def _address(value: object) -> str:
+    _endpoint(value, "10.0.0.7:9559", 1)
+    return str(value)
+
+
+def _listen(value: object) -> ListenAddress:
+    if isinstance(value, str) and value.startswith(_UNIX):
+        if not value.removeprefix(_UNIX).strip():
+            raise ValueError("names no socket (write it as unix:/run/echelon/api.sock)")
+        return ListenAddress(None, 0, Path(value.removeprefix(_UNIX)))
+    host, port = _endpoint(value, "127.0.0.1:8080", 0)
+    return ListenAddress(host, port, None)
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@]+/?", value):
+        raise ValueError(f"{shown(value)} is not the URL of a controller (write it as https://ctl1:8080)")
+    return value.rstrip("/")
+
+
+def _store(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{shown(value)} is not the URL of a store (write it as sqlite:state.db)")
+    store_url(value, Path())
+    return value
+
+
+def _file(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(f"{shown(value)} is not a path (write the name of a file)")
+    return value
+
+
+def _policy(value: object) -> object:
+    """A name alone is short for a mapping."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _text_values(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    for key, setting in value.items():
+        if isinstance(setting, bool) or not isinstance(setting, str | int | float):
+            raise problem(f"{shown(setting)} is not a value (write text or a number)", str(key))
+    return {key: str(setting) for key, setting in value.items()}
+
+
+FilePath = Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string"})]
+"""As it stands in the file."""
+Address = Annotated[str, PlainValidator(_address), WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]})]
+Listen = Annotated[ListenAddress, PlainValidator(_listen), WithJsonSchema({"type": "string"})]
+Truth = Annotated[bool, Field(strict=True)]
+
+
+class PolicySpec(Section):
+    name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")]
+    parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check(self) -> PolicySpec:
+        if self.name not in PARAMETERS:
+            raise problem(f"unknown policy '{self.name}' ({suggestion(self.name, PARAMETERS)})")
+        known = PARAMETERS[self.name]
+        for name, value in self.parameters.items():
+            at = ("parameters", name)
+            if name not in known:
+                raise problem(f"is not a parameter of policy '{self.name}' ({suggestion(name, known)})", *at)
+            if known[name] and value not in known[name]:
+                raise problem(f"'{value}' is not allowed (use one of: {', '.join(known[name])})", *at)
+        return self
+
+
+class TlsSpec(Section):
+    ca: FilePath | None = None
+    certificate: FilePath | None = None
+    key: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> TlsSpec:
+        for one, other in (("certificate", "key"), ("key", "certificate")):
+            if getattr(self, one) is not None and getattr(self, other) is None:
+                raise problem(f"is missing (it goes with '{one}')", other)
+        return self
+
+
+class SwitchSpec(Section):
+    """What the switches of every target have."""
+
+    address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
+    target: Annotated[str, Field(strict=True)] = "softswitch"
+    tls: TlsSpec | None = None
+
+
+class ServerTlsSpec(Section):
+    certificate: Annotated[FilePath, Field(description="the file of the server's certificate")]
+    key: Annotated[FilePath, Field(description="the file of its private key")]
+    client_ca: FilePath | None = None
+
+
+class ApiSpec(Section):
+    listen: Listen = ListenAddress("127.0.0.1", 8080, None)
+    advertise: Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})] | None = None
+    tokens: FilePath | None = None
+    tls: ServerTlsSpec | None = None
+    metrics: Literal["token", "open"] = "token"
+
+
+class LimitsSpec(Section):
+    jobs: Count = 1000
+    flows_per_job: Count = 10_000
+    body: Size = 10**6
+
+
+class TelemetrySpec(Section):
+    correct_distances: Truth = False
+
+
+class LogSpec(Section):
+    format: LogFormat | None = None
+    level: LogLevel = "info"
+
+
+class ServiceSpec(Section):
+    """The configuration as its file has it, checked as far as it can be without fabric and targets."""
+
+    service: Annotated[Name, Field(description="a name for the service")]
+    fabric: Annotated[FilePath, Field(description="the path of the fabric's file")]
+    switches: Annotated[
+        dict[Name, dict[str, object]],
+        Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
+    ]
+    policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec(name="echelon")
+    store: Annotated[str, PlainValidator(_store), WithJsonSchema({"type": "string"})] = "sqlite:state.db"
+    tls: TlsSpec | None = None
+    api: ApiSpec = ApiSpec()
+    audit: PositiveDuration = Fraction(30)
+    lease: PositiveDuration = Fraction(5)
+    limits: LimitsSpec = LimitsSpec()
+    coalesce: Duration = Fraction(5, 1000)
+    telemetry: TelemetrySpec = TelemetrySpec()
+    log: LogSpec = LogSpec()
+
+    @model_validator(mode="after")
+    def _check(self) -> ServiceSpec:
+        if not MIN_LEASE_S <= self.lease <= MAX_LEASE_S:
+            raise problem(f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)", "lease")
+        if self.coalesce > MAX_COALESCE_S:
+            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce")
+        return self

@@ -1,0 +1,293 @@
+"""What the service measures of itself, for Prometheus. docs/observability.md lists every metric.
+
+Times are in seconds. Methods may be called from any thread, cost microseconds and never wait. Prometheus' types stay in
+here: callers count events, and `render` gives the text of GET /metrics.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from echelon.service.resources import JobState, SwitchState
+
+MAX_JOB_SERIES = 2000
+"""Jobs that have series of their own; more are counted in echelon_jobs_without_series. A scrape stays below 1 MB."""
+
+_PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_WRITE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+"""Up to a long poll's longest wait."""
+
+_JOB = "training_job"
+"""Name of the label: `job` is what Prometheus calls a group of scraped processes."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_ROLES = frozenset({"read-only", "operator"})
+
+
+class Metrics:
+    """One registry of its own: several services in one process do not meet."""
+
+    def __init__(self, version: str) -> None:
+        # Loaded here: commands that serve nothing do without.
+        from prometheus_client import (
+            CONTENT_TYPE_PLAIN_0_0_4,
+            CollectorRegistry,
+            Counter,
+            Gauge,
+            GCCollector,
+            Histogram,
+            PlatformCollector,
+            ProcessCollector,
+            disable_created_metrics,
+            generate_latest,
+        )
+
+        # A second series beside each counter, with the time at which it was made: nothing here asks for that.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        self._render: Callable[[], bytes] = lambda: generate_latest(registry)
+        self._content_type: str = CONTENT_TYPE_PLAIN_0_0_4
+        self._lock = threading.Lock()
+        self._jobs: set[str] = set()
+        self._jobs_without: set[str] = set()
+        self._leads: bool | None = None
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"echelon_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"echelon_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+            return Histogram(f"echelon_{name}", text, labels, registry=registry, buckets=buckets)
+
+        gauge("build_info", "Always 1; the version as a label", "version").labels(version).set(1)
+
+        self._plan_phase = histogram("plan_seconds", "Time to make a plan, by phase", _PLAN_BUCKETS, "phase")
+        self._plans = counter("plans", "Plans made, and attempts that failed", "result")
+        self._plan_failing = gauge("plan_failing", "1 while the newest change has no plan and the last good one holds")
+        self._plan_number = gauge("plan_number", "Number of the plan in force")
+        self._plan_flows = gauge("plan_flows", "Flows of the plan in force")
+        self._change = histogram(
+            "change_seconds", "From a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
+        )
+        for phase in ("policy", "lowering"):
+            self._plan_phase.labels(phase)
+        for result in ("made", "failed"):
+            self._plans.labels(result)
+
+        self._job_states = gauge("jobs", "Jobs by state", "state")
+        for state in get_args(JobState):
+            self._job_states.labels(state)
+        self._iteration = gauge("job_iteration_seconds", "Latest iteration time of a job, as a switch saw it", _JOB)
+        self._tardiness = gauge(
+            "job_tardiness_seconds", "Largest tardiness of a job's EchelonFlows in the latest whole iteration", _JOB
+        )
+        self._iterations = counter("job_iterations", "Iterations of a job that were timed", _JOB)
+        self._job_seen = gauge("job_last_seen_timestamp_seconds", "When a switch last reported a flow of a job", _JOB)
+        self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
+        self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
+        self._corrections = counter("distance_corrections", "Arrangement functions replaced by observed distances")
+
+        self._switch_state = gauge("switch_state", "1 for the state that a switch is in", "switch", "state")
+        self._sessions = counter("switch_sessions", "P4Runtime sessions opened", "switch")
+        self._writes = histogram(
+            "switch_write_seconds", "From a change's first write to its last acknowledgement", _WRITE_BUCKETS, "switch"
+        )
+        self._written = counter("entries_written", "Table entries written, by operation", "switch", "operation")
+        self._held = gauge("entries", "Entries of ours on a switch", "switch")
+        self._wanted = gauge("entries_wanted", "Entries that the intent of a switch has", "switch")
+        self._foreign = gauge("foreign_entries", "Entries of others on a switch, left alone", "switch")
+        self._refused = gauge("refused_entries", "Entries of the intent that a switch refuses", "switch")
+        self._drift = counter("drift_entries", "Entries found different from what was written, and mended", "switch")
+        self._audits = counter("audits", "Comparisons of a switch with what was written", "switch")
+        self._digests = counter("digests", "Flow events received in digests", "switch")
+        self._unknown = counter("digests_unknown", "Flow events that name a flow which no intent knows", "switch")
+        self._of_switches = (
+            self._sessions,
+            self._writes,
+            self._held,
+            self._wanted,
+            self._foreign,
+            self._refused,
+            self._drift,
+            self._audits,
+            self._digests,
+            self._unknown,
+        )
+
+        self._requests = counter("api_requests", "Requests answered", "method", "route", "status", "role")
+        self._request_time = histogram(
+            "api_request_seconds", "Time to answer a request", _REQUEST_BUCKETS, "method", "route"
+        )
+        self._commits = histogram("store_commit_seconds", "Time until a change is durable", _COMMIT_BUCKETS)
+        self._commit_failures = counter("store_commit_failures", "Changes that the store did not take")
+
+        self._leader = gauge("leader", "1 while this controller leads")
+        self._term = gauge("leader_term", "Term (election id) of this controller's leadership; 0 for a standby")
+        self._leader_changes = counter("leader_changes", "Times that this controller became or ceased to be leader")
+
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def render(self) -> tuple[bytes, str]:
+        """The body and the content type of an answer to a scrape."""
+        return self._render(), self._content_type
+
+    # --- planning --------------------------------------------------------------------------------------------------
+
+    def planned(self, number: int, flows: int, policy_s: float, lowering_s: float) -> None:
+        """A plan was made, and is in force."""
+        self._plan_phase.labels("policy").observe(policy_s)
+        self._plan_phase.labels("lowering").observe(lowering_s)
+        self._plans.labels("made").inc()
+        self._plan_failing.set(0)
+        self._plan_number.set(number)
+        self._plan_flows.set(flows)
+
+    def plan_failed(self) -> None:
+        """The policy or lowering refused: the last good plan holds. Until `planned`, or `plan_complete(True)`."""
+        self._plans.labels("failed").inc()
+        self._plan_failing.set(1)
+
+    def plan_complete(self, complete: bool) -> None:
+        """Whether the plan in force carries out everything that was accepted (some jobs may have been left out)."""
+        self._plan_failing.set(not complete)
+
+    def changed(self, total_s: float) -> None:
+        """A change of plan was acknowledged by every switch that is up, `total_s` after it was accepted."""
+        self._change.observe(total_s)
+
+    # --- jobs ------------------------------------------------------------------------------------------------------
+
+    def jobs(self, by_state: Mapping[JobState, int]) -> None:
+        """How many jobs are in each state; a state that is not named has none."""
+        for state in get_args(JobState):
+            self._job_states.labels(state).set(by_state.get(state, 0))
+
+    def job_seen(self, job: str, at: float) -> None:
+        """A switch reported a flow of the job, `at` seconds since the epoch."""
+        if self._has_series(job):
+            self._job_seen.labels(job).set(at)
+
+    def job_iteration(self, job: str, duration_s: float) -> None:
+        """One more iteration of the job was timed."""
+        if self._has_series(job):
+            self._iteration.labels(job).set(duration_s)
+            self._iterations.labels(job).inc()
+
+    def job_tardiness(self, job: str, tardiness_s: float) -> None:
+        """The largest of its EchelonFlows in the latest iteration; negative while all of it was early."""
+        if self._has_series(job):
+            self._tardiness.labels(job).set(tardiness_s)
+
+    def job_removed(self, job: str) -> None:
+        """Its series are gone from the next scrape on. What is said of it later makes new ones."""
+        with self._lock:
+            self._jobs_without.discard(job)
+            self._without_series.set(len(self._jobs_without))
+            if job not in self._jobs:
+                return
+            self._jobs.remove(job)
+        for metric in self._of_jobs:
+            metric.remove(job)
+
+    def distances_corrected(self) -> None:
+        """An arrangement function was replaced by what switches observed."""
+        self._corrections.inc()
+
+    def _has_series(self, job: str) -> bool:
+        with self._lock:
+            if job in self._jobs:
+                return True
+            if len(self._jobs) < MAX_JOB_SERIES:
+                self._jobs.add(job)
+                self._jobs_without.discard(job)
+                self._without_series.set(len(self._jobs_without))
+                return True
+            if len(self._jobs_without) < MAX_JOB_SERIES:
+                self._jobs_without.add(job)
+            self._without_series.set(len(self._jobs_without))
+            return False
+
+    # --- switches --------------------------------------------------------------------------------------------------
+
+    def switch_added(self, switch: str, state: SwitchState = "connecting") -> None:
+        """From now on there are series of it, all zero: a rate over them sees the first event."""
+        self.switch_state(switch, state)
+        for operation in ("insert", "modify", "delete"):
+            self._written.labels(switch, operation)
+        for metric in self._of_switches:
+            metric.labels(switch)
+
+    def switch_state(self, switch: str, state: SwitchState) -> None:
+        for one in get_args(SwitchState):
+            self._switch_state.labels(switch, one).set(one == state)
+
+    def session_opened(self, switch: str) -> None:
+        self._sessions.labels(switch).inc()
+
+    def written(self, switch: str, inserted: int, modified: int, deleted: int, duration_s: float) -> None:
+        """A change was written: entries by operation, and the time from its first write to its last acknowledgement."""
+        self._writes.labels(switch).observe(duration_s)
+        for operation, count in (("insert", inserted), ("modify", modified), ("delete", deleted)):
+            self._written.labels(switch, operation).inc(count)
+
+    def entries(self, switch: str, held: int, wanted: int, foreign: int, refused: int) -> None:
+        """What the switch holds: entries of ours, of the intent, of others; and how many of the intent it refuses."""
+        self._held.labels(switch).set(held)
+        self._wanted.labels(switch).set(wanted)
+        self._foreign.labels(switch).set(foreign)
+        self._refused.labels(switch).set(refused)
+
+    def audited(self, switch: str, drift: int) -> None:
+        """The switch was compared with what had been written; `drift` entries differed (0: none)."""
+        self._audits.labels(switch).inc()
+        self._drift.labels(switch).inc(drift)
+
+    def digests(self, switch: str, events: int, unknown: int) -> None:
+        """Flow events came from the switch, `unknown` of which name no flow of ours."""
+        self._digests.labels(switch).inc(events)
+        self._unknown.labels(switch).inc(unknown)
+
+    # --- API, store, leadership ------------------------------------------------------------------------------------
+
+    def request(self, method: str, route: str | None, status: int, role: str | None, duration_s: float) -> None:
+        """A request was answered. `route` is the template (/jobs/{name}), never the address that was asked for; None:
+        there is no such route. `role` is that of the token; None: no valid one."""
+        method = method if method in _METHODS else "other"
+        route = route or "none"
+        self._requests.labels(method, route, str(status), role if role in _ROLES else "none").inc()
+        self._request_time.labels(method, route).observe(duration_s)
+
+    def committed(self, duration_s: float) -> None:
+        """A change is durable, `duration_s` after the store was asked."""
+        self._commits.observe(duration_s)
+
+    def commit_failed(self) -> None:
+        self._commit_failures.inc()
+
+    def leadership(self, term: int | None) -> None:
+        """This controller leads with that term; None: it is a standby, and knows nothing of switches and jobs."""
+        leads = term is not None
+        with self._lock:
+            if self._leads is not None and leads != self._leads:
+                self._leader_changes.inc()
+            self._leads = leads
+            self._leader.set(leads)
+            self._term.set(term or 0)
+        if not leads:
+            self._forget()
+
+    def _forget(self) -> None:
+        for job in list(self._jobs | self._jobs_without):
+            self.job_removed(job)
+        self.jobs({})
+        for metric in (self._switch_state, self._held, self._wanted, self._foreign, self._refused):
+            metric.clear()
+        for single in (self._plan_failing, self._plan_number, self._plan_flows):
+            single.set(0)

@@ -1,0 +1,60 @@
+"""Words to systemd (sd_notify(3)): a service of Type=notify says by itself when it is ready."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+
+def ready(status: str = "") -> bool:
+    """The service does its work from now on. Like all of these: returns whether a supervisor was told, never raises."""
+    return _notify("READY=1", status)
+
+
+def reloading() -> bool:
+    """The configuration is being read again; `ready` says when that is done."""
+    return _notify("RELOADING=1", clock=True)
+
+
+def stopping(status: str = "") -> bool:
+    return _notify("STOPPING=1", status)
+
+
+def status(text: str) -> bool:
+    """One line for `systemctl status`."""
+    return _notify(status=text)
+
+
+def alive() -> bool:
+    """To be said at least every `watchdog_s` seconds, or systemd starts the service anew."""
+    return _notify("WATCHDOG=1")
+
+
+def watchdog_s() -> float | None:
+    """Half the time (seconds) after which systemd holds a silent service for dead; None: it does not watch."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 2_000_000 or None
+    except (KeyError, ValueError):
+        return None
+
+
+def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    lines = [line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line]
+    if clock:
+        lines.append(f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            # A supervisor that does not read must not hold up the service.
+            out.setblocking(False)
+            out.sendto("\n".join(lines).encode(), address)
+    except OSError:
+        return False
+    return True

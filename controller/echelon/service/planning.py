@@ -1,0 +1,215 @@
+"""From registered jobs to intents: what runs in the planning thread, off the event loop.
+
+A plan that fails changes nothing: what was numbered for it is given back, and whoever asked keeps the last good one.
+Jobs at fault are found and left out, so that one that cannot be carried does not keep all others waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from echelon.documents import DocumentError
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Job
+from echelon.lowering.capabilities import Capabilities
+from echelon.lowering.identity import Identity
+from echelon.lowering.intent import Intent
+from echelon.lowering.lower import Lowering, LoweringError
+from echelon.lowering.numbering import Numbering
+from echelon.plan import Plan
+from echelon.policies import PlanError, make_policy
+from echelon.policies.base import Policy
+from echelon.reaction import DecisionDue
+from echelon.scheduler import CentralScheduler
+from echelon.service.jobs import RegisteredJob, check_hosts
+from echelon.service.resources import PolicySetting
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan is to be made for."""
+
+    jobs: tuple[RegisteredJob, ...]
+    """In the order in which they were accepted."""
+    fabric: Fabric
+    """Without the links that are drained."""
+    policy: PolicySetting
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan and what it means for every switch."""
+
+    version: int
+    plan: Plan
+    registered: tuple[RegisteredJob, ...]
+    """The jobs that are in it, as they were when it was begun."""
+    intents: Mapping[str, Intent]
+    problems: Mapping[str, str]
+    """By job that was left out: why."""
+    numbers: Mapping[str, Mapping[str, Any]]
+    """By job whose numbers changed: the document to keep of them; empty: none."""
+    policy_s: float
+    lowering_s: float
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(registered.job for registered in self.registered)
+
+
+class PlanningError(Exception):
+    """There is no new plan; one line."""
+
+
+@dataclass
+class _Spent:
+    policy_s: float = 0.0
+    lowering_s: float = 0.0
+
+
+@dataclass
+class Planner:
+    """Keeps what planning can use again from plan to plan. Not for several threads at once."""
+
+    capabilities: Mapping[str, Capabilities]
+    """By switch."""
+    numbering: Numbering
+    version: int = 0
+    """Of the last plan."""
+    _setting: PolicySetting | None = None
+    policy: Policy | None = None
+    """That made the last plan, with what it remembers; None: none did, or it failed."""
+    _lowering: Lowering | None = None
+    _good: frozenset[str] = frozenset()
+    """Names of the jobs in the last plan."""
+    _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
+
+    def plan(self, wanted: Wanted) -> Planned:
+        """Raises `PlanningError` where there can be no plan even for the jobs of the last one."""
+        spent = _Spent()
+        problems: dict[str, str] = {}
+        present = [job for job in wanted.jobs if _is_sound(job, wanted.fabric, problems)]
+        try:
+            made = self._attempt(present, wanted, spent)
+            planned = present
+        except PlanningError as error:
+            planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
+        plan, intents = made
+        self._good = frozenset(job.name for job in planned)
+        self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
+        return self._planned(plan, tuple(planned), intents, problems, spent)
+
+    def react(self, scheduler: CentralScheduler, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
+        """A reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
+        spent = _Spent()
+        began = time.perf_counter()
+        try:
+            decided = scheduler.decide(due.now_s, due.bytes_passed)
+        except Exception as error:
+            raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
+        spent.policy_s = time.perf_counter() - began
+        intents = self._lower(decided, last.registered, fabric, spent)
+        return self._planned(decided, last.registered, intents, last.problems, spent)
+
+    def settle(self, switch: str, version: int) -> None:
+        """The switch has acknowledged that version: what it held before is gone, and its numbers are free."""
+        self.numbering.settle(switch, version)
+
+    def _without_those_at_fault(
+        self,
+        jobs: Sequence[RegisteredJob],
+        wanted: Wanted,
+        spent: _Spent,
+        problems: dict[str, str],
+        error: PlanningError,
+    ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
+        """The jobs of the last plan, with as many of the others as can be added to them; halves, then their halves."""
+        kept = [job for job in jobs if job.name in self._good]
+        fresh = [job for job in jobs if job.name not in self._good]
+        if not fresh:
+            raise error
+        made = self._attempt(kept, wanted, spent)
+        groups = [fresh]
+        while groups:
+            group = groups.pop()
+            in_order = [job for job in jobs if job in kept or job in group]
+            try:
+                made = self._attempt(in_order, wanted, spent)
+                kept = in_order
+            except PlanningError as at_fault:
+                if len(group) == 1:
+                    problems[group[0].name] = str(at_fault)
+                else:
+                    half = len(group) // 2
+                    groups += [group[half:], group[:half]]
+        return kept, made
+
+    def _attempt(
+        self, jobs: Sequence[RegisteredJob], wanted: Wanted, spent: _Spent
+    ) -> tuple[Plan, Mapping[str, Intent]]:
+        began = time.perf_counter()
+        try:
+            plan = self._policy_for(wanted.policy).plan([job.job for job in jobs], wanted.fabric)
+        except PlanError as error:
+            raise PlanningError(str(error)) from error
+        except Exception as error:
+            # A policy is anybody's code. What it kept between plans may be half done.
+            self.policy = None
+            raise PlanningError(f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}") from error
+        finally:
+            spent.policy_s += time.perf_counter() - began
+        return plan, self._lower(plan, jobs, wanted.fabric, spent)
+
+    def _lower(self, plan: Plan, jobs: Sequence[RegisteredJob], fabric: Fabric, spent: _Spent) -> Mapping[str, Intent]:
+        began = time.perf_counter()
+        if self._lowering is None:
+            self._lowering = Lowering(fabric, self.capabilities, self.numbering)
+        try:
+            identities = {job.name: self._identities_of(job, fabric) for job in jobs}
+            intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
+        except LoweringError as error:
+            raise PlanningError(str(error)) from error
+        finally:
+            spent.lowering_s += time.perf_counter() - began
+        # Also where the attempt is not the one that is kept: versions must rise.
+        self.version += 1
+        return intents
+
+    def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
+        """The same object for the same job, by which lowering knows that nothing changed."""
+        known = self._identities.get(job.name)
+        if known is None or known[0] is not job:
+            known = self._identities[job.name] = (job, job.identities(fabric))
+        return known[1]
+
+    def _planned(
+        self,
+        plan: Plan,
+        jobs: tuple[RegisteredJob, ...],
+        intents: Mapping[str, Intent],
+        problems: Mapping[str, str],
+        spent: _Spent,
+    ) -> Planned:
+        numbers = {name: self.numbering.export(name) for name in self.numbering.take_changed()}
+        return Planned(self.version, plan, jobs, intents, problems, numbers, spent.policy_s, spent.lowering_s)
+
+    def _policy_for(self, setting: PolicySetting) -> Policy:
+        """The policy that was asked last time, with what it remembers, if it is still the one."""
+        if self.policy is None or self._setting != setting:
+            self.policy = make_policy(setting.name, **setting.parameters)
+            self._setting = setting
+        return self.policy
+
+
+def _is_sound(job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
+    """A job that was accepted may not fit any more: the fabric's file changed while the service was down."""
+    try:
+        check_hosts(job.spec, fabric)
+        assert job.job
+    except DocumentError as error:
+        problems[job.name] = str(error)
+        return False
+    return True

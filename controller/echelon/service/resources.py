@@ -1,0 +1,245 @@
+"""What the API shows: the service's state as plain documents. Times are seconds since the epoch (UTC), durations
+seconds, sizes bytes, rates bits per second."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from echelon.documents import Durations, Name, Section
+
+
+class Resource(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Timings(Resource):
+    """Where the time of a change of plan went, from its acceptance to the last acknowledged entry."""
+
+    queued_s: float
+    """Before planning began: coalescing, and a plan that was still being made."""
+    policy_s: float
+    lowering_s: float
+    encoding_s: float
+    """Entries to bytes, all switches together."""
+    rpc_s: float
+    """The slowest switch's writes."""
+    total_s: float
+
+
+class EchelonFlowReport(Resource):
+    """What switches saw of one EchelonFlow."""
+
+    name: str
+    flows: int
+    offsets_s: tuple[float, ...]
+    """The arrangement function in force: ideal finish times of its flows after the reference time."""
+    observed_distances_s: tuple[float, ...] | None = None
+    """Smoothed observed starts of its flows after the head flow's; None: not seen (by one clock) yet."""
+    tardiness_s: tuple[float, ...] = ()
+    """Of the latest iterations, oldest first."""
+
+
+class FlowNumbers(Resource):
+    """What a sender writes into the shim header of a flow's packets (docs/data-plane.md)."""
+
+    name: str
+    src: str
+    dst: str
+    size_bytes: int
+    number: int
+
+
+JobState = Literal["accepted", "planned", "installed", "unplanned"]
+"""accepted: on disk. planned: part of the plan in force. installed: every switch that its flows pass has acknowledged
+that (one that restarts or is cut off has not, until it is back). unplanned: the policy or lowering refuses it; the last
+good plan holds (`problem` says why)."""
+
+
+class JobResource(Resource):
+    name: str
+    number: int
+    """In the shim header of its packets."""
+    spec: dict[str, Any]
+    """As registered."""
+    state: JobState
+    problem: str | None = None
+    accepted_at: float
+    installed_at: float | None = None
+    workers: tuple[str, ...]
+    flow_count: int
+    alone_iteration_s: float | None = None
+    """What an iteration takes on an otherwise empty fabric, by the policy's own model; None: not computed."""
+    iteration_times_s: tuple[float, ...] = ()
+    """Latest iterations as switches saw them, oldest first."""
+    echelonflows: tuple[EchelonFlowReport, ...] = ()
+    flows: tuple[FlowNumbers, ...] = ()
+    """Only where a single job is asked for."""
+    timings: Timings | None = None
+    """Of the change that installed it last."""
+
+
+class JobSummary(Resource):
+    name: str
+    state: JobState
+    problem: str | None = None
+    parallelism: str
+    workers: tuple[str, ...]
+    flow_count: int
+    last_iteration_s: float | None = None
+    last_tardiness_s: float | None = None
+    """The largest of its EchelonFlows, in the latest iteration that was seen whole."""
+
+
+class DistanceReport(Section):
+    """A profiled arrangement function, to replace the one that the job's spec implies."""
+
+    echelonflow: Annotated[Name, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")]
+    offsets: Annotated[
+        Durations,
+        Field(description="the ideal finish time of each flow after the first's, ascending, as ['0 s', '12 ms']"),
+    ]
+
+
+class PolicySetting(Section):
+    """A policy by name, with its parameters."""
+
+    name: Annotated[str, Field(max_length=64, description="the policy, e.g. echelon")]
+    parameters: dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=64)]] = Field(
+        default_factory=dict
+    )
+
+
+class PolicyResource(Resource):
+    name: str
+    parameters: dict[str, str]
+    choices: dict[str, dict[str, tuple[str, ...]]]
+    """Every policy: its parameters, and the values of each, the default first."""
+
+
+class RankingResource(Resource):
+    kind: Literal["fixed", "deadline"]
+    queue: int | None = None
+    echelonflow: str | None = None
+    offset_s: float | None = None
+    thresholds_s: tuple[float, ...] = ()
+
+
+class FlowPlanResource(Resource):
+    job: str
+    flow: str
+    path: tuple[str, ...]
+    ranking: RankingResource
+
+
+class PlanResource(Resource):
+    number: int
+    """Counts plans of this leader."""
+    made_at: float
+    policy: str
+    jobs: int
+    flows: tuple[FlowPlanResource, ...]
+    problem: str | None = None
+    """Why the newest jobs, policy or fabric have no plan, where that is so: then this is the last good one."""
+
+
+class EntryResource(Resource):
+    """A table entry, in the words of P4Info."""
+
+    table: str
+    match: dict[str, str]
+    action: str
+    priority: int = 0
+    owner: str | None = None
+    """Which part of the intent it belongs to: a job's name, or `fabric`."""
+
+
+class QueueResource(Resource):
+    port: int
+    queue: int
+    level: int
+    weight: int
+    min_rate_bps: int
+    max_rate_bps: int | None
+
+
+class IntentResource(Resource):
+    switch: str
+    entries: tuple[EntryResource, ...]
+    queues: tuple[QueueResource, ...]
+
+
+class SwitchDifference(Resource):
+    """What would be written, without writing it."""
+
+    switch: str
+    reachable: bool
+    problem: str | None = None
+    inserts: tuple[EntryResource, ...] = ()
+    modifies: tuple[EntryResource, ...] = ()
+    deletes: tuple[EntryResource, ...] = ()
+    foreign: int = 0
+    """Entries of others, left alone."""
+
+
+SwitchState = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
+"""connecting: no session yet. backup: another controller is primary. writing: being brought to its intent. ready: holds
+it. away: had a session; being tried again. refused: up, but part of the intent was refused (`problem`)."""
+
+
+class SwitchResource(Resource):
+    name: str
+    address: str
+    target: str
+    device_id: int
+    state: SwitchState
+    problem: str | None = None
+    since: float
+    """When it came into that state."""
+    election_id: int | None = None
+    entries: int = 0
+    """Ours, on the switch."""
+    foreign_entries: int = 0
+    wanted_entries: int = 0
+    sessions: int = 0
+    """Opened so far."""
+    drift_found: int = 0
+    """Entries that an audit found different from what had been written, and mended."""
+    last_audit_at: float | None = None
+    last_written_at: float | None = None
+
+
+class LinkResource(Resource):
+    a: str
+    b: str
+    rate_bps: int
+    delay_s: float
+    state: Literal["up", "drained"]
+
+
+class LinkSetting(Section):
+    state: Annotated[Literal["up", "drained"], Field(description="'up' or 'drained'")]
+
+
+class StatusResource(Resource):
+    """The service at a glance."""
+
+    version: str
+    fabric: str
+    role: Literal["leader", "standby"]
+    term: int | None
+    """Election id of this leader's sessions; None: standby."""
+    leader: str | None
+    """URL of the controller that leads, where known."""
+    started_at: float
+    policy: str
+    jobs: int
+    installed_jobs: int
+    plan: int
+    """Number of the plan in force; 0: none yet."""
+    plan_problem: str | None = None
+    settled: bool = False
+    """Nothing is under way: the plan has all that was accepted, and every switch that has a session has acknowledged
+    it, or refuses part of it."""
+    switches: dict[SwitchState, int]

@@ -1,0 +1,31 @@
+"""Documents in etcd (3.4 or later), for controllers on several machines.
+
+``etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?ca=FILE&certificate=FILE&key=FILE&password_file=FILE]``
+
+Who leads holds a key that is bound to a lease; every commit is a transaction that compares this key. etcd keeps every
+revision until it is compacted: run it with ``--auto-compaction-retention=1h`` or the like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from echelon.service.store.etcd.store import EtcdStore
+
+__all__ = ["open_url"]
+
+
+async def open_url(url: str, *, lease_s: float) -> EtcdStore:
+    """For `echelon.service.store.open_store`."""
+    from echelon.service.store.base import StoreError
+    from echelon.service.store.etcd.address import parse
+
+    address = parse(url)
+    try:
+        import aetcd  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise StoreError(f"{address}: the package aetcd is not installed (pip install 'echelon-p4[etcd]')") from error
+    from echelon.service.store.etcd.store import open_etcd
+
+    return await open_etcd(address, lease_s=lease_s)

@@ -1,0 +1,109 @@
+"""Where etcd is, and how to speak to it, from a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from echelon.service.store.base import StoreError
+
+DEFAULT_PORT = 2379
+DEFAULT_PREFIX = "echelon"
+_OPTIONS = ("ca", "certificate", "key", "password_file")
+_FORM = "write etcd://HOST:2379/PREFIX"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Contents of PEM files."""
+
+    ca: bytes | None
+    """Of the authority that signed etcd's certificates; None: one of the well-known ones."""
+    certificate: bytes | None = field(repr=False, default=None)
+    key: bytes | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    endpoints: tuple[str, ...]
+    """HOST:PORT each; members of one cluster."""
+    prefix: str
+    """Of all keys of this store, without slashes around it."""
+    tls: Tls | None = None
+    user: str | None = field(repr=False, default=None)
+    password: str | None = field(repr=False, default=None)
+
+    def __str__(self) -> str:
+        """The URL without user, password and files."""
+        return f"etcd://{','.join(self.endpoints)}/{self.prefix}"
+
+
+def parse(url: str) -> Address:
+    """Raises `StoreError`, which shows neither user nor password; reads the files that the URL names."""
+    try:
+        parts = urlsplit(url)
+        credentials, _, hosts = parts.netloc.rpartition("@")
+        endpoints = tuple(_endpoint(host) for host in hosts.split(","))
+    except ValueError as error:
+        raise StoreError(f"store etcd://...: {error} ({_FORM})") from None
+    if parts.scheme != "etcd" or parts.fragment:
+        raise StoreError(f"store etcd://{hosts}: is no URL of etcd ({_FORM})")
+    shown = f"store etcd://{hosts}"
+    prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
+    options = _options(parts, shown)
+    user, password = _login(credentials, options, shown)
+    return Address(endpoints, prefix, _tls(options, shown), user, password)
+
+
+def _endpoint(host: str) -> str:
+    # Only for what it checks: brackets of IPv6 addresses, ports.
+    found = urlsplit(f"//{host}")
+    if not found.hostname:
+        raise ValueError("a host is missing")
+    name = f"[{found.hostname}]" if ":" in found.hostname else found.hostname
+    return f"{name}:{found.port or DEFAULT_PORT}"
+
+
+def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise StoreError(f"{shown}: unknown option {name!r} (known: {', '.join(_OPTIONS)})")
+        if not value:
+            raise StoreError(f"{shown}: option {name} names no file")
+    return options
+
+
+def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, str | None]:
+    user, colon, password = credentials.partition(":")
+    file = options.get("password_file")
+    if file is not None:
+        if colon:
+            raise StoreError(f"{shown}: has a password and a password_file (give one)")
+        password = _read(file, f"{shown}: password_file").decode(errors="replace").strip()
+    else:
+        password = unquote(password)
+    if bool(user) != bool(password):
+        missing = "user (USER@ before the host)" if password else "password (a password_file=FILE)"
+        raise StoreError(f"{shown}: the {missing} is missing")
+    return (unquote(user), password) if user else (None, None)
+
+
+def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
+    files = {name: _read(options[name], f"{shown}: {name}") for name in ("ca", "certificate", "key") if name in options}
+    if ("certificate" in files) != ("key" in files):
+        missing = "key" if "certificate" in files else "certificate"
+        raise StoreError(f"{shown}: {missing} is missing (a client's certificate and its key go together)")
+    for name, content in files.items():
+        if b"-----BEGIN " not in content:
+            raise StoreError(f"{shown}: {name}: {options[name]} is no PEM file")
+    return Tls(files.get("ca"), files.get("certificate"), files.get("key")) if files else None
+
+
+def _read(file: str, what: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{what}: {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,185 @@
+"""The service's state as the API shows it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+
+from echelon.fabric.model import CableLink
+from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
+from echelon.plan import Deadline, Fixed, FlowPlan
+from echelon.service.jobs import RegisteredJob
+from echelon.service.register import ends_of
+from echelon.service.resources import (
+    EchelonFlowReport,
+    EntryResource,
+    FlowNumbers,
+    FlowPlanResource,
+    IntentResource,
+    JobState,
+    JobSummary,
+    LinkResource,
+    QueueResource,
+    RankingResource,
+    SwitchDifference,
+    SwitchResource,
+)
+from echelon.southbound.connection import ConnectionSnapshot
+from echelon.southbound.outcome import Comparison
+from echelon.southbound.texts import EntryText
+from echelon.telemetry.tracker import JobView
+
+
+def entry(entry: TableEntry, owner: str | None = None) -> EntryResource:
+    calls = (
+        f"{call.name}({', '.join(f'{name}={_number(name, value)}' for name, value in call.arguments)})"
+        for call in entry.actions
+    )
+    return EntryResource(
+        table=entry.table,
+        match={name: _match(name, value) for name, value in entry.match},
+        action="; ".join(calls),
+        priority=entry.priority,
+        owner=owner,
+    )
+
+
+def intent(of: Intent) -> IntentResource:
+    return IntentResource(
+        switch=of.switch,
+        entries=tuple(entry(one, part.owner) for part in of.parts for one in part.entries),
+        queues=tuple(
+            QueueResource(
+                port=q.port,
+                queue=q.queue,
+                level=q.level,
+                weight=q.weight,
+                min_rate_bps=q.min_rate_bps,
+                max_rate_bps=q.max_rate_bps,
+            )
+            for q in of.queues
+        ),
+    )
+
+
+def flow_plan(flow: FlowPlan) -> FlowPlanResource:
+    match flow.ranking:
+        case Fixed(queue):
+            ranking = RankingResource(kind="fixed", queue=queue)
+        case Deadline() as deadline:
+            ranking = RankingResource(
+                kind="deadline",
+                echelonflow=deadline.echelonflow,
+                offset_s=float(deadline.offset_s),
+                thresholds_s=tuple(float(one) for one in deadline.thresholds_s),
+            )
+    return FlowPlanResource(job=flow.job, flow=flow.flow, path=flow.path, ranking=ranking)
+
+
+def switch(of: ConnectionSnapshot) -> SwitchResource:
+    return SwitchResource(
+        name=of.name,
+        address=of.address,
+        target=of.target,
+        device_id=of.device_id,
+        state=of.state,
+        problem=of.problem,
+        since=of.since,
+        election_id=of.term,
+        entries=of.entries,
+        foreign_entries=of.foreign_entries,
+        wanted_entries=of.wanted_entries,
+        sessions=of.sessions,
+        drift_found=of.drift_found,
+        last_audit_at=of.last_audit_at,
+        last_written_at=of.last_written_at,
+    )
+
+
+def echelonflows(job: RegisteredJob, seen: JobView | None) -> tuple[EchelonFlowReport, ...]:
+    reports = []
+    for one in job.job.echelonflows:
+        view = None if seen is None else seen.echelonflows.get(one.name)
+        distances = None if view is None else view.distances_s
+        reports.append(
+            EchelonFlowReport(
+                name=one.name,
+                flows=len(one.flows),
+                offsets_s=tuple(float(offset) for offset in one.offsets_s),
+                observed_distances_s=None if distances is None else tuple(float(d) for d in distances),
+                tardiness_s=() if view is None else tuple(float(t) for t in view.tardiness_s),
+            )
+        )
+    return tuple(reports)
+
+
+def flow_numbers(job: RegisteredJob) -> tuple[FlowNumbers, ...]:
+    return tuple(
+        FlowNumbers(name=flow.name, src=flow.src, dst=flow.dst, size_bytes=flow.size_bytes, number=number)
+        for number, flow in enumerate(job.job.flows)
+    )
+
+
+def summary(job: RegisteredJob, state: JobState, problem: str | None, seen: JobView | None) -> JobSummary:
+    return JobSummary(
+        name=job.name,
+        state=state,
+        problem=problem,
+        parallelism=job.spec.parallelism,
+        workers=job.spec.workers,
+        flow_count=job.spec.flow_count,
+        last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
+        last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
+    )
+
+
+def link(cable: CableLink, drained: Collection[tuple[str, str]]) -> LinkResource:
+    a, b = cable.a.node, cable.b.node
+    return LinkResource(
+        a=a,
+        b=b,
+        rate_bps=cable.rate_bps,
+        delay_s=float(cable.delay_s),
+        state="drained" if ends_of(a, b) in drained else "up",
+    )
+
+
+def difference(switch: str, found: Comparison) -> SwitchDifference:
+    return SwitchDifference(
+        switch=switch,
+        reachable=True,
+        inserts=_described(found.inserts),
+        modifies=_described(found.modifies),
+        deletes=_described(found.deletes),
+        foreign=found.foreign,
+    )
+
+
+def _described(entries: Iterable[EntryText]) -> tuple[EntryResource, ...]:
+    return tuple(
+        EntryResource(table=one.table, match=dict(one.match), action=one.action, priority=one.priority, owner=one.owner)
+        for one in entries
+    )
+
+
+def _match(name: str, match: Match) -> str:
+    match match:
+        case Prefix(value, length):
+            return f"{ipaddress.IPv4Address(value)}/{length}"
+        case Interval(low, high):
+            return f"{low}..{high}"
+        case int():
+            return _number(name, match)
+
+
+_ADDRESSES = frozenset({"src", "dst", "dst_mac"})
+_MAC_FROM = 1 << 32
+
+
+def _number(name: str, value: int) -> str:
+    """Addresses as they are written, all else in decimal."""
+    if name not in _ADDRESSES:
+        return str(value)
+    if value < _MAC_FROM and name != "dst_mac":
+        return str(ipaddress.IPv4Address(value))
+    return ":".join(f"{byte:02x}" for byte in value.to_bytes(6, "big"))

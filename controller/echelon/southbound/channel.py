@@ -1,0 +1,129 @@
+"""A gRPC channel for Write and Read in bulk: requests and responses are bytes.
+
+finsy's channel decodes every entry, refuses responses beyond gRPC's default of 4 MiB (BMv2 answers a Read with one),
+and loses the statuses of a failed batch beyond 64 KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import grpc  # type: ignore[import-untyped]
+from finsy import GRPCCredentialsTLS
+from finsy.proto import p4r, rpc_code, rpc_status
+
+_SERVICE = "/p4.v1.P4Runtime/"
+_STATUS_KEY = "grpc-status-details-bin"
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # A batch of 1000 failed updates has 70 to 150 KiB of statuses, which travel as metadata.
+    ("grpc.max_metadata_size", 4 << 20),
+    ("grpc.absolute_max_metadata_size", 8 << 20),
+    # Servers close connections that are pinged more often than every five minutes (gRPC's default).
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+WRITE_TIMEOUT_S = 10.0
+"""For a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
+UPDATE_TIMEOUT_S = 0.02
+READ_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatus:
+    """How one update of a Write, or a request as a whole, ended. `code` is gRPC's number."""
+
+    code: int
+    message: str
+
+
+class CallError(Exception):
+    """An RPC that did not end with OK.
+
+    `updates` has a status for each update of a Write, in their order, if the server gave them; then it tells what
+    was carried out, and `whole` says no more than that something was not.
+    """
+
+    def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
+        super().__init__(whole.message)
+        self.whole = whole
+        self.updates = updates
+
+
+class BulkChannel:
+    """A connection to one switch beside its session's; opened on first use.
+
+    Args:
+        address: host:port of the switch's P4Runtime service.
+        credentials: of TLS; None is plain text.
+    """
+
+    def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
+        options = [*_OPTIONS]
+        if credentials is None:
+            self._channel = grpc.aio.insecure_channel(address, options)
+        else:
+            if credentials.target_name_override:
+                options.append(("grpc.ssl_target_name_override", credentials.target_name_override))  # type: ignore[arg-type]
+            self._channel = grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
+        self._write = self._channel.unary_unary(_SERVICE + "Write")
+        self._read = self._channel.unary_stream(_SERVICE + "Read")
+        self._capabilities = self._channel.unary_unary(_SERVICE + "Capabilities")
+
+    async def write(self, request: bytes, updates: int) -> None:
+        """Send a serialized WriteRequest of so many updates. Raises `CallError`."""
+        try:
+            await self._write(request, timeout=WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates)
+        except grpc.aio.AioRpcError as error:
+            raise failure(error) from None
+
+    async def read(self, request: bytes) -> AsyncGenerator[bytes]:
+        """Serialized ReadResponses to a serialized ReadRequest, as they come. Raises `CallError`."""
+        call = self._read(request, timeout=READ_TIMEOUT_S)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            raise failure(error) from None
+        finally:
+            call.cancel()
+
+    async def ping(self, timeout_s: float) -> None:
+        """Ask for the server's capabilities, which costs it nothing. Raises `CallError` where no answer came."""
+        try:
+            await self._capabilities(b"", timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            found = failure(error)
+            # That is an answer too.
+            if found.whole.code != rpc_code.UNIMPLEMENTED:
+                raise found from None
+
+    async def close(self) -> None:
+        """Idempotent. Ends what is under way."""
+        await self._channel.close()
+
+
+def failure(error: grpc.aio.AioRpcError) -> CallError:
+    """What the status of a failed RPC says, with the statuses of single updates where it has them."""
+    whole = UpdateStatus(error.code().value[0], error.details() or "no reason given")
+    for key, value in error.trailing_metadata() or ():
+        if key == _STATUS_KEY:
+            return _parse(value, whole)
+    return CallError(whole)
+
+
+def _parse(data: bytes, whole: UpdateStatus) -> CallError:
+    status = rpc_status.Status.FromString(data)
+    parts = []
+    for detail in status.details:
+        error = p4r.Error()
+        if not detail.Unpack(error):
+            # Details of another kind: nothing that belongs to updates.
+            return CallError(whole)
+        parts.append(UpdateStatus(error.canonical_code, error.message))
+    return CallError(whole, tuple(parts))

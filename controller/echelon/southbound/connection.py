@@ -1,0 +1,658 @@
+"""A connection with one switch that lasts: through restarts of the switch, lost sessions and changes of intent.
+
+What to do when is decided by `echelon.southbound.lifecycle`; here it is done. Everything runs on the event loop that
+runs `SwitchConnection.run`, and no call of one connection waits for another switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, cast
+
+from echelon.lowering.intent import Intent, TableEntry
+from echelon.p4program import P4Program
+from echelon.southbound import lifecycle
+from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.lifecycle import Lifecycle, State, Timing
+from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
+from echelon.southbound.queues import QueueDriver
+from echelon.southbound.session import DigestReport, SwitchSession
+from echelon.southbound.tls import TlsError, TlsFiles
+
+T = TypeVar("T")
+
+_REACH_S = 0.5
+"""A switch that does not take a TCP connection in this time is not there yet: a lost SYN would be sent again only after
+a second, more than is left to a switch that has just started."""
+
+_OPEN_S = 30.0
+"""For arbitration and, where it is needed, the pipeline, once the switch takes connections."""
+
+_CLOSE_S = 5.0
+
+_STREAM_FIRST_S = 0.1
+"""When a switch dies, calls fail first and the stream a moment later; that moment is waited for."""
+
+_log = logging.getLogger(__name__)
+
+
+# -- what is known of a switch, and what is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A switch, and how it is reached."""
+
+    name: str
+    address: str
+    """host:port of its P4Runtime service."""
+    device_id: int
+    program: P4Program
+    target: str = "softswitch"
+    """Only passed on, to `ConnectionSnapshot`."""
+    tls: TlsFiles | None = None
+    """None: plain text."""
+    queues: QueueDriver | None = None
+    """None: gNMI at the same address."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSnapshot:
+    """What is known of a switch now. Times are seconds since 1970."""
+
+    name: str
+    address: str
+    target: str
+    device_id: int
+    state: State
+    problem: str | None
+    """What is wrong, in a line; None: nothing."""
+    since: float
+    """When it came into `state`."""
+    term: int
+    """The election id of the session, or of the next one."""
+    entries: int
+    """Ours, on the switch, as far as is known."""
+    foreign_entries: int
+    """Those of others that the last reading found."""
+    wanted_entries: int
+    wanted_version: int | None
+    """Of the newest intent; None: there is none yet."""
+    installed_version: int | None
+    """Of the last intent that was acknowledged as a whole, in this session or one before."""
+    sessions: int
+    """Opened so far."""
+    drift_found: int
+    """Entries and settings of queues and digests that audits found different from what had been written, and mended."""
+    last_audit_at: float | None
+    """When the switch was last read as a whole."""
+    last_written_at: float | None
+    """When a write last changed anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanged:
+    """`state` or `problem` is another one."""
+
+    switch: str
+    state: State
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOpened:
+    """There is a new session: the switch may have been restarted since the one before."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The switch has acknowledged all of the intent of `version`, and holds nothing else of ours."""
+
+    switch: str
+    version: int
+    applied: Applied
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The intent of `version` is not on the switch as a whole. It is tried again; `Installed` follows if that helps.
+
+    Told once for each version and problem.
+    """
+
+    switch: str
+    version: int
+    problem: str
+    applied: Applied | None
+    """What was written all the same; None: not known, the whole attempt failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """An audit found the switch different from what had been written to it, and mended that."""
+
+    switch: str
+    count: int
+    """Entries, queue settings and digest settings."""
+    applied: Applied
+
+
+Event: TypeAlias = StateChanged | SessionOpened | Installed | Refused | Drift
+
+OnEvent: TypeAlias = Callable[[Event], None]
+OnDigests: TypeAlias = Callable[[str, int | None, DigestReport], Awaitable[None]]
+"""(switch, version, report): the version of the last intent acknowledged when the report came in; None: none yet."""
+OnHigherPrimary: TypeAlias = Callable[[str, int], None]
+"""(switch, election id): only a term above that id will be obeyed; see `SwitchConnection.set_term`."""
+
+
+class SwitchConnection:
+    """Keeps one switch at the newest intent.
+
+    For each version that is written there is exactly one `Installed` or (first) `Refused`; versions that were
+    superseded before their turn are skipped without a word. Callbacks must not block; what they raise is logged and
+    otherwise ignored.
+
+    Args:
+        endpoint: the switch.
+        term: the election id of its sessions (`echelon.southbound.election`).
+        on_event: told of every event, in order, after `snapshot` shows it.
+        rng: jitter.
+        timing: delays and periods.
+        on_digests: awaited for each list of digests, in order for each kind of digest; the list is acknowledged when it
+            returns. None: no digests are listened to.
+        on_higher_primary: told, once for each such id, when the switch obeys a controller whose election id is not
+            below the term; the connection stays out (state `backup`) until `set_term` gives it a higher one.
+        clock: seconds since 1970, for `snapshot`.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        term: int,
+        on_event: OnEvent,
+        rng: random.Random,
+        timing: Timing | None = None,
+        on_digests: OnDigests | None = None,
+        on_higher_primary: OnHigherPrimary | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._endpoint = endpoint
+        self._on_event = on_event
+        self._on_digests = on_digests
+        self._on_higher_primary = on_higher_primary
+        self._clock = clock
+        timing = timing or Timing()
+        self._answer_s = timing.answer_s
+        self._lifecycle = Lifecycle(term, timing, rng)
+        self._since = clock()
+        self._told: tuple[State, str | None] = (self._lifecycle.state, None)
+        self._intents: dict[int, Intent] = {}
+        """By version: the newest, and the one being written."""
+        self._waiting: deque[lifecycle.Event] = deque()
+        self._feeding = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._session: SwitchSession | None = None
+        self._session_number = 0
+        """Of the session that is open or being opened; what an earlier one still has to say is dropped."""
+        self._turn = asyncio.Lock()
+        """Of calls that read or write: a session takes one at a time."""
+        self._operation: asyncio.Task[None] | None = None
+        self._beside: set[asyncio.Task[Any]] = set()
+        """What runs beside operations and ends with the session: watch, ping, digests, calls of others."""
+        self._followed: set[str] = set()
+        self._closed = asyncio.Event()
+        self._closed.set()
+        self._running = False
+        self._written_version: int | None = None
+        """Of the last write of this session that came about."""
+        self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
+        self._installed: int | None = None
+        self._refused: tuple[int, str] | None = None
+        """Version and problem, as told."""
+        self._standing: frozenset[RefusedEntry] = frozenset()
+        self._entries = 0
+        self._foreign = 0
+        self._drift = 0
+        self._last_audit_at: float | None = None
+        self._last_written_at: float | None = None
+
+    # -- for the owner -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._endpoint.name
+
+    async def run(self) -> None:
+        """Connect and keep the switch at its intent until cancelled; then close. To be called once."""
+        self._running = True
+        try:
+            self._feed(lifecycle.Start())
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._feed(lifecycle.Stop())
+            await self._closed.wait()
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._running = False
+
+    def set_intent(self, intent: Intent, version: int) -> None:
+        """What the switch should hold from now on, whether it is there or not. Returns at once.
+
+        Versions count upwards; one that is not above all before it is ignored. An intent that is superseded before it
+        could be written is never written.
+        """
+        if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
+            return
+        self._intents[version] = intent
+        self._feed(lifecycle.Wanted(version))
+
+    def set_term(self, term: int) -> None:
+        """The election id of later sessions, where it is higher. A session that is open stays as it is."""
+        self._feed(lifecycle.TermRaised(term))
+
+    def snapshot(self) -> ConnectionSnapshot:
+        machine, endpoint = self._lifecycle, self._endpoint
+        newest = self._newest()
+        return ConnectionSnapshot(
+            name=endpoint.name,
+            address=endpoint.address,
+            target=endpoint.target,
+            device_id=endpoint.device_id,
+            state=machine.state,
+            problem=machine.problem,
+            since=self._since,
+            term=machine.term,
+            entries=self._entries,
+            foreign_entries=self._foreign,
+            wanted_entries=0 if newest is None else sum(len(part.entries) for part in newest.parts),
+            wanted_version=machine.wanted,
+            installed_version=self._installed,
+            sessions=machine.session_count,
+            drift_found=self._drift,
+            last_audit_at=self._last_audit_at,
+            last_written_at=self._last_written_at,
+        )
+
+    async def difference(self, intent: Intent) -> Comparison:
+        """What would have to be written now to bring the switch to `intent`. Reads; writes nothing.
+
+        Raises `SouthboundError` where there is no session.
+        """
+        return await self._call(lambda session: session.compare(intent))
+
+    async def written(self, version: int) -> bool:
+        """Waits until the intent of `version`, or of a newer one, was written: True, also where entries were refused.
+
+        False, without waiting, where there is no session, and as soon as it is lost or the attempt fails.
+        """
+        if self._session is None:
+            return False
+        if self._written_version is not None and self._written_version >= version:
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append((version, waiter))
+        return await waiter
+
+    def _release(self, written: int | None) -> None:
+        """Waiters up to the version that was written; all of them, in vain, if nothing was."""
+        still = []
+        for version, waiter in self._waiters:
+            if written is not None and version > written:
+                still.append((version, waiter))
+            elif not waiter.done():
+                waiter.set_result(written is not None)
+        self._waiters = still
+
+    async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
+        """Bytes that matched each entry, by its direct counter; 0 for one that the switch does not hold.
+
+        Raises `SouthboundError` where there is no session.
+        """
+        return await self._call(lambda session: session.bytes_seen(entries))
+
+    async def _call(self, work: Callable[[SwitchSession], Coroutine[Any, Any, T]]) -> T:
+        session = self._session
+        if session is None:
+            machine = self._lifecycle
+            raise SouthboundError(machine.problem or f"switch {self.name}: no session yet ({machine.state})")
+
+        async def in_turn() -> T:
+            async with self._turn:
+                return await work(session)
+
+        # A task of its own: the end of the session ends the call, not its caller.
+        task = asyncio.ensure_future(in_turn())
+        self._keep(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if task.cancelled():
+            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} ended meanwhile")
+        return task.result()
+
+    # -- the machine ---------------------------------------------------------------------------------------------------
+
+    def _feed(self, event: lifecycle.Event, *tell: Event) -> None:
+        """Let the machine know, do as it says, tell the owner. Callbacks may call back."""
+        self._waiting.append(event)
+        if self._feeding:
+            assert not tell, "outcomes come from tasks, which do not run while the machine does"
+            return
+        self._feeding = True
+        try:
+            while self._waiting:
+                self._step(self._waiting.popleft())
+        finally:
+            self._feeding = False
+        for one in tell:
+            self._tell(one)
+
+    def _step(self, event: lifecycle.Event) -> None:
+        machine = self._lifecycle
+        instructions = machine.handle(event, time.monotonic())
+        if isinstance(event, lifecycle.Wanted):
+            # Until now the one before could still be ordered.
+            self._intents = {v: intent for v, intent in self._intents.items() if v >= event.version}
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self._set_alarm(machine.wake_at)
+        current = (machine.state, machine.problem)
+        if current != self._told:
+            if machine.state != self._told[0]:
+                self._since = self._clock()
+            self._told = current
+            self._tell(StateChanged(self.name, *current))
+
+    def _set_alarm(self, wake_at: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if wake_at is not None and self._running:
+            delay_s = max(0.0, wake_at - time.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._feed, lifecycle.Tick())
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._on_event(event)
+        except Exception:
+            _log.exception("switch %s: the owner of the connection failed at %s", self.name, type(event).__name__)
+
+    def _carry_out(self, instruction: lifecycle.Instruction) -> None:
+        match instruction:
+            case lifecycle.Open(term):
+                self._closed.clear()
+                self._session_number += 1
+                self._operation = asyncio.ensure_future(self._open(self._session_number, term))
+            case lifecycle.Write():
+                assert self._session is not None
+                intent = self._intents[instruction.version]
+                work = self._write(self._session_number, self._session, instruction, intent)
+                self._operation = asyncio.ensure_future(work)
+            case lifecycle.Ping():
+                assert self._session is not None
+                self._beside_session(self._ping(self._session_number, self._session))
+            case lifecycle.Close():
+                self._session_number += 1
+                self._operation = asyncio.ensure_future(self._close(self._operation))
+            case lifecycle.ReportPrimary(primary_id):
+                if self._on_higher_primary is not None:
+                    try:
+                        self._on_higher_primary(self.name, primary_id)
+                    except Exception:
+                        _log.exception("switch %s: the owner failed to take note of a higher primary", self.name)
+
+    def _answer(self, number: int, event: lifecycle.Event, *tell: Event) -> None:
+        """What session `number` has to say, if it is still that one."""
+        if number == self._session_number:
+            self._feed(event, *tell)
+
+    def _beside_session(self, work: Coroutine[Any, Any, None]) -> None:
+        number = self._session_number
+        task = asyncio.ensure_future(work)
+        self._keep(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                _log.error("switch %s: following the session failed", self.name, exc_info=error)
+                problem = f"switch {self.name}: {type(error).__name__}: {error}"
+                self._answer(number, lifecycle.Lost(problem))
+
+        task.add_done_callback(ended)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    async def _open(self, number: int, term: int) -> None:
+        event: lifecycle.Event
+        tell: list[Event] = []
+        session: SwitchSession | None = None
+        try:
+            await _reach(self.name, self._endpoint.address)
+            session = self._new_session(term)
+            async with asyncio.timeout(_OPEN_S):
+                await session.__aenter__()
+            event = lifecycle.Opened()
+        except _NobodyThereError as error:
+            event = lifecycle.OpenFailed(str(error), answered=False)
+        except NotPrimaryError as error:
+            event = lifecycle.Outranked(error.primary_id, str(error))
+        except SouthboundError as error:
+            event = lifecycle.OpenFailed(str(error), answered=True)
+        except TlsError as error:
+            event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
+        except TimeoutError:
+            text = (
+                f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; is the switch stuck?"
+            )
+            event = lifecycle.OpenFailed(text, answered=True)
+        except Exception as error:
+            _log.exception("switch %s: opening a session failed", self.name)
+            event = lifecycle.OpenFailed(f"switch {self.name}: {type(error).__name__}: {error}", answered=True)
+        if isinstance(event, lifecycle.Opened):
+            assert session is not None
+            self._session = session
+            tell.append(SessionOpened(self.name))
+            self._followed.clear()
+            self._beside_session(self._watch(number, session))
+            # Listen first: what the switch reports as soon as it is configured must not be missed.
+            self._follow_digests(session, self._newest())
+        self._operation = None
+        if self._session is None:
+            self._closed.set()
+        self._answer(number, event, *tell)
+
+    def _new_session(self, term: int) -> SwitchSession:
+        endpoint = self._endpoint
+        return SwitchSession(
+            endpoint.name,
+            endpoint.address,
+            endpoint.device_id,
+            endpoint.program,
+            election_id=term,
+            credentials=None if endpoint.tls is None else endpoint.tls.credentials(),
+            queues=endpoint.queues,
+        )
+
+    def _newest(self) -> Intent | None:
+        wanted = self._lifecycle.wanted
+        return None if wanted is None else self._intents.get(wanted)
+
+    async def _watch(self, number: int, session: SwitchSession) -> None:
+        why = await session.wait_lost()
+        self._answer(number, _loss(why))
+
+    async def _ping(self, number: int, session: SwitchSession) -> None:
+        event: lifecycle.Event = lifecycle.Answered()
+        try:
+            await self._guarded(session.ping(self._answer_s))
+        except SouthboundError as error:
+            event = _loss(error)
+        self._answer(number, event)
+
+    async def _close(self, operation: asyncio.Task[None] | None) -> None:
+        session, self._session = self._session, None
+        self._written_version = None
+        self._release(None)
+        ending = [*self._beside, *([operation] if operation is not None else [])]
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
+        if session is not None:
+            try:
+                async with asyncio.timeout(_CLOSE_S):
+                    await session.__aexit__(None, None, None)
+            except TimeoutError:
+                _log.warning("switch %s: closing the session took more than %g s", self.name, _CLOSE_S)
+            except Exception:
+                _log.exception("switch %s: closing the session failed", self.name)
+        self._operation = None
+        self._closed.set()
+        self._feed(lifecycle.Closed())
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Calls on a channel that is closed end as if they had been cancelled; whoever waits for them was not."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} broke") from None
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    async def _write(self, number: int, session: SwitchSession, order: lifecycle.Write, intent: Intent) -> None:
+        self._follow_digests(session, intent)
+        tell: list[Event] = []
+        event: lifecycle.Event
+        try:
+            async with self._turn:
+                applied = await self._guarded(session.reconcile(intent) if order.afresh else session.update(intent))
+        except NotPrimaryError as error:
+            event = _loss(error)
+        except SouthboundError as error:
+            event = await self._why(session, error)
+        except Exception as error:
+            _log.exception("switch %s: writing failed", self.name)
+            event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
+        else:
+            event, tell = self._applied(session, order, applied)
+        if isinstance(event, lifecycle.WriteFailed):
+            tell = self._refusal(order.version, event.problem, None)
+        self._operation = None
+        self._answer(number, event, *tell)
+        if number == self._session_number:
+            self._release(self._written_version if isinstance(event, lifecycle.Written) else None)
+
+    async def _why(self, session: SwitchSession, error: SouthboundError) -> lifecycle.Event:
+        """Whether a write failed because the switch would not have it, or because it is gone."""
+        with suppress(TimeoutError):
+            return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
+        try:
+            await self._guarded(session.ping(self._answer_s))
+        except SouthboundError:
+            return lifecycle.Lost(str(error))
+        return lifecycle.WriteFailed(str(error))
+
+    def _applied(
+        self, session: SwitchSession, order: lifecycle.Write, applied: Applied
+    ) -> tuple[lifecycle.Event, list[Event]]:
+        now = self._clock()
+        self._written_version = order.version
+        self._entries, self._foreign = session.entries, applied.foreign
+        if order.afresh:
+            self._last_audit_at = now
+        if applied:
+            self._last_written_at = now
+        # What was refused and is taken now was never on the switch, so that it has not drifted.
+        taken = len(self._standing.difference(applied.refused))
+        self._standing = frozenset(applied.refused)
+        tell: list[Event] = []
+        drift = len(applied) + applied.queues + applied.digests - taken
+        if order.audit and drift > 0:
+            self._drift += drift
+            tell.append(Drift(self.name, drift, applied))
+        if applied.refused:
+            more = f" (and {len(applied.refused) - 1} more)" if len(applied.refused) > 1 else ""
+            problem = f"{applied.refused[0]}{more}"
+            return lifecycle.Written(problem), tell + self._refusal(order.version, problem, applied)
+        if self._installed != order.version or self._refused is not None:
+            tell.append(Installed(self.name, order.version, applied))
+        self._installed, self._refused = order.version, None
+        return lifecycle.Written(None), tell
+
+    def _refusal(self, version: int, problem: str, applied: Applied | None) -> list[Event]:
+        if self._refused == (version, problem):
+            return []
+        self._refused = version, problem
+        return [Refused(self.name, version, problem, applied)]
+
+    # -- digests -------------------------------------------------------------------------------------------------------
+
+    def _follow_digests(self, session: SwitchSession, intent: Intent | None) -> None:
+        if self._on_digests is None or intent is None:
+            return
+        for setting in intent.digests:
+            if setting.name not in self._followed:
+                self._followed.add(setting.name)
+                self._beside_session(self._follow(session, setting.name, self._on_digests))
+
+    async def _follow(self, session: SwitchSession, digest: str, deliver: OnDigests) -> None:
+        # The end of the session ends this, too; why, says the watch.
+        with suppress(SouthboundError):
+            async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
+                async for report in reports:
+                    try:
+                        await deliver(self.name, self._installed, report)
+                    except Exception:
+                        _log.exception("switch %s: a report of %s could not be dealt with", self.name, digest)
+                    await session.acknowledge(report)
+
+
+class _NobodyThereError(Exception):
+    """Nothing takes connections at a switch's address."""
+
+
+async def _reach(name: str, address: str) -> None:
+    """Whether anybody takes TCP connections there: cheaper than a session, and with an answer in time."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in host or host == "unix":
+        # An address of gRPC's that is no host and port.
+        return
+    try:
+        async with asyncio.timeout(_REACH_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except TimeoutError:
+        reason = f"no answer within {_REACH_S:g} s"
+    except OSError as error:
+        # asyncio words its own text around the number.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    else:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return
+    raise _NobodyThereError(f"switch {name}: cannot connect to {address}: {reason}; is the switch running?")
+
+
+def _loss(why: SouthboundError) -> lifecycle.Event:
+    if isinstance(why, NotPrimaryError):
+        return lifecycle.Outranked(why.primary_id, str(why))
+    return lifecycle.Lost(str(why))

@@ -1,0 +1,40 @@
+"""Election ids by time: whoever leads later outranks whoever led before, also where nobody remembers the former.
+
+P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A leader's *term* is
+its election id at every switch: microseconds since 1970, but always above the last term that the store remembers, so
+that a clock that was set back cannot make a new leader lose to an old one.
+"""
+
+from __future__ import annotations
+
+LARGEST_TERM = (1 << 63) - 1
+"""Terms fit a signed 64-bit number, which stores and readers of JSON handle; P4Runtime has 128 bits."""
+
+
+class ElectionError(Exception):
+    """No term is left that could win; the text says against what."""
+
+
+def next_term(now_us: int, last: int = 0) -> int:
+    """The term of a leader elected at `now_us` (microseconds since 1970), after one of term `last` (0: there was none).
+
+    Raises `ElectionError` where that would exceed `LARGEST_TERM`, and ValueError for a negative number.
+    """
+    if now_us < 0 or last < 0:
+        raise ValueError(f"now_us {now_us}, last {last}: neither can be negative")
+    term = max(now_us, last + 1)
+    if term > LARGEST_TERM:
+        raise ElectionError(
+            f"no election id above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); "
+            "another controller counts otherwise, or a clock is wrong: stop that one and restart the switch, "
+            "which forgets the election ids it has seen"
+        )
+    return term
+
+
+def outranking(primary_id: int, now_us: int, last: int) -> int:
+    """The term for a rightful leader whose switch obeys a controller of election id `primary_id`.
+
+    Raises as `next_term` does.
+    """
+    return next_term(now_us, max(last, primary_id))

@@ -1,0 +1,18 @@
+"""What goes wrong between a controller and a switch, in one line for the person who meets it."""
+
+from __future__ import annotations
+
+
+class SouthboundError(Exception):
+    """A switch cannot be reached or refuses what it is told; the text names switch, table, match and reason."""
+
+
+class NotPrimaryError(SouthboundError):
+    """Another controller is the switch's primary, so this one must not write any more.
+
+    `primary_id` is that controller's election id as far as the switch told it; 0 where it did not.
+    """
+
+    def __init__(self, text: str, primary_id: int) -> None:
+        super().__init__(text)
+        self.primary_id = primary_id

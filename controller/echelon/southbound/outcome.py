@@ -1,0 +1,83 @@
+"""What came of bringing a switch to its intent, or of comparing them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from echelon.lowering.intent import DigestSetting, QueueSetting
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.texts import EntryText
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEntry:
+    """An entry that a switch does not take, or does not give up."""
+
+    switch: str
+    table: str
+    match: str
+    reason: str
+    code: str
+    """gRPC's name of the status."""
+
+    def __str__(self) -> str:
+        return f"switch {self.switch}: table {self.table}, {self.match}: {self.reason} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was written. True if anything was; its length is the number of entries."""
+
+    inserts: int
+    modifies: int
+    deletes: int
+    """Entries, by what was carried out."""
+    refused: tuple[RefusedEntry, ...]
+    """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
+    foreign: int
+    """Entries of others on the switch, when it was last read."""
+    queues: int
+    digests: int
+    """Settings written."""
+    encoding_s: float
+    """Entries to bytes, and what differs. Part of this may have passed while the switch was at work."""
+    read_s: float
+    rpc_s: float
+    """Until the last update was acknowledged."""
+
+    def __len__(self) -> int:
+        return self.inserts + self.modifies + self.deletes
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.queues or self.digests)
+
+    def require(self) -> None:
+        """Raises `SouthboundError` if anything was refused."""
+        if self.refused:
+            more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
+            raise SouthboundError(f"{self.refused[0]}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a switch holds against what it should hold. True if they differ; its length is the number of entries."""
+
+    inserts: tuple[EntryText, ...]
+    """Entries that are missing."""
+    modifies: tuple[EntryText, ...]
+    """Entries that should do something else, as they should be."""
+    deletes: tuple[EntryText, ...]
+    """Entries of ours that should not be there."""
+    blocked: tuple[EntryText, ...]
+    """Entries that are missing, with somebody else's entry in their place."""
+    foreign: int
+    """Entries of others, left alone."""
+    queues: tuple[QueueSetting, ...]
+    digests: tuple[DigestSetting, ...]
+    """Settings that are not in force, as they should be."""
+
+    def __len__(self) -> int:
+        return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.queues or self.digests)

@@ -1,0 +1,80 @@
+"""BMv2's own queues, by the few calls of its Thrift service that concern them.
+
+With the bottleneck behind the switch its own queues must neither limit nor drop: a burst waits in them only while the
+shaper's queues are full and the switch is held up in sending.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+DEPTH_PACKETS = 1024
+"""Of every queue of every port. As much as BMv2's input buffer holds: whatever it has taken in fits one queue."""
+
+_SERVICE = "simple_switch"
+"""Under which the service is reached beside others on one port."""
+_TOP_QUEUE = 7
+_TIMEOUT_MS = 5000
+
+# Names and numbers as BMv2 1.15 has them; every call returns 0.
+_IDL = """
+service SimpleSwitch {
+  i32 set_egress_priority_queue_depth(1:i32 port_num, 2:i32 priority, 3:i32 depth_pkts);
+  i32 set_all_egress_queue_depths(1:i32 depth_pkts);
+  i32 set_all_egress_queue_rates(1:i64 rate_pps);
+}
+"""
+
+
+class ThriftError(Exception):
+    """The Thrift server cannot be reached or refuses; one line."""
+
+
+def open_queues(host: str, port: int) -> None:
+    """Makes all queues of the switch `DEPTH_PACKETS` deep and as fast as it can. Blocks. Raises `ThriftError`."""
+    with _connected(host, port) as client:
+        client.set_all_egress_queue_rates(0)
+        client.set_all_egress_queue_depths(DEPTH_PACKETS)
+        try:
+            client.set_egress_priority_queue_depth(0, _TOP_QUEUE, DEPTH_PACKETS)
+        except _library("thrift").TApplicationException:
+            raise ThriftError(
+                f"the switch has fewer than {_TOP_QUEUE + 1} queues a port and would drop what is sent to the others; "
+                f"start it with --priority-queues {_TOP_QUEUE + 1}"
+            ) from None
+
+
+@contextmanager
+def _connected(host: str, port: int) -> Iterator[Any]:
+    transports, protocols, core = _library("transport"), _library("protocol"), _library("thrift")
+    # Not the accelerated one, whose errors are of no common kind.
+    binary = _library("protocol.binary").TBinaryProtocol
+    socket = transports.TSocket(host, port, socket_timeout=_TIMEOUT_MS, connect_timeout=_TIMEOUT_MS)
+    transport = transports.TBufferedTransport(socket)
+    protocol = protocols.TMultiplexedProtocol(binary(transport), _SERVICE)
+    try:
+        transport.open()
+        yield core.TClient(_service(), protocol)
+    except (core.TException, OSError, EOFError, ValueError, struct.error) as error:
+        reason = getattr(error, "message", None) or error
+        raise ThriftError(f"no proper answer from a Thrift server at {host}:{port}: {reason}") from None
+    finally:
+        transport.close()
+
+
+def _library(module: str) -> Any:
+    try:
+        return import_module(f"thriftpy2.{module}")
+    except ModuleNotFoundError:
+        raise ThriftError("thriftpy2 is not installed; pip install 'echelon-p4[bmv2]'") from None
+
+
+@cache
+def _service() -> Any:
+    return import_module("thriftpy2").load_fp(io.StringIO(_IDL), "echelon_bmv2_thrift").SimpleSwitch

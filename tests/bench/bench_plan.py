@@ -1,0 +1,203 @@
+"""How long a plan takes, and its lowering, for 10 to 1,000 jobs of 10 to 1,000 flows on a fabric of 1,024 hosts.
+
+`python -m tests.bench.bench_plan` prints the whole curve for every policy, and the exponent k of the best fit
+time = c (n log n)^k over flows n; one column is the first plan, the next the plan after one job has come. What a switch
+holds without jobs is lowered before, and is not in these times. `make bench` measures the first two points only.
+
+Times are the processor's, so that they mean the same on a machine that has other work.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+from time import process_time
+from typing import TypeVar
+
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.jobs.data_parallel import ring_all_reduce
+from echelon.jobs.graph import Job
+from echelon.jobs.pipeline import gpipe
+from echelon.lowering.capabilities import softswitch
+from echelon.lowering.identity import Identity, ShimIdentity
+from echelon.lowering.lower import Lowering
+from echelon.policies import PARAMETERS, make_policy
+from echelon.policies.base import Policy
+
+T = TypeVar("T")
+
+HOSTS, HOSTS_PER_LEAF, SPINES = 1024, 16, 16
+"""Leaves of 32 ports, half of them up: no link is oversubscribed."""
+RATE_BPS = 100 * 10**9
+FEWEST_FLOWS, MOST_FLOWS = 10, 1000
+POLICIES: tuple[tuple[str, Mapping[str, str]], ...] = (
+    ("fifo", {}),
+    ("fair", {}),
+    ("coflow", {}),
+    *(("echelon", {"order": order}) for order in PARAMETERS["echelon"]["order"]),
+)
+
+
+def leaf_spine() -> Fabric:
+    """64 leaves of 16 hosts, 16 spines."""
+    leaves, spines = [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)], [f"s{i}" for i in range(SPINES)]
+    hosts = [f"h{i}" for i in range(HOSTS)]
+    cables = [
+        CableLink(
+            LinkEnd(host, 0),
+            LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1),
+            RATE_BPS,
+            Fraction(1, 10**6),
+        )
+        for i, host in enumerate(hosts)
+    ]
+    cables += [
+        CableLink(LinkEnd(leaf, HOSTS_PER_LEAF + j + 1), LinkEnd(spine, i + 1), RATE_BPS, Fraction(1, 10**6))
+        for i, leaf in enumerate(leaves)
+        for j, spine in enumerate(spines)
+    ]
+    return Fabric(
+        "leaf-spine-1024",
+        {
+            h: Host(h, f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
+            for i, h in enumerate(hosts)
+        },
+        {name: Switch(name, number) for number, name in enumerate((*leaves, *spines), start=1)},
+        tuple(cables),
+    )
+
+
+def jobs_of(count: int, seed: int = 1) -> list[Job]:
+    """Jobs of 10 to 1,000 flows, evenly by the logarithm; rings and pipelines in turn, on hosts in a row."""
+    rng = Random(seed)
+    return [_job(f"job{number}", number % 2 == 0, rng) for number in range(count)]
+
+
+def _job(name: str, is_ring: bool, rng: Random) -> Job:
+    flows = round(math.exp(rng.uniform(math.log(FEWEST_FLOWS), math.log(MOST_FLOWS))))
+    first = rng.randrange(HOSTS)
+    if is_ring:
+        n = max(3, round((1 + math.sqrt(1 + 2 * flows)) / 2))  # 2 n (n - 1) flows
+        workers = [f"h{(first + i) % HOSTS}" for i in range(n)]
+        graph = ring_all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
+    else:
+        stages = rng.randint(2, 16)
+        micro_batches = max(2, round(flows / (2 * (stages - 1))))
+        workers = [f"h{(first + i) % HOSTS}" for i in range(stages)]
+        forward = Fraction(rng.randint(5, 50), 1000)
+        size = rng.randint(1, 50) * 10**6
+        graph = gpipe(workers, micro_batches, [forward] * stages, [size] * (stages - 1), [2 * forward] * stages)
+    return Job(name, *graph)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Seconds, for one policy and number of jobs."""
+
+    jobs: int
+    flows: int
+    plan_s: float
+    lower_s: float
+    change_s: float
+    """The plan after one job more has come."""
+    lower_change_s: float
+    written: int
+    """Entries of the parts that the change made or remade, at all switches."""
+
+
+def measure(make: Callable[[], Policy], jobs: Sequence[Job], more: Job, fabric: Fabric) -> Point:
+    policy = make()
+    # A real switch has 16,384 flow identifiers; the largest points put more than that through a spine.
+    able = replace(softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20)
+    lowering = Lowering(fabric, dict.fromkeys(fabric.switches, able))
+    identities: dict[str, Mapping[str, Identity]] = {
+        job.name: {flow.name: ShimIdentity(number & 0xFFFF, index) for index, flow in enumerate(job.flows)}
+        for number, job in enumerate((*jobs, more), start=1)
+    }
+    lowering.lower(policy.plan([], fabric), {})
+    plan, plan_s = _timed(lambda: policy.plan(jobs, fabric))
+    before, lower_s = _timed(lambda: lowering.lower(plan, identities))
+    after, change_s = _timed(lambda: policy.plan([*jobs, more], fabric))
+    intents, lower_change_s = _timed(lambda: lowering.lower(after, identities))
+    known = {id(part) for intent in before.values() for part in intent.parts}
+    written = sum(len(p.entries) for intent in intents.values() for p in intent.parts if id(p) not in known)
+    return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    gc.collect()
+    begin = process_time()
+    out = work()
+    return out, process_time() - begin
+
+
+def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float:
+    """k of the least-squares line of log(time) over log(n log n), n flows."""
+    x = [math.log(point.flows * math.log(point.flows)) for point in points]
+    y = [math.log(time_s(point)) for point in points]
+    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return slope / math.fsum((a - mean_x) ** 2 for a in x)
+
+
+def label(name: str, parameters: Mapping[str, str]) -> str:
+    return " ".join((name, *parameters.values()))
+
+
+def bench() -> Iterator[tuple[str, float, str]]:
+    fabric = leaf_spine()
+    for name, parameters in POLICIES:
+        points = [_point(name, parameters, count, fabric) for count in (10, 100)]
+        last = points[-1]
+        of = f"{label(name, parameters)}, {last.jobs} jobs, {last.flows} flows"
+        yield f"plan, {of}", 1000 * last.plan_s, "ms"
+        yield f"plan after one job more, {of}", 1000 * last.change_s, "ms"
+        yield f"lowering, {of}", 1000 * last.lower_s, "ms"
+        yield f"lowering after one job more, {of}", 1000 * last.lower_change_s, "ms"
+
+
+def _point(name: str, parameters: Mapping[str, str], count: int, fabric: Fabric) -> Point:
+    jobs = jobs_of(count + 1)
+    return measure(lambda: make_policy(name, **parameters), jobs[:-1], jobs[-1], fabric)
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    counts = [int(word) for word in sys.argv[1:]] or [10, 32, 100, 316, 1000]
+    table = Table("policy", "jobs", "flows", "plan", "one job more", "lowering", "one job more", "entries written")
+    fits = []
+    fabric = leaf_spine()
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("planning", total=len(POLICIES) * sum(counts))
+        for name, parameters in POLICIES:
+            points = []
+            for count in counts:
+                progress.update(task, description=f"{label(name, parameters)}, {count} jobs")
+                point = _point(name, parameters, count, fabric)
+                points.append(point)
+                times = (point.plan_s, point.change_s, point.lower_s, point.lower_change_s)
+                cells = [f"{1000 * time_s:,.1f} ms" for time_s in times]
+                table.add_row(label(name, parameters), f"{count:,}", f"{point.flows:,}", *cells, f"{point.written:,}")
+                progress.advance(task, count)
+            table.add_section()
+            fits.append(
+                (label(name, parameters), exponent(points, lambda p: p.plan_s), exponent(points, lambda p: p.lower_s))
+            )
+    console = Console()
+    console.print(table)
+    fitted = Table("policy", "k of the plan", "k of its lowering", title="time = c (n log n)^k, n flows")
+    for policy, of_plan, of_lowering in fits:
+        fitted.add_row(policy, f"{of_plan:.2f}", f"{of_lowering:.2f}")
+    console.print(fitted)
+
+
+if __name__ == "__main__":
+    main()

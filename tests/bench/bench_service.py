@@ -1,0 +1,111 @@
+"""From `POST /jobs` to the last entry acknowledged: the real daemon, 32 in-process softswitches, a job of 1,000 flows.
+
+The switches share one Python process and so one processor: `rpc` is mostly their own work.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from rich.progress import track
+
+from echelon.client import Client
+from echelon.fabric.load import load_fabric
+from echelon.service.resources import Timings
+from echelon.testbed.launcher import VirtualTestbed
+from tests.echelon.service.lab import PATIENCE_S, Daemon, settle
+
+LEAVES, SPINES = 26, 6
+STAGES, MICRO_BATCHES = 26, 20
+FLOWS = 2 * (STAGES - 1) * MICRO_BATCHES
+ROUNDS = 40
+PHASES = ("queued", "policy", "lowering", "encoding", "rpc")
+
+
+def fabric() -> dict[str, Any]:
+    leaves, spines = [f"leaf{n}" for n in range(LEAVES)], [f"spine{n}" for n in range(SPINES)]
+    return {
+        "fabric": "bench",
+        "hosts": [f"h{n}" for n in range(LEAVES)],
+        "switches": [*leaves, *spines],
+        "links": [
+            *({"between": [f"h{n}", leaf], "rate": "10 Gbit/s"} for n, leaf in enumerate(leaves)),
+            *({"between": [leaf, spine], "rate": "10 Gbit/s"} for leaf in leaves for spine in spines),
+        ],
+    }
+
+
+def job() -> dict[str, Any]:
+    return {
+        "job": "bench",
+        "parallelism": "pipeline",
+        "workers": [f"h{n}" for n in range(STAGES)],
+        "pipeline": {
+            "micro_batches": MICRO_BATCHES,
+            "forward": "10 ms",
+            "backward": "20 ms",
+            "activation": "2 MB",
+        },
+    }
+
+
+def bench() -> list[tuple[str, float, str]]:
+    with TemporaryDirectory() as directory:
+        here = Path(directory)
+        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric()))
+        with VirtualTestbed(load_fabric(here / "fabric.yaml")) as testbed:
+            config = {
+                "service": "bench",
+                "fabric": "fabric.yaml",
+                "switches": {name: {"address": address} for name, address in testbed.addresses.items()},
+                "api": {"listen": "127.0.0.1:0"},
+                "audit": "1 h",
+                "log": {"format": "json"},
+            }
+            (here / "echelon.yaml").write_text(yaml.safe_dump(config))
+            daemon = Daemon(here / "echelon.yaml")
+            try:
+                daemon.wait_event("leading")
+                with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
+                    settle(client)
+                    return _rows(*_measure(client))
+            finally:
+                daemon.kill()
+
+
+def _measure(client: Client) -> tuple[list[float], list[Timings]]:
+    seen_s, timings = [], []
+    for _ in track(range(ROUNDS), "submitting a job of 1,000 flows"):
+        began = time.perf_counter()
+        client.register_job(job())
+        done = client.job("bench", wait_s=60)
+        seen_s.append(time.perf_counter() - began)
+        assert done.state == "installed"
+        assert done.flow_count == FLOWS
+        assert done.timings is not None
+        timings.append(done.timings)
+        client.remove_job("bench")
+        settle(client)
+    return seen_s, timings
+
+
+def _rows(seen_s: list[float], timings: list[Timings]) -> list[tuple[str, float, str]]:
+    centiles = statistics.quantiles([one.total_s for one in timings], n=100, method="inclusive")
+    total_s = sum(one.total_s for one in timings)
+    shares = {phase: sum(getattr(one, f"{phase}_s") for one in timings) / total_s for phase in PHASES}
+    return [
+        (f"{FLOWS} flows, {LEAVES + SPINES} switches, accepted to last acknowledgement, p50", centiles[49] * 1e3, "ms"),
+        ("the same, p99", centiles[98] * 1e3, "ms"),
+        ("the same as the client sees it, from POST /jobs, median", statistics.median(seen_s) * 1e3, "ms"),
+        *((f"share of {phase}", 100 * share, "%") for phase, share in shares.items()),
+        (
+            "share of what is left (numbers to disk, event loop, encoding of others)",
+            100 * (1 - sum(shares.values())),
+            "%",
+        ),
+    ]

@@ -1,0 +1,96 @@
+"""Commits of the stores: how many a second, and how long one takes, alone and 16 at a time.
+
+A commit is a job's document of 2 kB and ten numbers, and ten others deleted. It costs mostly the disk's time: writing
+and syncing 12 kB (three pages) in place of others is the reference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from echelon.service.store import Candidate, Changes, Store, open_store
+from tests.echelon.service.store.etcd_process import etcd_process, installed
+
+_SECONDS = 3.0
+_CONCURRENT = (1, 16)
+
+
+def _change(number: int) -> Changes:
+    job = f"job-{number % 500}"
+    numbers = {("numbers", str(number * 10 + n)): {"job": job, "flow": f"f{n}"} for n in range(10)}
+    gone = [("numbers", str((number - 500) * 10 + n)) for n in range(10)]
+    return Changes({("jobs", job): {"spec": "x" * 2000, "change": number}, **numbers}, gone)  # type: ignore[arg-type, dict-item]
+
+
+async def _commits(store: Store, concurrent: int) -> list[float]:
+    """Duration of each commit (s), in a run of `_SECONDS`."""
+    durations: list[float] = []
+    end = perf_counter() + _SECONDS
+    numbers = iter(range(1 << 30))
+
+    async def one() -> None:
+        while (begin := perf_counter()) < end:
+            await store.commit(_change(next(numbers)))
+            durations.append(perf_counter() - begin)
+
+    await asyncio.gather(*(one() for _ in range(concurrent)))
+    return durations
+
+
+def _syncs(directory: Path) -> list[float]:
+    durations: list[float] = []
+    content = bytes(12 << 10)
+    with (directory / "plain").open("wb", buffering=0) as file:
+        # As in a write-ahead log that is used again, the blocks are there already.
+        file.write(bytes(4 << 20))
+        os.fsync(file.fileno())
+        end = perf_counter() + _SECONDS
+        while (begin := perf_counter()) < end:
+            os.pwrite(file.fileno(), content, len(durations) % 300 * len(content))
+            os.fdatasync(file.fileno())
+            durations.append(perf_counter() - begin)
+    return durations
+
+
+def _rows(what: str, durations: list[float]) -> list[tuple[str, float, str]]:
+    ordered = sorted(durations)
+    return [
+        (what, len(ordered) / _SECONDS, "1/s"),
+        (f"{what}, p50", ordered[len(ordered) // 2] * 1e3, "ms"),
+        (f"{what}, p99", ordered[len(ordered) * 99 // 100] * 1e3, "ms"),
+    ]
+
+
+@contextmanager
+def _urls(directory: Path) -> Iterator[dict[str, str]]:
+    urls = {"sqlite": f"sqlite://{directory}/state.db"}
+    if not installed:
+        yield urls
+        return
+    with etcd_process(directory / "etcd") as process:
+        yield urls | {"etcd": f"{process.url}/bench"}
+
+
+async def _measure(name: str, url: str) -> list[tuple[str, float, str]]:
+    rows = []
+    async with await open_store(url) as store:
+        await store.campaign(Candidate("bench", "http://bench"))
+        for concurrent in _CONCURRENT:
+            rows += _rows(f"{name}, {concurrent} at a time", await _commits(store, concurrent))
+    return rows
+
+
+def bench() -> list[tuple[str, float, str]]:
+    with tempfile.TemporaryDirectory() as made:
+        directory = Path(made)
+        rows = _rows("pwrite and fdatasync", _syncs(directory))
+        with _urls(directory) as urls:
+            for name, url in urls.items():
+                rows += asyncio.run(_measure(name, url))
+    return rows

@@ -1,0 +1,175 @@
+"""How entries get onto switches: by this project's session, by finsy, by p4runtime-shell, and already encoded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import finsy
+
+from echelon.lowering.intent import Intent, Interval, Prefix, TableEntry
+from echelon.p4program import program
+from echelon.southbound.channel import BulkChannel
+from echelon.southbound.codec import OWNER, Codec
+from echelon.southbound.outcome import Applied
+from echelon.southbound.session import SwitchSession
+from echelon.southbound.wire import Kind, write_header, write_request
+
+BATCH = 1000
+DEVICE_ID = 1
+_PRIMARY = 10
+_SHELL = Path(__file__).with_name("shell_insert.py")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
+
+    entries: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.entries / self.seconds
+
+
+def _empty(intent: Intent) -> Intent:
+    return Intent(intent.switch, ())
+
+
+async def _sessions(stack: AsyncExitStack, addresses: Sequence[str]) -> list[SwitchSession]:
+    return [
+        await stack.enter_async_context(SwitchSession(f"s{n}", address, DEVICE_ID, program()))
+        for n, address in enumerate(addresses)
+    ]
+
+
+async def by_session(addresses: Sequence[str], intents: Sequence[Intent]) -> tuple[Rate, list[Applied]]:
+    """From an intent to the next: encoded, compared, written in stages, refusals looked at. Leaves the entries."""
+    async with AsyncExitStack() as stack:
+        sessions = await _sessions(stack, addresses)
+        await asyncio.gather(*(s.reconcile(_empty(i)) for s, i in zip(sessions, intents, strict=True)))
+        start = time.perf_counter()
+        applied = await asyncio.gather(*(s.update(i) for s, i in zip(sessions, intents, strict=True)))
+        seconds = time.perf_counter() - start
+    for result in applied:
+        result.require()
+    return Rate(sum(map(len, applied)), seconds), list(applied)
+
+
+async def clear(addresses: Sequence[str]) -> None:
+    async with AsyncExitStack() as stack:
+        for session in await _sessions(stack, addresses):
+            (await session.reconcile(Intent("", ()))).require()
+
+
+async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
+    """Requests of 1000 updates each that were made before the clock starts: what switch and gRPC take."""
+    async with AsyncExitStack() as stack:
+        sessions = await _sessions(stack, addresses)
+        codec = Codec(sessions[0]._schema)
+        header = write_header(DEVICE_ID, _PRIMARY)
+        ready = []
+        for intent in intents:
+            updates = [(Kind.INSERT, codec.encode(entry).wire) for entry in intent.entries]
+            ready.append([(write_request(header, part), len(part)) for part in _parts(updates)])
+        channels = [BulkChannel(address) for address in addresses]
+
+        async def send(channel: BulkChannel, requests: list[tuple[bytes, int]]) -> None:
+            for request, updates in requests:
+                await channel.write(request, updates)
+
+        for channel in channels:
+            await channel.ping(5)
+        start = time.perf_counter()
+        await asyncio.gather(*map(send, channels, ready))
+        seconds = time.perf_counter() - start
+        for channel in channels:
+            await channel.close()
+    return Rate(sum(count for requests in ready for _, count in requests), seconds)
+
+
+async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
+    """`Switch.write` of lists of 1000 entries, which were made before the clock starts."""
+    options = finsy.SwitchOptions(p4info=program().p4info, p4blob=program().binary, device_id=DEVICE_ID)
+    async with AsyncExitStack() as stack:
+        switches = [
+            await stack.enter_async_context(finsy.Switch(f"f{n}", address, options))
+            for n, address in enumerate(addresses)
+        ]
+        ready = [_parts([+_finsy_entry(entry) for entry in intent.entries]) for intent in intents]
+
+        async def send(switch: finsy.Switch, batches: list[list[finsy.P4TableEntry]]) -> None:
+            for batch in batches:
+                await switch.write(batch)
+
+        start = time.perf_counter()
+        await asyncio.gather(*map(send, switches, ready))
+        seconds = time.perf_counter() - start
+    return Rate(sum(len(intent.entries) for intent in intents), seconds)
+
+
+def _parts(items: list[T]) -> list[list[T]]:
+    return [items[start : start + BATCH] for start in range(0, len(items), BATCH)]
+
+
+def _finsy_entry(entry: TableEntry) -> finsy.P4TableEntry:
+    calls = [finsy.P4TableAction(call.name, **dict(call.arguments)) for call in entry.actions]
+    action = finsy.P4IndirectAction([(1, call) for call in calls]) if entry.table == "ecmp" else calls[0]
+    return finsy.P4TableEntry(
+        entry.table,
+        match=finsy.P4TableMatch({name: _text(value) for name, value in entry.match}),
+        action=action,
+        priority=entry.priority,
+        metadata=OWNER,
+    )
+
+
+def _text(value: int | Prefix | Interval) -> int | str:
+    match value:
+        case Prefix(number, length):
+            return f"{number}/{length}"
+        case Interval(low, high):
+            return f"{low}...{high}"
+        case int():
+            return value
+
+
+def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
+    """`insert()` of p4runtime-shell, one by one: it has no other way. Entries with one action only.
+
+    Args:
+        python: of an environment that has p4runtime-shell.
+    """
+    plain = [
+        (
+            entry.table,
+            {name: str(_shell_text(value)) for name, value in entry.match},
+            entry.actions[0].name,
+            {name: str(value) for name, value in entry.actions[0].arguments},
+            entry.priority,
+        )
+        for entry in entries
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(plain, file)
+        file.flush()
+        arguments = [python, _SHELL, address, program().p4info, program().binary, file.name]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"p4runtime-shell failed: {done.stderr.strip().splitlines()[-1]}")
+    return Rate(len(entries), float(done.stdout.split()[-1]))
+
+
+def _shell_text(value: int | Prefix | Interval) -> int | str:
+    return f"{value.low}..{value.high}" if isinstance(value, Interval) else _text(value)

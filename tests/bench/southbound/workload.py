@@ -1,0 +1,106 @@
+"""Entries as lowering makes them for a leaf switch: a fabric part, threshold profiles, and jobs of many flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from echelon.lowering.intent import FABRIC, ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
+
+PORTS = 32
+HOSTS = 128
+QUEUES = 8
+PROFILES = 24
+FLOWS_PER_JOB = 100
+_BIAS = 1 << 31
+_MOST_FLOWS = 1 << 14
+
+
+def _entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+
+
+def _mac(host: int) -> int:
+    return 0x020000000000 + host
+
+
+def _fabric() -> Iterator[TableEntry]:
+    for queue in range(QUEUES):
+        yield _entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
+    for port in range(1, PORTS + 1):
+        for queue in range(QUEUES):
+            yield _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=64)
+    for host in range(HOSTS):
+        if host % 4:
+            routes = tuple(ActionCall("route", (("port", 25 + spine), ("dst_mac", _mac(host)))) for spine in range(8))
+            yield TableEntry("ecmp", (("group", host),), routes)
+            to_host = ActionCall("spread", (("group", host),))
+        else:
+            to_host = ActionCall("route", (("port", 1 + host % 24), ("dst_mac", _mac(host))))
+        yield TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000000 + host, 32)),), (to_host,))
+        yield _entry("station", {"dst": _mac(host)}, "forward", port=1 + host % 24)
+
+
+def _profile(number: int) -> Iterator[TableEntry]:
+    edges = [0, *(_BIAS - (7 - step) * (1000 + 371 * number) for step in range(7)), 2 * _BIAS]
+    for queue, (low, end) in enumerate(pairwise(edges)):
+        match: dict[str, Match] = {"profile": number, "slack": Interval(low, end - 1)}
+        yield _entry("slack_to_queue", match, "set_queue", 1, queue=7 - queue, lowest_slack=low)
+
+
+def _job(job: int, first: int, count: int) -> Iterator[TableEntry]:
+    for flow in range(first, first + count):
+        yield _entry("flow_path", {"flow": flow}, "route", port=25 + flow % 8, dst_mac=_mac(flow % HOSTS))
+    for place, flow in enumerate(range(first, first + count)):
+        yield _entry(
+            "shim_flow",
+            {"job": job, "flow": place},
+            "rank_deadline",
+            flow=flow,
+            echelonflow=flow // 10,
+            profile=job % PROFILES,
+            offset_us=1017 * place,
+        )
+
+
+def leaf(entries: int) -> Intent:
+    """About so many entries: at least those of the fabric."""
+    parts = [Part(FABRIC, tuple(_fabric()))]
+    parts += [Part(f"profile {number}", tuple(_profile(number))) for number in range(PROFILES)]
+    flows = (entries - sum(len(part.entries) for part in parts)) // 2
+    for job, first in enumerate(range(0, flows, FLOWS_PER_JOB)):
+        parts.append(Part(f"job {job}", tuple(_job(job, first, min(FLOWS_PER_JOB, flows - first)))))
+    return Intent("leaf", tuple(parts))
+
+
+def large(entries: int) -> Intent:
+    """Five tables of 16,384 entries, as many as they hold, and threshold profiles for the rest."""
+    flows = min(_MOST_FLOWS, entries // 5)
+    parts = [Part("profiles", tuple(_slices(entries - 5 * flows)))]
+    for job, first in enumerate(range(0, flows, 1000)):
+        count = min(1000, flows - first)
+        parts.append(Part(f"job {job}", (*_job(job, first, count), *_connections(job, first, count))))
+    return Intent("large", tuple(parts))
+
+
+def _slices(count: int) -> Iterator[TableEntry]:
+    for number in range(count):
+        low = number % 8 << 20
+        match: dict[str, Match] = {"profile": number // 8, "slack": Interval(low, low + 0xFFFFF)}
+        yield _entry("slack_to_queue", match, "set_queue", 1, queue=number % 8, lowest_slack=low)
+
+
+def _connections(job: int, first: int, count: int) -> Iterator[TableEntry]:
+    for flow in range(first, first + count):
+        match: dict[str, Match] = {"connection": flow, "position": Interval(0, 99_999)}
+        yield _entry("segment", match, "segment_fixed", 1, flow=flow, queue=flow % 8, end_bytes=100_000)
+    for protocol in ("tcp", "udp"):
+        for flow in range(first, first + count):
+            key: dict[str, Match] = {
+                "src": 0x0A000000 + flow % HOSTS,
+                "dst": 0x0A000000 + (flow + 1) % HOSTS,
+                "src_port": 1024 + flow,
+                "dst_port": 5000,
+            }
+            arguments = {"job": job, "is_head": 0, "gap_us": 50_000, "head_bytes": 1 << 20}
+            yield _entry(f"{protocol}_connection", key, "set_connection", connection=flow, **arguments)

@@ -1,0 +1,158 @@
+"""Commands about files: `check` for every kind, `serve --check`, `serve` with a bad one, `token`."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from echelon.cli import app
+from echelon.service.api.tokens import Tokens, load_tokens
+
+FABRIC = """\
+fabric: f
+hosts: [h1, h2]
+switches: [s1]
+links: [{between: [h1, s1], rate: 1 Gbit/s}, {between: [s1, h2], rate: 1 Gbit/s}]
+"""
+SERVICE = """\
+service: lab
+fabric: fabric.yaml
+switches: {s1: {address: "127.0.0.1:9559"}}
+"""
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def only_line(result: Result, status: int = 2) -> str:
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    [line] = result.stderr.splitlines()
+    return line
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "echelon.yaml").write_text(SERVICE)
+    return tmp_path / "echelon.yaml"
+
+
+def test_check_knows_configurations_and_tokens(config: Path) -> None:
+    tokens = config.with_name("tokens.yaml")
+    tokens.write_text(f"tokens: [{{name: ci, role: operator, sha256: '{'ab' * 32}'}}]")
+    result = invoke("check", config, tokens, config.with_name("fabric.yaml"))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{config}: service 'lab' is good",
+        f"{tokens}: tokens 'ci' is good",
+        f"{config.with_name('fabric.yaml')}: fabric 'f' is good",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("s1: {", "s2: {", "switches.s2: is not a switch of fabric 'f'"),
+        ("fabric.yaml", "none.yaml", "fabric: there is no file 'none.yaml'"),
+        ("service: lab", "service: lab\npolicy: fare", "policy: unknown policy 'fare'"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_for_every_command(old: str, new: str, said: str, config: Path) -> None:
+    config.write_text(SERVICE.replace(old, new))
+    commands = [["check", config], ["serve", "--config", config], ["serve", "--check", "--config", config]]
+    for command in [*commands, ["shell", "s1", "--config", config]]:
+        assert only_line(invoke(*command)).startswith(f"{config}: {said}")
+
+
+def test_a_bad_tokens_file_does_not_show_the_token_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.yaml"
+    file.write_text("tokens: [{name: ci, role: operator, sha256: echelon_secret}]")
+    line = only_line(invoke("check", file))
+    assert line.startswith(f"{file}: tokens[0].sha256: ")
+    assert "secret" not in line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("api: {tls: {certificate: c.pem, key: k.pem}}", "api.tls.certificate: DIR/c.pem: No such file"),
+        ("tls: {ca: ca.pem}", "switches.s1.tls.ca: DIR/ca.pem: No such file"),
+        ("api: {listen: '0.0.0.0:8080'}", "api.listen: the API would listen on 0.0.0.0 for everybody"),
+    ],
+)
+def test_serve_checks_the_files_that_a_configuration_names(more: str, said: str, config: Path) -> None:
+    assert invoke("serve", "--check", "--config", config).stdout == f"{config}: service 'lab' is good\n"
+    config.write_text(f"{SERVICE}{more}\n")
+    assert only_line(invoke("serve", "--check", "--config", config)).startswith(
+        f"{config}: {said}".replace("DIR", str(config.parent))
+    )
+
+
+def test_serve_checks_the_tokens_file(config: Path) -> None:
+    config.write_text(f"{SERVICE}api: {{tokens: t.yaml}}\n")
+    assert only_line(invoke("serve", "--check", "--config", config)).startswith(f"{config.with_name('t.yaml')}: ")
+
+
+def test_a_store_of_ones_own_choice(config: Path) -> None:
+    good = invoke("serve", "--check", "--config", config, "--store", "etcd://127.0.0.1:2379/lab")
+    assert good.exit_code == 0
+    line = only_line(invoke("serve", "--check", "--config", config, "--store", "etc://me:secret@h/lab"))
+    assert line == "--store: there is no kind of store 'etc' (did you mean 'etcd'?)"
+
+
+def test_serve_with_a_bad_file_ends_at_once(config: Path) -> None:
+    config.write_text(SERVICE.replace("127.0.0.1:9559", "nowhere"))
+    command = [Path(sys.executable).with_name("echelon"), "serve", "--config", config]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{config}: switches.s1.address: ")
+    assert done.stderr.count("\n") == 1
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_token_and_its_entry_belong_together(tmp_path: Path) -> None:
+    output = invoke("token", "ci", "--role", "read-only").stdout
+    heading, token, other_heading, entry = output.splitlines()
+    assert (heading, other_heading) == ("token:", "entry for the tokens file:")
+    assert output.count(token) == 1
+    file = tmp_path / "tokens.yaml"
+    file.write_text(f"tokens:\n{entry}\n")
+    principal = Tokens(load_tokens(file).tokens).authenticate(token)
+    assert principal is not None
+    assert (principal.token, principal.role) == ("ci", "read-only")
+    assert invoke("token", "ci", "--role", "read-only").stdout.splitlines()[1] != token
+
+
+def test_a_token_for_a_file_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "ci.token"
+    result = invoke("token", "ci", "--role", "operator", "--out", file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    token = file.read_text().strip()
+    assert token not in result.output
+    tokens = tmp_path / "tokens.yaml"
+    tokens.write_text(f"tokens:\n{result.stdout}")
+    assert Tokens(load_tokens(tokens).tokens).authenticate(token) is not None
+    assert only_line(invoke("token", "ci", "--role", "operator", "--out", file)).startswith(f"--out: {file}: ")
+    assert file.read_text().strip() == token
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "said"), [("ci", "boss", "role: 'boss' is not allowed"), ("c i", "operator", "name: 'c i'")]
+)
+def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
+    assert said in only_line(invoke("token", name, "--role", role))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_where_a_token_cannot_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "--out" in only_line(invoke("token", "ci", "--role", "operator", "--out", tmp_path / "t"))

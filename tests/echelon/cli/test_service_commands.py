@@ -1,0 +1,271 @@
+"""The commands for operators, on a running service with four switches."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from finsy.proto import p4r
+from pydantic import TypeAdapter
+
+from echelon.service.resources import (
+    IntentResource,
+    JobResource,
+    JobSummary,
+    LinkResource,
+    PlanResource,
+    PolicyResource,
+    SwitchDifference,
+    SwitchResource,
+)
+from tests.echelon.cli.conftest import Operated
+from tests.echelon.service.lab import PATIENCE_S, free_port, settle
+
+pytestmark = pytest.mark.xdist_group("cli-service")
+
+
+def submit(service: Operated, **replacements: str) -> None:
+    service.good("job", "submit", service.file(**replacements), "--wait")
+
+
+def columns(text: str) -> list[list[str]]:
+    """Of a table written for no terminal: cells are two blanks apart, or more."""
+    return [re.split(r" {2,}", line) for line in text.splitlines()]
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_jobs_life(service: Operated) -> None:
+    file = service.file()
+    said = service.good("job", "submit", file, "--wait").splitlines()
+    assert len(said) == 2
+    assert said[0] in ("job 'bert' is accepted", "job 'bert' is planned", "job 'bert' is installed")
+    assert re.fullmatch(r"job 'bert' is installed in [0-9.]+ m?s", said[1])
+    titles, row = columns(service.good("job", "list"))
+    assert titles == ["JOB", "STATE", "PARALLELISM", "WORKERS", "FLOWS", "ITERATION", "TARDINESS", "PROBLEM"]
+    assert row == ["bert", "installed", "pipeline", "2", "6", "-", "-"]
+    shown = service.good("job", "show", "bert", "--flows")
+    for fact in (r"state +installed", r"workers +h1, h3", r"flows +6", r"activation-s1-m1 +h1 +h3 +100000 +0"):
+        assert re.search(fact, shown), shown
+    assert service.good("job", "remove", "bert") == "job 'bert' is removed\n"
+    assert columns(service.good("job", "list")) == [titles]
+
+
+def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refused(service: Operated) -> None:
+    submit(service)
+    assert service.good("job", "submit", service.file()) == "job 'bert' is installed\n"
+    other = service.file(micro_batches="micro_batches", **{"3, forward": "4, forward"})
+    line = service.bad("job", "submit", other)
+    assert line.startswith(f"{other}: ")
+    assert "bert" in line
+    assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 6
+    service.good("job", "submit", other, "--replace", "--wait")
+    assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 8
+
+
+def test_of_a_list_with_a_bad_file_nothing_is_submitted(service: Operated) -> None:
+    bad = service.file(**{"10 ms": "10 parsec"})
+    line = service.bad("job", "submit", service.file(), bad)
+    assert line.startswith(f"{bad}: pipeline.forward: ")
+    assert service.good("job", "list", "--json") == "[]\n"
+
+
+def test_a_job_that_does_not_fit_the_fabric_names_its_file_and_key(service: Operated) -> None:
+    file = service.file(h3="h9")
+    line = service.bad("job", "submit", file)
+    assert line.startswith(f"{file}: workers[1]: ")
+
+
+def test_waiting_for_what_cannot_be_ends_with_status_1(service: Operated) -> None:
+    for spine in ("spine1", "spine2"):
+        service.good("link", "drain", "leaf1", spine)
+    result = service.run("job", "submit", service.file(), "--wait")
+    assert result.exit_code == 1
+    assert result.stdout == "job 'bert' is accepted\n"
+    assert re.fullmatch(r"job 'bert' is unplanned: .*path.*\n", result.stderr)
+    _, row = columns(service.good("job", "list"))
+    assert row[1] == "unplanned"
+    assert "path" in row[-1]
+    assert "path" in "".join(service.pictured("job", "list", width=80)[3:])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("job", "show", "nobody"),
+        ("job", "remove", "nobody"),
+        ("job", "distances", "nobody", "e", "0 s"),
+        ("switch", "show", "nobody"),
+        ("switch", "show", "nobody", "--intent"),
+        ("plan", "show", "--job", "nobody"),
+        ("plan", "show", "--switch", "nobody"),
+        ("plan", "diff", "nobody"),
+        ("link", "drain", "nobody", "leaf1"),
+        ("policy", "set", "nobody"),
+    ],
+)
+def test_who_is_not_there_is_named(command: tuple[str, ...], service: Operated) -> None:
+    submit(service)
+    assert "'nobody'" in service.bad(*command)
+
+
+def test_reported_distances_are_in_force(service: Operated) -> None:
+    submit(service)
+    said = service.good("job", "distances", "bert", "activation-s1", "0 s", "7 ms", "9 ms")
+    assert said == "job 'bert': 3 offsets of activation-s1 are in force\n"
+    job = JobResource.model_validate_json(service.good("job", "show", "bert", "--json"))
+    assert job.echelonflows[0].offsets_s == (0.0, 0.007, 0.009)
+    assert re.search(r"activation-s1 +3 +9 ms", service.good("job", "show", "bert"))
+    assert service.bad("job", "distances", "bert", "activation-s1", "0 s", "7").startswith("offsets[1]: ")
+    assert "offsets" in service.bad("job", "distances", "bert", "activation-s1", "0 s")
+
+
+# --- switches, plan --------------------------------------------------------------------------------------------------
+
+
+def test_switches_and_what_they_hold(service: Operated) -> None:
+    submit(service)
+    with service.client() as client:
+        settle(client)
+    titles, *rows = columns(service.good("switch", "list"))
+    assert titles[:2] == ["SWITCH", "STATE"]
+    assert [row[:2] for row in rows] == [[name, "ready"] for name in service.lab.switches]
+    assert [row[4] for row in rows] == [switch.address for switch in service.lab.switches.values()]
+    held = len(service.lab.switches["leaf1"].entries())
+    assert rows[0][5] == str(held)
+    shown = service.good("switch", "show", "leaf1", "--intent")
+    assert re.search(rf"entries +{held} held, {held} wanted, 0 of others", shown)
+    intent = IntentResource.model_validate_json(service.good("switch", "show", "leaf1", "--intent", "--json"))
+    assert len(intent.entries) == held
+    table = shown.split("\n\n")[1].splitlines()
+    assert len(table) == held + 1
+    assert sum(line.startswith("bert") for line in table) == sum(entry.owner == "bert" for entry in intent.entries) > 0
+
+
+def test_the_plan_and_its_filters(service: Operated) -> None:
+    submit(service)
+    submit(service, bert="local", **{"[h1, h3]": "[h3, h4]"})
+    shown = service.good("plan", "show")
+    assert re.search(r"^policy +echelon$", shown, re.MULTILINE)
+    assert re.search(
+        r"^bert +activation-s1-m2 +h1 > leaf1 > spine. > leaf2 > h3 +deadline, activation-s1, at 10 ms",
+        shown,
+        re.MULTILINE,
+    )
+    plan = PlanResource.model_validate_json(service.good("plan", "show", "--json"))
+    assert len(plan.flows) == 12
+    for option, flows in ((("--job", "local"), 6), (("--switch", "leaf1"), 6), (("--switch", "leaf2"), 12)):
+        assert len(json.loads(service.good("plan", "show", *option, "--json"))["flows"]) == flows
+
+
+def test_the_difference_is_what_somebody_else_changed(service: Operated) -> None:
+    submit(service)
+    with service.client() as client:
+        settle(client)
+        election_id = client.switch("leaf1").election_id
+    assert service.good("plan", "diff") == "".join(f"{name}: no differences\n" for name in service.lab.switches)
+
+    switch = service.lab.switches["leaf1"]
+    entry = next(entry for entry in switch.entries() if entry.match and not entry.priority)
+
+    def write(kind: p4r.Update.Type) -> None:
+        # As the controller itself, since a backup could not.
+        request = p4r.WriteRequest(device_id=switch.device_id, election_id=p4r.Uint128(low=election_id))
+        request.updates.add(type=kind, entity=p4r.Entity(table_entry=entry))
+        with switch.stub() as stub:
+            stub.Write(request, timeout=PATIENCE_S)
+
+    write(p4r.Update.DELETE)
+    result = service.run("plan", "diff")
+    assert (result.exit_code, result.stderr) == (1, "")
+    first, change, *others = result.stdout.splitlines()
+    assert first == "leaf1: 1 difference"
+    assert change.startswith("  + ")
+    assert others == [f"{name}: no differences" for name in service.lab.switches if name != "leaf1"]
+    assert service.good("plan", "diff", "leaf2") == "leaf2: no differences\n"
+    result = service.run("plan", "diff", "leaf1", "--json")
+    assert result.exit_code == 1
+    [difference] = TypeAdapter(list[SwitchDifference]).validate_json(result.stdout)
+    assert len(difference.inserts) == 1
+    write(p4r.Update.INSERT)
+    assert service.good("plan", "diff", "leaf1") == "leaf1: no differences\n"
+
+
+# --- policy, links ---------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_is_changed_and_shown(service: Operated) -> None:
+    assert service.good("policy", "set", "echelon", "order=setf") == "the policy is echelon(order=setf)\n"
+    assert service.good("policy", "show").splitlines()[0] == "policy  echelon(order=setf)"
+    assert service.good("policy", "set", "fair") == "the policy is fair\n"
+    policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
+    assert policy.name == "fair"
+    assert policy.choices["echelon"]["order"][0] == "normalised"
+    for parameters in (["order=worst"], ["odrer=setf"], ["order"], ["order=setf", "order=setf"], ["=setf"]):
+        assert "or" in service.bad("policy", "set", "echelon", *parameters)
+    assert service.good("policy", "show").splitlines()[0] == "policy  fair"
+
+
+def test_links_are_drained_and_restored(service: Operated) -> None:
+    submit(service)
+    assert service.good("link", "drain", "leaf1", "spine1") == "link leaf1 - spine1 is drained\n"
+    states = {(link.a, link.b): link.state for link in _links(service)}
+    assert states["leaf1", "spine1"] == "drained"
+    assert sum(state == "drained" for state in states.values()) == 1
+    assert service.good("link", "restore", "spine1", "leaf1") == "link leaf1 - spine1 is up\n"
+    assert {link.state for link in _links(service)} == {"up"}
+    assert columns(service.good("link", "list"))[1] == ["h1", "leaf1", "1 Gbit/s", "0 s", "up"]
+
+
+def _links(service: Operated) -> list[LinkResource]:
+    return TypeAdapter(list[LinkResource]).validate_json(service.good("link", "list", "--json"))
+
+
+def test_lists_as_json_are_what_the_api_answers(service: Operated) -> None:
+    submit(service)
+    assert [job.name for job in TypeAdapter(list[JobSummary]).validate_json(service.good("job", "list", "--json"))] == [
+        "bert"
+    ]
+    switches = TypeAdapter(list[SwitchResource]).validate_json(service.good("switch", "list", "--json"))
+    assert [switch.name for switch in switches] == list(service.lab.switches)
+    assert SwitchResource.model_validate_json(service.good("switch", "show", "leaf2", "--json")).name == "leaf2"
+
+
+# --- who may, and where it is ----------------------------------------------------------------------------------------
+
+
+def test_roles(service: Operated) -> None:
+    assert service.run("job", "list", role="read-only").exit_code == 0
+    for command in (("job", "submit", service.file()), ("link", "drain", "leaf1", "spine1"), ("policy", "set", "fair")):
+        assert "operator" in service.bad(*command, role="read-only")
+        assert "token" in service.bad(*command, role=None)
+    assert "token" in service.bad("job", "list", role=None)
+
+
+def test_a_token_that_is_none_is_not_repeated(service: Operated, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("echelon_" + "x" * 43)
+    line = service.bad("job", "list", "--token-file", file)
+    assert "xxx" not in line
+    assert "token" in line
+    assert str(tmp_path / "none") in service.bad("job", "list", "--token-file", tmp_path / "none")
+
+
+def test_nobody_answers(service: Operated) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    assert service.bad("job", "list", "--url", url, status=1).startswith(f"{url} does not answer: ")
+    assert "is not that of a controller" in service.bad("job", "list", "--url", "ftp://here")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_keep_within_the_terminal(width: int, service: Operated) -> None:
+    submit(service)
+    for command in ("job list", "job show bert", "switch list", "policy show", "link list", "plan show"):
+        picture = service.pictured(*command.split(), width=width)
+        assert max(map(len, picture)) <= width
+        assert any("───" in line for line in picture)
+        # What may take several lines does: nothing is cut.
+        assert "…" not in "".join(picture)

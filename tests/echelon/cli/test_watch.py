@@ -1,0 +1,145 @@
+"""`echelon watch` on a terminal, while the service comes, works, dies and comes back."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from echelon.cli import app
+from tests.echelon.cli.conftest import Operated
+from tests.echelon.service.conftest import Build
+from tests.echelon.service.conftest import build as build  # a fixture
+from tests.echelon.service.lab import LINE, PATIENCE_S, free_port, ring
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A process on a pseudo-terminal of 80 columns and 24 lines."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.before = termios.tcgetattr(theirs)
+        environment = {**os.environ, "TERM": "xterm"}
+        for name in ("COLUMNS", "LINES", "NO_COLOR"):
+            environment.pop(name, None)
+        self.process = subprocess.Popen(
+            [Path(sys.executable).with_name("echelon"), *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            start_new_session=True,
+        )
+        self._theirs = theirs
+
+    def wait_for(self, pattern: str) -> str:
+        """What was drawn, up to the pattern and a little more; what was drawn before is forgotten."""
+        drawn = ""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not re.search(pattern, drawn):
+            assert time.monotonic() < give_up_at, drawn[-2000:]
+            if select.select([self._ours], [], [], 1)[0]:
+                drawn += _ESCAPES.sub("", os.read(self._ours, 1 << 16).decode(errors="replace"))
+        return drawn
+
+    def press(self, key: str) -> None:
+        os.write(self._ours, key.encode())
+
+    def end(self) -> int:
+        """Exit status; reads on, since a terminal that nobody reads stops who writes to it."""
+        while self.process.poll() is None:
+            if select.select([self._ours], [], [], 0.1)[0]:
+                os.read(self._ours, 1 << 16)
+        assert termios.tcgetattr(self._theirs)[3] == self.before[3], "the terminal's modes were not restored"
+        return self.process.returncode
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        os.close(self._ours)
+        os.close(self._theirs)
+
+
+@contextmanager
+def terminal(*arguments: str) -> Iterator[Terminal]:
+    running = Terminal(*arguments)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def test_it_outlives_the_service(build: Build) -> None:
+    lab = build(LINE)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with terminal("watch", "--interval", "0.2", "--url", url) as screen:
+        screen.wait_for(r"no answer: \S+ does not answer")
+        daemon = lab.daemon(api={"listen": f"127.0.0.1:{port}"})
+        screen.wait_for(r"leader, term \d+")
+        screen.wait_for(r"s1 +ready")
+        with lab.client(daemon) as client:
+            client.register_job(ring("resnet", ["h1", "h2"]))
+        screen.wait_for(r"1 of 1 jobs installed")
+        screen.wait_for(r"resnet +installed")
+        daemon.kill()
+        # What was heard last stays on the screen.
+        screen.wait_for(r"no answer for \d+ s: (.|\n)*resnet +installed")
+        daemon = lab.daemon(api={"listen": f"127.0.0.1:{port}"})
+        screen.wait_for(r"1 of 1 jobs installed\s+switch +state")
+        lab.switches["s1"].kill()
+        screen.wait_for(r"s1 +away")
+        screen.press("x")
+        screen.press("q")
+        assert screen.end() == 0
+
+
+@pytest.mark.xdist_group("cli-service")
+def test_ctrl_c_ends_it_quietly(operated: Operated) -> None:
+    where = ("--url", operated.url, "--token-file", str(operated.tokens["read-only"]))
+    with terminal("watch", *where) as screen:
+        screen.wait_for(r"leader, term \d+")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.end() == 0
+
+
+@pytest.mark.xdist_group("cli-service")
+def test_what_waiting_does_not_cure_ends_it(operated: Operated) -> None:
+    with terminal("watch", "--url", operated.url) as screen:
+        screen.wait_for("token")
+        assert screen.end() == 2
+
+
+@pytest.mark.xdist_group("cli-service")
+def test_one_frame_for_a_pipe(service: Operated) -> None:
+    service.good("job", "submit", service.file(), "--wait")
+    for width in ("80", "120"):
+        lines = service.good("watch", "--once", COLUMNS=width).splitlines()
+        assert max(map(len, lines)) <= int(width)
+        assert lines[0].startswith("echelon ")
+        assert [line.split()[:2] for line in lines if line.startswith(("leaf", "spine"))] == [
+            [name, "ready"] for name in service.lab.switches
+        ]
+        assert any(re.match(r"bert +installed", line) for line in lines)
+
+
+def test_without_a_terminal_it_says_how() -> None:
+    result = CliRunner().invoke(app, ["watch"])
+    assert (result.exit_code, result.stderr) == (2, "watch: the output is no terminal (use --once)\n")

@@ -1,0 +1,420 @@
+"""The client against the API on real sockets, and against servers that break off, stand by or are no controllers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.client import DEFAULT_URL, Client, ClientError
+from echelon.client.client import TOKEN_FILE_VARIABLE, URL_VARIABLE, read_token
+from echelon.client.endpoint import Endpoint, parse_endpoint, parse_endpoints
+from echelon.documents import DocumentError, parse_document
+from echelon.service.api import ApiSettings, create_app
+from echelon.service.api.server import ServerSettings
+from echelon.service.api.tokens import TokensFile, new_token
+from echelon.service.config_file import ListenAddress
+from echelon.service.errors import UnavailableError
+from echelon.service.resources import DistanceReport
+from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
+
+JOB: dict[str, Any] = {
+    "job": "d",
+    "parallelism": "data",
+    "workers": ["h1", "h2"],
+    "data": {"compute": "500 ms", "gradient": "5 MB"},
+}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (URL_VARIABLE, TOKEN_FILE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def service() -> MemoryService:
+    return MemoryService()
+
+
+@pytest.fixture
+def running(service: MemoryService) -> Iterator[Serving]:
+    with serving(create_app(service, metrics=lambda: (b"x 1\n", "text/plain"))) as made:
+        yield made
+
+
+@pytest.fixture
+def client(running: Serving) -> Iterator[Client]:
+    with Client(running.url) as made:
+        yield made
+
+
+def error_of(call: Callable[[], object]) -> ClientError:
+    with pytest.raises(ClientError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_call_gives_its_resource(client: Client, service: MemoryService) -> None:
+    assert client.register_job(JOB).spec == JOB
+    assert client.register_job(JOB).name == "d"
+    assert [job.name for job in client.jobs()] == ["d"]
+    assert client.job("d").workers == ("h1", "h2")
+    assert client.job("d", wait_s=0.01).state == "accepted"
+    assert client.register_job({**JOB, "weight": 2}, replace=True).spec["weight"] == 2
+    assert client.report_distances("d", "ring", ["0 s", "1 ms"]).name == "d"
+    assert [flow.path[1] for flow in client.plan().flows] == ["s1", "s2"]
+    assert [flow.path[1] for flow in client.plan(job="d", switch="s2").flows] == ["s2"]
+    assert client.set_policy("coflow").name == client.policy().name == "coflow"
+    assert [switch.name for switch in client.switches()] == ["s1", "s2"]
+    assert client.switch("s2").state == "ready"
+    assert client.intent("s1").entries == ()
+    assert client.difference("s1").reachable
+    assert client.set_link("s1", "s2", "drained").state == client.links()[0].state == "drained"
+    assert client.status().jobs == 1
+    assert client.metrics() == "x 1\n"
+    client.remove_job("d")
+    assert client.jobs() == []
+    assert client.is_alive()
+    assert client.not_ready() is None
+    service.problem_list = ["no store"]
+    assert client.not_ready() == "no store"
+
+
+def test_a_job_from_its_file(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB))
+    assert client.register_job(file).name == client.register_job(str(file), replace=True).name == "d"
+    file.write_text(yaml.safe_dump({**JOB, "data": {"compute": "1 B", "gradient": "1 MB"}}))
+    with pytest.raises(DocumentError) as caught:
+        client.register_job(file)
+    assert (caught.value.file, caught.value.path) == (str(file), "data.compute")
+    with pytest.raises(DocumentError, match="No such file"):
+        client.register_job(tmp_path / "gone.yaml")
+    with pytest.raises(DocumentError, match="job: workers: is missing"):
+        client.register_job({"job": "x", "parallelism": "data"})
+
+
+def test_refusals_keep_status_reason_and_path(client: Client) -> None:
+    client.register_job(JOB)
+    conflict = error_of(lambda: client.register_job({**JOB, "weight": 2}))
+    assert (conflict.status, conflict.path) == (409, "job")
+    assert str(conflict) == f"job: {conflict.reason}"
+    unknown = error_of(lambda: client.job("x"))
+    assert (unknown.status, unknown.path, str(unknown)) == (404, "", unknown.reason)
+    assert error_of(lambda: client.set_link("s1", "s2", "down")).path == "state"
+    assert error_of(lambda: client.job("d", wait_s=100)).path == "wait_s"
+    assert error_of(lambda: client.remove_job("x")).status == 404
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "a b", "é", "%2e", "?x", "#", "\n"])
+def test_strange_names_are_only_unknown(client: Client, name: str) -> None:
+    assert error_of(lambda: client.remove_job(name)).status in (404, 405)
+    assert error_of(lambda: client.set_link(name, name, "up")).status == 404
+
+
+@given(st.lists(st.floats(0, 10**6), min_size=1, max_size=5))
+def test_distances_in_seconds_arrive_as_they_are(offsets: list[float]) -> None:
+    sent = {"echelonflow": "ring", "offsets": [f"{offset!r} s" for offset in offsets]}
+    if any(abs(offset) < 1e-90 and offset for offset in offsets):
+        return
+    parsed = parse_document(DistanceReport, sent, "").offsets
+    assert isinstance(parsed, tuple)
+    assert [float(offset) for offset in parsed] == offsets
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens(tmp_path: Path, service: MemoryService, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = new_token("ci", "operator")
+    (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
+    (tmp_path / "token").write_text(f"{made.token}\n")
+    app = create_app(service, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
+    with serving(app) as running:
+        with Client(running.url) as client:
+            refused = error_of(client.status)
+            assert refused.status == 401
+        with Client(running.url, token=made.token) as client:
+            assert client.status().role == "leader"
+        with Client(running.url, token="wrong") as client:
+            refused = error_of(client.status)
+            assert refused.status == 401
+            assert "wrong" not in str(refused)
+        monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(tmp_path / "token"))
+        monkeypatch.setenv(URL_VARIABLE, running.url)
+        with Client() as client:
+            assert client.status().role == "leader"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty (write the token into its first line)"),
+        (b"\n\n", "is empty"),
+        (b"a b\n", "has characters that no token has"),
+        (b"\xff\n", "does not hold a token in its first line"),
+        (b"a\x00b\n", "has characters that no token has"),
+    ],
+)
+def test_faulty_token_files(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    error = error_of(lambda: read_token(file))
+    assert str(error).startswith(f"{file}")
+    assert reason in str(error)
+    assert "No such file" in str(error_of(lambda: read_token(tmp_path / "gone")))
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Evil: 1", "é"])
+def test_tokens_that_would_not_fit_a_header(token: str) -> None:
+    assert "no token has" in str(error_of(lambda: Client(token=token)))
+
+
+# --- URLs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://ctl1:8080", Endpoint("http://ctl1:8080")),
+        ("https://ctl1/", Endpoint("https://ctl1")),
+        ("http://[::1]:8080", Endpoint("http://[::1]:8080")),
+        ("unix:/run/a.sock", Endpoint("http://localhost", "/run/a.sock")),
+        ("unix:///run/a.sock", Endpoint("http://localhost", "/run/a.sock")),
+        ("unix:a.sock", Endpoint("http://localhost", "a.sock")),
+    ],
+)
+def test_urls(url: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(url) == parse_endpoint(f" {url} ") == endpoint
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "ctl1:8080", "ftp://ctl1", "http://", "http://ctl1:x", "http://ctl1:99999", "http://ctl1/api", "http://ctl1?x=1",
+     "unix:", "http://a:b@ctl1", "http://ctl1:0", "https://[::1"],
+)  # fmt: skip
+def test_what_is_no_url(url: str) -> None:
+    error = error_of(lambda: parse_endpoint(url))
+    assert error.status is None
+    assert "(write it as https://ctl1:8080 or unix:/path)" in str(error)
+    assert "a:b" not in str(error)
+
+
+def test_several_urls_and_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [str(one) for one in parse_endpoints("http://a:1, unix:/b,http://a:1")] == ["http://a:1", "unix:/b"]
+    error = error_of(lambda: Client("http://127.0.0.1:1").status())
+    assert (error.status, "http://127.0.0.1:1 does not answer: " in str(error)) == (None, True)
+    assert DEFAULT_URL == "http://127.0.0.1:8080"
+
+
+def test_proxies_of_the_environment_are_not_used(running: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with Client(running.url) as client:
+        assert client.is_alive()
+
+
+def test_a_unix_socket_that_is_not_there(tmp_path: Path) -> None:
+    with Client(f"unix:{tmp_path}/x.sock") as client:
+        assert "there is no such socket" in str(error_of(client.status))
+
+
+@pytest.mark.parametrize("argument", ["ca", "certificate"])
+def test_faulty_tls_files(tmp_path: Path, argument: str) -> None:
+    (tmp_path / "text").write_text("no PEM")
+    for name, reason in (("gone", "No such file"), ("text", "PEM form (correct the file")):
+        error = error_of(lambda name=name: Client("https://ctl1", **{argument: tmp_path / name}))  # type: ignore[misc]
+        assert str(tmp_path / name) in str(error)
+        assert reason in str(error)
+
+
+# --- servers that fail ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def scripted(answers: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives each connection one of the `answers` (empty: none) and closes it. Yields its URL and requests."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(TIMEOUT_S)
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(TIMEOUT_S)
+                request = b""
+                while b"\r\n\r\n" not in request:
+                    request += connection.recv(65536)
+                heard.append(request)
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", heard
+    finally:
+        thread.join(TIMEOUT_S)
+        listener.close()
+        assert not thread.is_alive()
+
+
+def http(status: int, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+NONE = b""
+"""The connection just ends."""
+EMPTY_LIST = http(200, b"[]", "Content-Type: application/json")
+GONE = http(404, b'{"error": {"status": 404, "reason": "no such job", "path": ""}}')
+LATER = http(503, b'{"error": {"status": 503, "reason": "no leader", "path": ""}}')
+
+
+def test_without_retries_a_lost_answer_is_an_error() -> None:
+    with scripted([NONE]) as (url, heard), Client(url) as client:
+        error = error_of(client.jobs)
+        assert error.status is None
+        assert "does not answer: Server disconnected" in str(error)
+        assert len(heard) == 1
+
+
+@pytest.mark.parametrize("before", [[NONE], [LATER], [http(429)], [NONE, LATER, NONE]])
+def test_with_retries_the_call_is_made_again(before: list[bytes]) -> None:
+    with scripted([*before, EMPTY_LIST]) as (url, heard), Client(url, retry_s=TIMEOUT_S) as client:
+        assert client.jobs() == []
+        assert len(heard) == len(before) + 1
+        assert len({request.splitlines()[0] for request in heard}) == 1
+
+
+def test_what_would_fail_again_is_not_tried_again() -> None:
+    with scripted([GONE]) as (url, _), Client(url, retry_s=TIMEOUT_S) as client:
+        assert error_of(lambda: client.job("x")).status == 404
+
+
+def test_retries_end() -> None:
+    error = error_of(lambda: Client("http://127.0.0.1:1", retry_s=0.3).jobs())
+    assert error.status is None
+
+
+def test_a_removal_whose_answer_was_lost_has_worked() -> None:
+    with scripted([NONE, GONE]) as (url, heard), Client(url, retry_s=TIMEOUT_S) as client:
+        client.remove_job("d")
+        assert len(heard) == 2
+    with scripted([LATER, GONE]) as (url, _), Client(url, retry_s=TIMEOUT_S) as client:
+        assert error_of(lambda: client.remove_job("d")).status == 404  # it had not been done
+
+
+def test_the_next_controller_is_asked_when_one_is_silent(running: Serving) -> None:
+    with Client(f"http://127.0.0.1:1,{running.url}") as client:
+        assert client.jobs() == []
+        assert client.register_job(JOB).name == "d"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (http(502, b"<html>\n<b>Bad gateway</b>"), "answers 502: <html> <b>Bad gateway</b>"),
+        (http(200, b"<html>"), "the answer is not understood"),
+        (http(200, b'[{"name": 7}]'), "the answer is not understood: 0.name: "),
+        (http(302, b"", "Location: http://elsewhere/"), "answers 302"),
+        (http(418, b'{"error": "teapot"}'), "answers 418"),
+        (http(400, b'{"error": {"reason": "a\\n\\u001b[31mb", "path": "p"}}'), "p: a \\x1b[31mb"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not answer"),
+    ],
+)
+def test_what_is_no_controller(answer: bytes, reason: str) -> None:
+    with scripted([answer]) as (url, _), Client(url) as client:
+        assert reason in str(error_of(client.jobs))
+
+
+# --- standbys --------------------------------------------------------------------------------------------------------
+
+
+def test_the_leader_is_followed_and_remembered(running: Serving, service: MemoryService) -> None:
+    standby = MemoryService()
+    standby.fault = UnavailableError("this controller is a standby", leader=running.url)
+    with serving(create_app(standby)) as other, Client(other.url) as client:
+        assert client.register_job(JOB).name == "d"
+        assert [job.name for job in service.jobs()] == ["d"]
+        standby.fault = UnavailableError("is not asked again")
+        assert client.plan(job="d").jobs == 1
+
+
+def test_a_standby_that_knows_no_leader(running: Serving, service: MemoryService) -> None:
+    service.fault = UnavailableError("no controller leads at the moment")
+    with Client(running.url) as client:
+        error = error_of(client.jobs)
+        assert (error.status, error.reason) == (503, "no controller leads at the moment")
+
+
+def test_standbys_that_name_each_other_are_not_followed_for_ever() -> None:
+    first, second = MemoryService(), MemoryService()
+    with serving(create_app(first)) as one, serving(create_app(second)) as other:
+        first.fault = UnavailableError("ask the other", leader=other.url)
+        second.fault = UnavailableError("ask the other", leader=one.url)
+        with Client(one.url) as client:
+            assert error_of(client.jobs).status == 503
+
+
+def test_a_leader_that_is_gone_is_left_for_the_standby_that_takes_over() -> None:
+    standby = MemoryService()
+    standby.fault = UnavailableError("a standby", leader="http://127.0.0.1:1")
+    with serving(create_app(standby)) as running, Client(running.url, retry_s=TIMEOUT_S) as client:
+        asked = threading.Event()
+
+        def take_over() -> None:
+            asked.wait(TIMEOUT_S)
+            standby.fault = None
+
+        thread = threading.Thread(target=take_over)
+        thread.start()
+        error = error_of(lambda: Client(running.url).jobs())
+        assert "http://127.0.0.1:1 does not answer" in str(error)
+        asked.set()
+        assert client.jobs() == []
+        thread.join()
+
+
+def test_a_token_does_not_leave_the_encrypted_way(tmp_path: Path) -> None:
+    """From https to http nobody is followed; from a socket of this machine to another machine's http neither."""
+    moved = http(503, b'{"error": {"status": 503, "reason": "a standby", "path": ""}}')
+    with scripted([EMPTY_LIST]) as (leader, heard):
+        path = tmp_path / "a.sock"
+        service = MemoryService()
+        service.fault = UnavailableError("a standby", leader=leader)
+        made = new_token("ci", "operator")
+        (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
+        app = create_app(service, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
+        with (
+            serving(app, ServerSettings(ListenAddress(None, 0, path))) as running,
+            Client(running.url, token=made.token) as client,
+        ):
+            assert error_of(client.jobs).status == 503
+        assert not heard
+        with Client(leader) as client:
+            assert client.jobs() == []
+    assert moved
+
+
+def test_only_one_port_of_a_closed_client(running: Serving) -> None:
+    client = Client(running.url)
+    assert client.is_alive()
+    client.close()
+    client.close()
+    assert client.is_alive()
+    client.close()

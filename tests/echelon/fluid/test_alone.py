@@ -1,0 +1,154 @@
+"""The fast simulation of a job alone against the general one, whose rates are filled anew at every event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.execution import IterationRecord
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fluid import run_alone, simulate
+from echelon.fluid.alone_runs import AloneRuns
+from echelon.jobs.data_parallel import ring_all_reduce
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.jobs.pipeline import gpipe
+from echelon.plan import LEVELS, Plan, QueuePlan
+from echelon.policies.base import ActiveFlow, Allocation
+from echelon.policies.fifo import Fifo
+from echelon.policies.filling import ZERO, fill_in_order, residual_of
+
+
+class EarliestDeadlineFirst:
+    """Flows in order of ideal finish time, each taking all that is left on its path."""
+
+    name = "edf"
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        self.capacities = fabric.capacity_Bps
+        return replace(Fifo().plan(jobs, fabric), default_schedule=(QueuePlan(level=0),) * LEVELS)
+
+    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+        rates = [ZERO] * len(flows)
+        order = sorted(range(len(flows)), key=lambda i: (flows[i].ideal_finish_s, flows[i].sequence))
+        fill_in_order(flows, order, residual_of(self.capacities, flows), rates)
+        return Allocation(tuple(rates))
+
+
+def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
+    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly")
+    assert run.exact
+    return run.jobs[job.name].iterations[0]
+
+
+def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
+    """Four hosts on two leaves, two spines; the rates of all cables are given."""
+    ends = [(f"{prefix}{i}", 0, f"l{(i + 1) // 2}", i) for i in range(1, 5)]
+    ends += [(f"l{i}", 10 + j, f"s{j}", i) for i in (1, 2) for j in (1, 2)]
+    return Fabric(
+        "tiers",
+        {f"{prefix}{i}": Host(f"{prefix}{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in range(1, 5)},
+        {name: Switch(name, n) for n, name in enumerate(("l1", "l2", "s1", "s2"), start=1)},
+        tuple(
+            CableLink(LinkEnd(a, p), LinkEnd(b, q), rate, Fraction(0))
+            for (a, p, b, q), rate in zip(ends, rates, strict=True)
+        ),
+    )
+
+
+fabrics = st.lists(st.sampled_from([8_000, 16_000, 24_000]), min_size=8, max_size=8).map(two_tiers)
+
+
+@st.composite
+def any_job(draw: st.DrawFn) -> Job:
+    """Steps that come after earlier ones at random; many flows that start together, and some without bytes."""
+    hosts = st.sampled_from([f"h{i}" for i in range(1, 5)])
+    durations = st.fractions(0, 3, max_denominator=2)
+    computes = [ComputeUnit("c0", draw(hosts), draw(durations))]
+    flows: list[Flow] = []
+    for k in range(draw(st.integers(1, 14))):
+        earlier = [step.name for step in (*computes, *flows)]
+        after = tuple(draw(st.lists(st.sampled_from(earlier), max_size=2, unique=True)))
+        if draw(st.integers(0, 3)):
+            src, dst = draw(st.lists(hosts, min_size=2, max_size=2, unique=True))
+            flows.append(Flow(f"f{k}", src, dst, draw(st.integers(0, 6)) * 500, after))
+        else:
+            computes.append(ComputeUnit(f"c{k + 1}", draw(hosts), draw(durations), after))
+    names = draw(st.permutations([flow.name for flow in flows]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(names)), min_size=2, max_size=2)))
+    echelonflows = []
+    for number, part in enumerate((names[: cuts[0]], names[cuts[0] : cuts[1]])):
+        if part:
+            offsets = sorted(draw(st.lists(durations, min_size=len(part), max_size=len(part))))
+            echelonflows.append(EchelonFlow(f"H{number}", tuple(part), tuple(offsets)))
+    return Job("j", tuple(computes), tuple(flows), tuple(echelonflows), draw(durations))
+
+
+@settings(max_examples=150, deadline=None)
+@given(job=any_job(), fabric=fabrics)
+def test_it_is_the_general_simulation(job: Job, fabric: Fabric) -> None:
+    assert run_alone(job, fabric) == by_definition(job, fabric)
+
+
+def test_of_the_paradigms(star: Callable[..., Fabric], pipeline: Callable[..., Job]) -> None:
+    workers = ["h1", "h2", "h3", "h4"]
+    fabric = two_tiers([8_000_000] * 4 + [4_000_000, 8_000_000] * 2)
+    second = Fraction(1)
+    queued = gpipe(workers, 6, [second / 10] * 4, [10**5] * 3, [second / 5] * 4)
+    for graph in (ring_all_reduce(workers, second, 10**6 + 3), queued):
+        job = Job("j", *graph)
+        assert run_alone(job, fabric) == by_definition(job, fabric)
+    job = pipeline(3, 5, unit_s=Fraction(1, 10))  # sending takes 20 times as long as computing: flows queue up
+    assert run_alone(job, star(3)) == by_definition(job, star(3))
+
+
+@settings(max_examples=30, deadline=None)
+@given(jobs=st.lists(st.tuples(st.sampled_from("abc"), any_job()), min_size=1, max_size=4), fabric=fabrics)
+def test_remembered_runs_are_those_that_would_be_made(jobs: list[tuple[str, Job]], fabric: Fabric) -> None:
+    """Jobs come and go, and change under their name."""
+    runs = AloneRuns()
+    present: dict[str, Job] = {}
+    for name, job in jobs:
+        present = {**present, name: replace(job, name=name)}
+        records = runs.update(list(present.values()), fabric)
+        assert records == {name: run_alone(job, fabric) for name, job in present.items()}
+        again = runs.update(list(present.values()), fabric)
+        assert all(again[name] is records[name] for name in present)
+        if len(present) > 2:
+            present.pop(min(present))
+
+
+def renamed(job: Job, names: dict[str, str]) -> Job:
+    return replace(
+        job,
+        computes=tuple(replace(c, worker=names[c.worker]) for c in job.computes),
+        flows=tuple(replace(f, src=names[f.src], dst=names[f.dst]) for f in job.flows),
+    )
+
+
+def test_jobs_that_look_the_same_share_a_run() -> None:
+    fabric = two_tiers([8_000] * 8)
+    job = Job("a", *ring_all_reduce(["h1", "h2"], Fraction(1), 1000))
+    twin = replace(renamed(job, {"h1": "h4", "h2": "h3"}), name="b")
+    apart = replace(renamed(job, {"h1": "h1", "h2": "h3"}), name="c")  # through a spine
+    records = AloneRuns().update([job, twin, apart], fabric)
+    assert records["a"] is records["b"]
+    assert records["c"] is not records["a"]
+    faster = AloneRuns().update([job, twin], two_tiers([8_000, 8_000, 8_000, 16_000] + [8_000] * 4))
+    assert faster["b"] is not faster["a"], "one of its links is faster"
+    more = replace(twin, computes=(replace(twin.computes[0], duration_s=Fraction(2)), twin.computes[1]))
+    assert AloneRuns().update([job, more], fabric)["b"] == run_alone(more, fabric) != records["a"]
+
+
+def test_what_departed_is_forgotten() -> None:
+    fabric = two_tiers([8_000] * 8)
+    job = Job("a", *ring_all_reduce(["h1", "h2"], Fraction(1), 1000))
+    runs = AloneRuns()
+    first = runs.update([job], fabric)["a"]
+    assert runs.update([], fabric) == {}
+    again = runs.update([job], fabric)["a"]
+    assert again is not first
+    assert again == first

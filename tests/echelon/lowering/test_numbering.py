@@ -1,0 +1,260 @@
+"""Numbers of jobs that come and go, against a model that knows only what was promised."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from echelon.lowering.numbering import ExhaustedError, JobNumbers, Kind, Numbering, Pool
+
+SWITCHES = ("s1", "s2")
+JOBS = ("a", "b", "c", "d")
+LIMITS = {Kind.FLOW: 12, Kind.ECHELONFLOW: 6, Kind.PROFILE: 3, Kind.CONNECTION: 6, Kind.JOB: 3}
+PROFILES = (((0, 9, 1),), ((0, 4, 1), (5, 9, 2)), ((0, 9, 7),))
+
+Part = tuple[Kind, object]
+Wanted = Mapping[str, frozenset[Part]]
+"""By switch: what a job asks for there."""
+
+parts = st.one_of(
+    st.tuples(st.just(Kind.FLOW), st.sampled_from(["f1", "f2", "f3", "f4", "f5"])),
+    st.tuples(st.just(Kind.ECHELONFLOW), st.sampled_from(["h1", "h2"])),
+    st.tuples(st.just(Kind.PROFILE), st.sampled_from(PROFILES)),
+    st.tuples(st.just(Kind.CONNECTION), st.sampled_from([("tcp", "10.0.0.1", "10.0.0.2", 1, p) for p in (1, 2, 3)])),
+    st.tuples(st.just(Kind.JOB), st.just("")),
+)
+wanted = st.dictionaries(st.sampled_from(SWITCHES), st.frozensets(parts, min_size=1, max_size=7))
+
+
+def ask(numbers: JobNumbers, part: Part) -> int:
+    kind, key = part
+    ways = {
+        Kind.FLOW: numbers.flow,
+        Kind.ECHELONFLOW: numbers.echelonflow,
+        Kind.PROFILE: numbers.profile,
+        Kind.CONNECTION: numbers.connection,
+    }
+    return ways[kind](key) if kind in ways else numbers.register()  # type: ignore[operator]
+
+
+class Jobs(RuleBasedStateMachine):
+    """`live`: what each job has now; `kept`: what was given up, by version, and not yet acknowledged."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.numbering = Numbering(dict.fromkeys(SWITCHES, LIMITS))
+        self.version = 0
+        self.live: dict[tuple[str, str], dict[Part, int]] = {}
+        self.kept: dict[tuple[str, str], dict[Part, tuple[int, int]]] = {}
+        self.stored: dict[str, str] = {}
+
+    def change(self, job: str, want: Wanted) -> None:
+        """One attempt in which `job` asks for `want`."""
+        before = {job: self.numbering.export(job) for job in JOBS}
+        self.version += 1
+        got: dict[tuple[str, str], dict[Part, int]] = {}
+        try:
+            with self.numbering.attempt(self.version) as attempt:
+                for switch in SWITCHES:
+                    numbers = attempt.of(switch, job)
+                    for part in sorted(want.get(switch, ()), key=repr):
+                        got.setdefault((switch, job), {})[part] = ask(numbers, part)
+        except ExhaustedError as error:
+            self.check_full(str(error), job, want)
+            unchanged = {job: self.numbering.export(job) for job in JOBS} == before
+            assert unchanged
+            return
+        for switch in SWITCHES:
+            key = (switch, job)
+            had, has = self.live.pop(key, {}), got.get(key, {})
+            kept = self.kept.setdefault(key, {})
+            for part, number in has.items():
+                if part in had:
+                    assert number == had[part], "a number moved"
+                if part in kept:
+                    assert number == kept.pop(part)[0], "what was kept back for it was not given again"
+            kept |= {part: (number, self.version) for part, number in had.items() if part not in has}
+            if has:
+                self.live[key] = has
+
+    def check_full(self, message: str, job: str, want: Wanted) -> None:
+        """It is refused only where there are not as many numbers as what is there and what is new need."""
+        switch, kind = re.match(rf"job {job}: switch (\w+): more than \d+ ([\w ]+?)( \(|;)", message).group(1, 2)  # type: ignore[union-attr]
+        own = {**self.live.get((switch, job), {}), **self.kept.get((switch, job), {})}
+        new = [part for part in want[switch] if part[0] == kind and part not in own]
+        assert len(self.taken(switch, Kind(kind))) + len(new) > LIMITS[Kind(kind)]
+
+    def taken(self, switch: str, kind: Kind) -> set[int]:
+        of_live = {n for (s, _), held in self.live.items() for (k, _), n in held.items() if (s, k) == (switch, kind)}
+        return of_live | {
+            n for (s, _), kept in self.kept.items() for (k, _), (n, _) in kept.items() if (s, k) == (switch, kind)
+        }
+
+    @rule(job=st.sampled_from(JOBS), want=wanted)
+    def come_or_change(self, job: str, want: Wanted) -> None:
+        self.change(job, want)
+
+    @rule(job=st.sampled_from(JOBS))
+    def go(self, job: str) -> None:
+        self.change(job, {})
+
+    @rule(job=st.sampled_from(JOBS), want=wanted)
+    def fail(self, job: str, want: Wanted) -> None:
+        before = {job: self.numbering.export(job) for job in JOBS}
+        with suppress(RuntimeError, ExhaustedError), self.numbering.attempt(self.version + 1) as attempt:
+            for switch, of_switch in want.items():
+                numbers = attempt.of(switch, job)
+                for part in sorted(of_switch, key=repr):
+                    ask(numbers, part)
+            raise RuntimeError
+        assert {job: self.numbering.export(job) for job in JOBS} == before
+
+    @rule(switch=st.sampled_from(SWITCHES), back=st.integers(0, 3))
+    def settle(self, switch: str, back: int) -> None:
+        version = self.version - back
+        holding = {job for _, job in self.live} | {job for (_, job), kept in self.kept.items() if kept}
+        for (at, _), kept in self.kept.items():
+            if at == switch:
+                for part in [part for part, (_, since) in kept.items() if since <= version]:
+                    del kept[part]
+        left = {job for _, job in self.live} | {job for (_, job), kept in self.kept.items() if kept}
+        assert self.numbering.settle(switch, version) == holding - left
+
+    @rule()
+    def store_what_changed(self) -> None:
+        for job in self.numbering.take_changed():
+            document = self.numbering.export(job)
+            if document:
+                self.stored[job] = json.dumps(document)
+            else:
+                self.stored.pop(job, None)
+        assert self.stored == {job: json.dumps(self.numbering.export(job)) for job in self.numbering.jobs}
+
+    @precondition(lambda self: self.version > 0)
+    @rule()
+    def restart(self) -> None:
+        """Another controller reads what was stored; its versions begin anew."""
+        self.store_what_changed()
+        again = Numbering(dict.fromkeys(SWITCHES, LIMITS))
+        again.restore({job: json.loads(text) for job, text in self.stored.items()})
+        assert {job: again.export(job) for job in again.jobs} == {j: json.loads(t) for j, t in self.stored.items()}
+        assert again.take_changed() == frozenset()
+        self.numbering = again
+        self.version = 1
+        with again.attempt(self.version) as attempt:
+            for (switch, job), held in self.live.items():
+                numbers = attempt.of(switch, job)
+                assert {part: ask(numbers, part) for part in held} == held
+        self.kept = {key: {part: (number, 0) for part, (number, _) in kept.items()} for key, kept in self.kept.items()}
+
+    @invariant()
+    def no_number_is_of_two(self) -> None:
+        for switch in SWITCHES:
+            owners: dict[tuple[Kind, int], object] = {}
+            held = [(job, part, n) for (s, job), has in self.live.items() if s == switch for part, n in has.items()]
+            held += [(j, p, n) for (s, j), kept in self.kept.items() if s == switch for p, (n, _) in kept.items()]
+            for job, part, number in held:
+                kind, key = part
+                owner = key if kind is Kind.PROFILE else (job, key)
+                assert owners.setdefault((kind, number), owner) == owner
+                assert 0 <= number < LIMITS[kind]
+
+    @invariant()
+    def what_holds_numbers_is_known(self) -> None:
+        holding = {job for _, job in self.live} | {job for (_, job), kept in self.kept.items() if kept}
+        assert self.numbering.jobs == holding
+
+
+TestJobs = Jobs.TestCase
+TestJobs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def flows_of(numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1") -> list[int]:
+    with numbering.attempt(version) as attempt:
+        numbers = attempt.of(switch, job)
+        return [numbers.flow(name) for name in names]
+
+
+def test_lowest_free_first() -> None:
+    numbering = Numbering({"s1": LIMITS})
+    assert flows_of(numbering, 1, "a", ["x", "y", "z"]) == [0, 1, 2]
+    assert flows_of(numbering, 2, "b", ["x"]) == [3]
+    assert flows_of(numbering, 3, "a", ["z"]) == [2]
+    assert flows_of(numbering, 4, "c", ["x"]) == [4]  # 0 and 1 may still be on the switch
+    assert numbering.settle("s1", 2) == frozenset()
+    assert flows_of(numbering, 5, "c", ["x", "y"]) == [4, 5]
+    numbering.settle("s1", 3)
+    assert flows_of(numbering, 6, "c", ["x", "y", "z"]) == [4, 5, 0]
+    flows_of(numbering, 7, "c", [])
+    assert numbering.settle("s1", 7) == {"c"}
+
+
+def test_a_full_switch_says_what_is_being_removed() -> None:
+    numbering = Numbering({"s1": LIMITS})
+    flows_of(numbering, 1, "a", [f"f{i}" for i in range(12)])
+    with pytest.raises(ExhaustedError, match=r"^job b: switch s1: more than 12 flows; spread"):
+        flows_of(numbering, 2, "b", ["x"])
+    flows_of(numbering, 2, "a", ["f0"])
+    with pytest.raises(ExhaustedError, match=r"more than 12 flows \(up to 11 of them are being removed from it"):
+        flows_of(numbering, 3, "b", ["x"])
+    numbering.settle("s1", 2)
+    assert flows_of(numbering, 3, "b", ["x"]) == [1]
+
+
+def test_numbers_at_a_switch_that_is_no_more_are_forgotten() -> None:
+    before = Numbering({"s1": LIMITS, "s2": LIMITS})
+    flows_of(before, 1, "a", ["x"], "s1")
+    flows_of(before, 2, "a", ["x"], "s2")
+    flows_of(before, 3, "b", ["x"], "s2")
+    after = Numbering({"s1": LIMITS})
+    after.restore({job: before.export(job) for job in before.jobs})
+    assert after.jobs == {"a"}
+    assert after.take_changed() == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"FLOW": {"keys": ["x"], "at": {"s1": [[0, 99, 1]]}}},
+        {"FLOW": {"keys": ["x"], "at": {"s1": [[1, 0, 1]]}}},
+        {"FLOW": {"keys": ["x", "y"], "at": {"s1": [[0, 1, 1], [1, 1, 1]]}}},
+        {"FLOW": {"keys": ["x", "x"], "at": {"s1": [[0, 0, 2]]}}},
+        {"COLOUR": {"keys": ["x"], "at": {"s1": [[0, 0, 1]]}}},
+        {"FLOW": {"keys": [None], "at": {"s1": [[0, 0, 1]]}}},
+        {"FLOW": 3},
+        {"FLOW": {"keys": ["x"], "at": {"s1": [["0", 0, 1]]}}},
+        {"FLOW": {"keys": ["x"], "at": {"s1": [[0, -1, 1]]}}},
+    ],
+)
+def test_a_spoilt_document_is_refused_with_the_name_of_the_job(document: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"^job a: its stored numbers cannot be read: "):
+        Numbering({"s1": LIMITS}).restore({"a": document})
+
+
+def test_two_jobs_cannot_be_stored_with_one_number() -> None:
+    one = {"FLOW": {"keys": ["x"], "at": {"s1": [[0, 0, 1]]}}}
+    with pytest.raises(ValueError, match=r"^job b: .*number 0 is taken"):
+        Numbering({"s1": LIMITS}).restore({"a": one, "b": one})
+
+
+def test_a_pool_gives_the_lowest_free_number() -> None:
+    pool = Pool(6, first=1)
+    pool.claim(2)
+    assert [pool.take() for _ in range(3)] == [1, 3, 4]
+    pool.free(2)
+    pool.free(1)
+    pool.claim(1)
+    assert pool.take() == 2
+    assert pool.take() == 5
+    with pytest.raises(ExhaustedError):
+        pool.take()
+    with pytest.raises(ValueError, match="number 5 is taken"):
+        pool.claim(5)
+    assert len(pool) == 5

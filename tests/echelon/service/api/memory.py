@@ -1,0 +1,162 @@
+"""A service that keeps jobs in a dictionary and has one switch: enough to see what the API makes of requests and
+errors. Whether the real one keeps its word is for its own tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from echelon.documents import parse_document
+from echelon.jobs.spec import JobSpec
+from echelon.service.errors import ConflictError, UnknownError
+from echelon.service.interface import Registered
+from echelon.service.resources import (
+    DistanceReport,
+    FlowPlanResource,
+    IntentResource,
+    JobResource,
+    JobSummary,
+    LinkResource,
+    LinkSetting,
+    PlanResource,
+    PolicyResource,
+    PolicySetting,
+    RankingResource,
+    StatusResource,
+    SwitchDifference,
+    SwitchResource,
+)
+
+
+class MemoryService:
+    def __init__(self) -> None:
+        self._specs: dict[str, dict[str, Any]] = {}
+        self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "coflow": {}})
+        self._link = LinkResource(a="s1", b="s2", rate_bps=10**9, delay_s=0.0, state="up")
+        self.problem_list: list[str] = []
+        self.fault: Exception | None = None
+        """Raised by the next calls."""
+        self.release = asyncio.Event()
+        """What `installed` waits for, and `difference` if `busy`."""
+        self.busy = False
+        self.waiting = 0
+        """So many calls do."""
+
+    def _check(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def status(self) -> StatusResource:
+        self._check()
+        return StatusResource(
+            version="0", fabric="f", role="leader", term=1, leader=None, started_at=0.0, policy=self._policy.name,
+            jobs=len(self._specs), installed_jobs=0, plan=1, switches={"ready": 1},
+        )  # fmt: skip
+
+    def problems(self) -> Sequence[str]:
+        return self.problem_list
+
+    def jobs(self) -> Sequence[JobSummary]:
+        self._check()
+        return [
+            JobSummary(name=name, state="accepted", parallelism=spec["parallelism"], workers=(), flow_count=1)
+            for name, spec in self._specs.items()
+        ]
+
+    def job(self, name: str) -> JobResource:
+        self._check()
+        if name not in self._specs:
+            raise UnknownError(f"there is no job '{name}' (GET /jobs lists them)")
+        workers = tuple(self._specs[name]["workers"])
+        return JobResource(
+            name=name,
+            number=1,
+            spec=self._specs[name],
+            state="accepted",
+            accepted_at=0.0,
+            workers=workers,
+            flow_count=1,
+        )
+
+    async def register(self, spec: Mapping[str, Any], *, replace: bool) -> Registered:
+        self._check()
+        name = parse_document(JobSpec, dict(spec), "job").job
+        former = self._specs.get(name)
+        if former is not None and former != spec and not replace:
+            raise ConflictError(f"another job is named '{name}' (choose another name, or replace it)", "job")
+        self._specs[name] = dict(spec)
+        return Registered(self.job(name), former is None)
+
+    async def remove(self, name: str) -> None:
+        self.job(name)
+        del self._specs[name]
+
+    async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
+        return self.job(name)
+
+    async def installed(self, name: str, timeout_s: float) -> JobResource:
+        job = self.job(name)
+        try:
+            await asyncio.wait_for(self._wait(), timeout_s)
+        except TimeoutError:
+            return job
+        return job.model_copy(update={"state": "installed"})
+
+    async def _wait(self) -> None:
+        self.waiting += 1
+        try:
+            await self.release.wait()
+        finally:
+            self.waiting -= 1
+
+    def plan(self) -> PlanResource:
+        self._check()
+        ranking = RankingResource(kind="fixed", queue=1)
+        flows = tuple(
+            FlowPlanResource(job=name, flow=f"{name}-0", path=("h1", switch, "h2"), ranking=ranking)
+            for name in self._specs
+            for switch in ("s1", "s2")
+        )
+        return PlanResource(number=1, made_at=0.0, policy="fair", jobs=len(self._specs), flows=flows)
+
+    def _name(self, switch: str) -> str:
+        self._check()
+        if switch not in ("s1", "s2"):
+            raise UnknownError(f"there is no switch '{switch}' (GET /switches lists them)")
+        return switch
+
+    def intent(self, switch: str) -> IntentResource:
+        return IntentResource(switch=self._name(switch), entries=(), queues=())
+
+    async def difference(self, switch: str) -> SwitchDifference:
+        name = self._name(switch)
+        if self.busy:
+            await self._wait()
+        return SwitchDifference(switch=name, reachable=True)
+
+    def switches(self) -> Sequence[SwitchResource]:
+        return [self.switch("s1"), self.switch("s2")]
+
+    def switch(self, name: str) -> SwitchResource:
+        return SwitchResource(
+            name=self._name(name), address="127.0.0.1:9559", target="softswitch", device_id=1, state="ready", since=0.0
+        )
+
+    def policy(self) -> PolicyResource:
+        self._check()
+        return self._policy
+
+    async def set_policy(self, setting: PolicySetting) -> PolicyResource:
+        self._policy = self.policy().model_copy(update={"name": setting.name})
+        return self._policy
+
+    def links(self) -> Sequence[LinkResource]:
+        self._check()
+        return [self._link]
+
+    async def set_link(self, a: str, b: str, setting: LinkSetting) -> LinkResource:
+        if {self._name(a), self._name(b)} != {"s1", "s2"}:
+            raise UnknownError(f"there is no link between '{a}' and '{b}' (GET /links lists them)")
+        self._link = self._link.model_copy(update={"state": setting.state})
+        return self._link

@@ -1,0 +1,59 @@
+"""The API on a real socket, its event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fastapi import FastAPI
+
+from echelon.service.api.server import ApiServer, ServerSettings
+from echelon.service.config_file import ListenAddress
+
+LOCALHOST = ListenAddress("127.0.0.1", 0, None)
+TIMEOUT_S = 30
+
+T = TypeVar("T")
+
+
+class Serving:
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self.url = server.url
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self.server.serve())
+        self._loop.close()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """On the server's loop."""
+
+        async def run() -> T:
+            return function()
+
+        return self.wait(run())
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self.server.stop)
+        self._thread.join(TIMEOUT_S)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def serving(app: FastAPI, settings: ServerSettings | None = None) -> Iterator[Serving]:
+    running = Serving(ApiServer(app, settings or ServerSettings(LOCALHOST)))
+    try:
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,203 @@
+"""Whatever goes wrong has one shape and one line, and tells what the file's loader would tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from echelon.documents import DocumentError, read_document
+from echelon.jobs.spec import load_job_spec
+from echelon.service.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from tests.echelon.files.test_malformed import BROKEN, LOADERS
+from tests.echelon.service.api.conftest import Api
+from tests.echelon.service.api.test_routes import JOB
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def http(api: Api) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.operator}"}, trust_env=False) as client:
+        yield client
+
+
+def fault(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert list(response.json()) == ["error"]
+    error: dict[str, Any] = response.json()["error"]
+    assert list(error) == ["status", "reason", "path"]
+    assert error["status"] == status
+    assert error["reason"]
+    assert "\n" not in error["reason"] + error["path"]
+    return error
+
+
+def as_json(file: Path) -> bytes | None:
+    """The file's mapping; None: YAML cannot read it, or JSON cannot say it."""
+    try:
+        return json.dumps(read_document(file), allow_nan=False).encode()
+    except (DocumentError, ValueError):
+        return None
+
+
+JOB_FAULTS = [case for case in BROKEN if case[0] in ("pipeline.yaml", "data.yaml")]
+
+
+def test_a_faulty_job_is_refused_in_the_words_of_the_files_loader(http: httpx.Client, tmp_path: Path) -> None:
+    compared = 0
+    for name, old, new, *_ in JOB_FAULTS:
+        file = tmp_path / name
+        file.write_text(LOADERS[name][0].replace(old, new, 1))
+        body = as_json(file)
+        if body is None:
+            continue
+        with pytest.raises(DocumentError) as caught:
+            load_job_spec(file)
+        name = json.loads(body).get("job")
+        put = f"/jobs/{name}" if name in ("p", "d") else "/jobs/p"
+        wrong_name = isinstance(name, str) and name not in ("p", "d")
+        for method, path in [("POST", "/jobs")] if wrong_name else [("POST", "/jobs"), ("PUT", put)]:
+            response = http.request(method, path, content=body, headers=JSON)
+            error = fault(response, 422)
+            assert (error["path"], error["reason"]) == (caught.value.path, caught.value.reason)
+        compared += 1
+    # The rest are faults of YAML, which JSON cannot have.
+    assert compared >= len(JOB_FAULTS) - 12
+
+
+def test_faults_that_json_can_have_as_well(http: httpx.Client) -> None:
+    for content, path, reason in [
+        (b'{"job": "a", "job": "b"}', "job", "duplicate key 'job' (keep one of them)"),
+        (b"[" * 1000, "line 1, column 65", "is nested more than 64 deep (flatten it)"),
+        (b"\xff", "", "byte 0 is not UTF-8 text"),
+        (b'{"weight": NaN}', "", "NaN is not a number"),
+        (b"", "", "is empty (a mapping of keys to values is expected)"),
+    ]:
+        error = fault(http.post("/jobs", content=content, headers=JSON), 400)
+        assert error["path"] == path
+        assert error["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("[]", "is a list"),
+        ('"x"', "is a text"),
+        ("7", "is a number"),
+        ("null", "is a null"),
+        ("true", "is a truth value"),
+    ],
+)
+def test_a_body_must_be_a_mapping(http: httpx.Client, body: str, reason: str) -> None:
+    for method, path in [
+        ("POST", "/jobs"),
+        ("PUT", "/jobs/d"),
+        ("PUT", "/policy"),
+        ("PUT", "/links/s1/s2"),
+        ("POST", "/jobs/d/distances"),
+    ]:
+        error = fault(http.request(method, path, content=body, headers=JSON), 422)
+        assert error["reason"] == f"{reason} (a mapping of keys to values is expected)"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/yaml",
+        "application/json; charset=latin-1",
+        "json",
+        None,
+    ],
+)
+def test_bodies_are_json_and_say_so(http: httpx.Client, content_type: str | None) -> None:
+    headers = {} if content_type is None else {"Content-Type": content_type}
+    error = fault(http.post("/jobs", content=json.dumps(JOB), headers=headers), 415)
+    assert "Content-Type: application/json" in error["reason"]
+    assert http.get("/jobs").json() == []
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", 'Application/JSON;charset="UTF-8"'])
+def test_content_types_of_json(http: httpx.Client, content_type: str) -> None:
+    assert http.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type}).status_code == 201
+
+
+def test_no_such_path_and_no_such_method(http: httpx.Client) -> None:
+    assert "'/job'" in fault(http.get("/job"), 404)["reason"]
+    assert "'/jobs/'" in fault(http.get("/jobs/"), 404)["reason"]
+    assert "\\x07" in fault(http.get("/a%07%0Ab"), 404)["reason"]
+    for method, path, allowed in [
+        ("PATCH", "/jobs", "GET, HEAD, POST"),
+        ("POST", "/jobs/x", "DELETE, GET, HEAD, PUT"),
+        ("DELETE", "/policy", "GET, HEAD, PUT"),
+        ("OPTIONS", "/links/a/b", "PUT"),
+        ("TRACE", "/healthz", "GET, HEAD"),
+        ("MADEUP", "/plan", "GET, HEAD"),
+    ]:
+        response = http.request(method, path)
+        fault(response, 405)
+        assert response.headers["allow"] == allowed
+
+
+def test_unknown_and_repeated_parameters_of_a_query(http: httpx.Client) -> None:
+    assert fault(http.get("/plan?jobs=x"), 422) == {
+        "status": 422,
+        "reason": "unknown parameter of the query (did you mean 'job'?)",
+        "path": "jobs",
+    }
+    assert fault(http.get("/jobs?a%0A=x"), 422)["path"] == "'a\\n'"
+    assert fault(http.get("/plan?job=a&job=b"), 422)["path"] == "job"
+    assert fault(http.delete("/jobs/d?force=1"), 422)["path"] == "force"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "path"),
+    [
+        (UnknownError("no"), 404, ""),
+        (ConflictError("no", "job"), 409, "job"),
+        (RefusedError("no", "workers[0]"), 422, "workers[0]"),
+        (UnavailableError("no"), 503, ""),
+        (DocumentError("job", "a.b[2]", "no"), 422, "a.b[2]"),
+    ],
+)
+def test_what_the_service_raises(http: httpx.Client, api: Api, raised: Exception, status: int, path: str) -> None:
+    api.service.fault = raised
+    response = http.get("/jobs")
+    assert fault(response, status) == {"status": status, "reason": "no", "path": path}
+    assert ("retry-after" in response.headers) == (status == 503)
+
+
+def test_a_standby_names_the_leader(http: httpx.Client, api: Api) -> None:
+    api.service.fault = UnavailableError("this controller is a standby", leader="https://ctl2:8080")
+    response = http.post("/jobs", json=JOB)
+    fault(response, 503)
+    assert response.headers["location"] == "https://ctl2:8080/jobs"
+    assert http.get("/plan?job=a%2Fb").headers["location"] == "https://ctl2:8080/plan?job=a%2Fb"
+    assert http.get("/jobs/a%20b").headers["location"] == "https://ctl2:8080/jobs/a%20b"
+
+
+def test_a_fault_of_the_controller(http: httpx.Client, api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    api.service.fault = RuntimeError("inner detail")
+    with caplog.at_level(logging.ERROR, "echelon.api"):
+        error = fault(http.get("/jobs"), 500)
+    assert "inner detail" not in error["reason"]
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert isinstance(record.msg, dict)
+    assert record.msg["exc_info"]
+    assert record.msg["fault"] in error["reason"]
+    api.service.fault = None
+    assert http.get("/jobs").status_code == 200
+
+
+def test_reasons_that_quote_strange_text_stay_one_line(http: httpx.Client, api: Api) -> None:
+    api.service.fault = UnknownError("there is no 'a\r\nb\ud800\x1b[31m'", "x\ud800\x07")
+    error = fault(http.get("/jobs"), 404)
+    assert error["reason"] == "there is no 'a b\\ud800\\x1b[31m'"
+    assert error["path"] == "x\\ud800\\x07"

@@ -1,0 +1,284 @@
+"""Who may do what, how much at a time, and what is told about it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from echelon.service.api import ApiSettings, Exchange, create_app
+from echelon.service.api.gate import CLIENT_LEFT
+from echelon.service.api.tokens import Tokens
+from tests.echelon.service.api.conftest import BODY_BYTES, Api
+from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
+from tests.echelon.service.api.test_errors import fault
+from tests.echelon.service.api.test_routes import JOB
+
+
+def operations(api: Api) -> list[tuple[str, str]]:
+    """Every method and path of the API's own document, with names in the place of parameters."""
+    return [
+        (method.upper(), re.sub(r"\{\w+\}", "s1", path))
+        for path, methods in api.app.openapi()["paths"].items()
+        for method in methods
+    ]
+
+
+OPEN = ("/healthz", "/readyz")
+
+
+@pytest.fixture
+def http(api: Api) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=api.url, trust_env=False) as client:
+        yield client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_there_are_operations(api: Api) -> None:
+    assert len(operations(api)) >= 18
+    assert {path for _, path in operations(api)} > {*OPEN, "/metrics"}
+
+
+def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
+    paths = [*operations(api), ("GET", "/openapi.json"), ("GET", "/nothing"), ("PATCH", "/jobs")]
+    for method, path in paths:
+        response = http.request(method, path, json=JOB)
+        if path in OPEN:
+            assert response.status_code == 200
+        else:
+            assert "no token" in fault(response, 401)["reason"]
+            assert response.headers["www-authenticate"] == 'Bearer realm="echelon"'
+    assert api.service.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Basic b3BzOm9wcw==", "bearer wrong", "Bearer échelon", "Bearer " + "x" * 8000, "TOKEN"],
+)
+def test_nothing_with_a_wrong_token(http: httpx.Client, header: str) -> None:
+    fault(http.get("/jobs", headers={"Authorization": header.encode()}), 401)  # type: ignore[dict-item]
+
+
+def test_a_token_is_accepted_in_one_header_only(http: httpx.Client, api: Api) -> None:
+    value = f"Bearer {api.operator}"
+    assert http.get("/jobs", headers=[("Authorization", value)]).status_code == 200
+    assert http.get("/jobs", headers=[("Authorization", value), ("Authorization", value)]).status_code == 401
+    assert http.get("/jobs", headers={"authorization": f"bEaReR   {api.operator}"}).status_code == 200
+    assert http.get(f"/jobs?token={api.operator}").status_code == 401
+
+
+def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None:
+    for method, path in operations(api):
+        response = http.request(method, path, headers=bearer(api.reader), json=JOB)
+        if method == "GET":
+            assert response.status_code in (200, 404)
+        else:
+            assert "'eyes' is read-only (use one with the role operator)" in fault(response, 403)["reason"]
+    assert api.service.jobs() == []
+    assert api.service.links()[0].state == "up"
+
+
+def test_an_operator_may_do_everything(http: httpx.Client, api: Api) -> None:
+    for method, path in operations(api):
+        assert http.request(method, path, headers=bearer(api.operator), json=JOB).status_code in (200, 201, 404, 422)
+
+
+def test_refusals_come_before_the_body_is_looked_at(http: httpx.Client, api: Api) -> None:
+    body = b"x" * (2 * BODY_BYTES)
+    headers = {"Content-Type": "application/json"}
+    fault(http.post("/jobs", content=body, headers=headers), 401)
+    fault(http.post("/jobs", content=body, headers={**headers, **bearer(api.reader)}), 403)
+    fault(http.post("/jobs", content=body, headers={**headers, **bearer(api.operator)}), 413)
+
+
+def job_of(size: int) -> bytes:
+    text = json.dumps(JOB)
+    return text.encode() + b" " * (size - len(text))
+
+
+def in_chunks(body: bytes, size: int = 1000) -> Iterator[bytes]:
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+@pytest.mark.parametrize("send", [lambda body: body, in_chunks], ids=["declared", "chunked"])
+def test_the_size_of_bodies(http: httpx.Client, api: Api, send: Callable[[bytes], Any]) -> None:
+    headers = {"Content-Type": "application/json", **bearer(api.operator)}
+    assert http.post("/jobs", content=send(job_of(BODY_BYTES)), headers=headers).status_code == 201
+    for size in (BODY_BYTES + 1, 4 * BODY_BYTES, 4 * BODY_BYTES + 1, 100 * BODY_BYTES):
+        error = fault(http.post("/jobs", content=send(job_of(size)), headers=headers), 413)
+        assert f"more than {BODY_BYTES} bytes" in error["reason"]
+    assert http.get("/jobs", headers=headers).status_code == 200
+
+
+def test_bodies_that_nobody_reads_do_no_harm(http: httpx.Client, api: Api) -> None:
+    for method, path in [("GET", "/jobs"), ("DELETE", "/jobs/x"), ("PATCH", "/jobs"), ("GET", "/healthz")]:
+        response = http.request(method, path, content=b"x" * 10**6, headers=bearer(api.operator))
+        assert response.status_code in (200, 404, 405)
+
+
+@contextmanager
+def serving_open(settings: ApiSettings | None = None) -> Iterator[tuple[MemoryService, Serving, httpx.Client]]:
+    """Without tokens."""
+    service = MemoryService()
+    with (
+        serving(create_app(service, settings)) as running,
+        httpx.Client(base_url=running.url, trust_env=False) as http,
+    ):
+        yield service, running, http
+
+
+def connect(running: Serving) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S)
+    connection.settimeout(TIMEOUT_S)
+    return connection
+
+
+def test_a_body_that_does_not_come() -> None:
+    with serving_open(ApiSettings(body_timeout_s=0.05)) as (_, running, _), connect(running) as connection:
+        connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+        connection.sendall(b"Content-Length: 100\r\n\r\n{")
+        answer = connection.makefile("rb").read()  # to the end: the connection is closed
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert "took more than 0.05 s" in json.loads(body)["error"]["reason"]
+
+
+def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) -> None:
+    told: queue.Queue[Exchange] = queue.Queue()
+    with serving_open(ApiSettings(observe=told.put)) as (service, running, _):
+        with connect(running) as connection:
+            connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
+            connection.sendall(b"Content-Length: 100\r\n\r\n{")
+        exchange = told.get(timeout=TIMEOUT_S)
+        assert service.jobs() == []
+    assert (exchange.status, exchange.route) == (CLIENT_LEFT, "/jobs")
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_requests_at_a_time() -> None:
+    with serving_open(ApiSettings(requests=2)) as (service, running, http):
+        http.post("/jobs", json=JOB)
+        waiting = [connect(running) for _ in range(2)]
+        for connection in waiting:
+            connection.sendall(b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        while running.call(lambda: service.waiting) < 2:
+            pass
+        refused = http.get("/jobs")
+        assert "2 requests are being answered already" in fault(refused, 429)["reason"]
+        assert refused.headers["retry-after"] == "1"
+        assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
+        running.call(service.release.set)
+        for connection in waiting:
+            with connection:
+                assert b'"state":"installed"' in connection.makefile("rb").read()
+        assert http.get("/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("localhost:8080", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]", 200),
+        ("[::1]:80", 200),
+        ("10.0.0.7", 200),
+        ("rebound.example", 403),
+        ("rebound.example:8080", 403),
+        ("localhost.rebound.example", 403),
+        ("127.0.0.1.rebound.example", 403),
+    ],
+)
+def test_without_tokens_a_foreign_name_gets_nothing(open_api: httpx.Client, host: str, status: int) -> None:
+    response = open_api.post("/jobs", json=JOB, headers={"Host": host})
+    if status == 200:
+        assert response.status_code in (200, 201)
+    else:
+        assert "is no name of this machine" in fault(response, status)["reason"]
+    assert open_api.get("/healthz", headers={"Host": host}).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def open_api() -> Iterator[httpx.Client]:
+    with serving_open() as (_, _, http):
+        yield http
+
+
+def test_a_form_of_a_web_page_changes_nothing(open_api: httpx.Client) -> None:
+    """What a browser sends without asking first is neither JSON nor PUT or DELETE."""
+    for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+        response = open_api.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type})
+        fault(response, 415)
+    answer = open_api.options("/jobs", headers={"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"})
+    assert answer.status_code == 405
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_metrics_may_be_open() -> None:
+    tokens = Tokens([])
+    for is_open, status in ((True, 200), (False, 401)):
+        settings = ApiSettings(tokens=tokens, open_metrics=is_open)
+        app = create_app(MemoryService(), settings, lambda: (b"x 1\n", "text/plain"))
+        with serving(app) as running, httpx.Client(base_url=running.url, trust_env=False) as http:
+            assert http.get("/metrics").status_code == status
+            assert http.get("/status").status_code == 401
+            assert app.openapi()["paths"]["/metrics"]["get"].get("security") == ([] if is_open else None)
+
+
+def settle(api: Api) -> None:
+    """A request is told after its answer was sent, in the same turn of the loop."""
+    api.serving.call(lambda: None)
+
+
+def test_every_request_is_told(http: httpx.Client, api: Api) -> None:
+    http.get("/jobs/x", headers=bearer(api.reader))
+    http.post("/jobs", headers=bearer(api.reader), json=JOB)
+    http.head("/nothing/at/all", headers=bearer(api.operator))
+    http.put("/policy")
+    http.request("MADEUP", "/healthz")
+    settle(api)
+    assert [(e.method, e.route, e.path, e.status, e.token, e.role) for e in api.exchanges] == [
+        ("GET", "/jobs/{name}", "/jobs/x", 404, "eyes", "read-only"),
+        # What the gate refuses has no route.
+        ("POST", "", "/jobs", 403, "eyes", "read-only"),
+        ("HEAD", "", "/nothing/at/all", 404, "ops", "operator"),
+        ("PUT", "", "/policy", 401, None, None),
+        ("OTHER", "/healthz", "/healthz", 405, None, None),
+    ]
+    assert all(exchange.client == "127.0.0.1" and exchange.duration_s > 0 for exchange in api.exchanges)
+
+
+def test_the_access_log_has_a_line_for_each_and_no_token(
+    http: httpx.Client, api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        http.get("/jobs", headers=bearer(api.operator))
+        http.get("/jobs/a%0Ab%1b[31m", headers=bearer(api.reader))
+        http.get("/jobs", headers=bearer("echelon_unknown"))
+        http.get("/healthz")
+        settle(api)
+    records = [record for record in caplog.records if record.name == "echelon.api"]
+    told = [record.msg for record in records if isinstance(record.msg, dict)]
+    assert [(one["event"], one["method"], one["path"], one["status"], one["client"]) for one in told] == [
+        ("request", "GET", "/jobs", 200, "ops"),
+        ("request", "GET", "/jobs/a\nb\x1b[31m", 404, "eyes"),
+        ("request", "GET", "/jobs", 401, None),
+        ("request", "GET", "/healthz", 200, None),
+    ]
+    assert [record.levelno for record in records] == [logging.INFO] * 3 + [logging.DEBUG]
+    everything = caplog.text + "".join(str(record.__dict__) for record in caplog.records)
+    for token in (api.operator, api.reader, "echelon_unknown"):
+        assert token not in everything

@@ -1,0 +1,122 @@
+"""The reader of bodies beside Python's own: the same values, and a refusal wherever that one is lax."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from echelon.service.api.json_text import JsonError, parse_json
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 2]))
+def test_reads_what_python_writes(value: object, ascii_only: bool, indent: int | None) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert parse_json(text.encode()) == value
+
+
+def strict(text: str) -> tuple[bool, object]:
+    """By Python's parser: whether it is JSON without a key given twice and without infinity, and its value."""
+
+    def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
+        if len(dict(items)) != len(items):
+            raise ValueError
+        return dict(items)
+
+    def constant(name: str) -> object:
+        raise ValueError
+
+    def real(digits: str) -> float:
+        if math.isinf(float(digits)):
+            raise ValueError
+        return float(digits)
+
+    try:
+        return True, json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=real)
+    except ValueError:
+        return False, None
+
+
+@given(st.lists(st.sampled_from([*'{}[]:,"\\ a1-.e\n', "null", '"a":', "NaN", '"b"']), max_size=12).map("".join))
+def test_agrees_with_python_on_any_text(text: str) -> None:
+    good, value = strict(text)
+    if good:
+        assert parse_json(text.encode()) == value
+    else:
+        with pytest.raises(JsonError) as caught:
+            parse_json(text.encode())
+        assert caught.value.reason.endswith(")")
+        assert "\n" not in caught.value.reason + caught.value.path
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "reason"),
+    [
+        (b"", "", "is empty"),
+        (b" \n", "", "is empty"),
+        (b"{", "line 1, column 2", "expecting property name enclosed in double quotes (correct the JSON)"),
+        (b'{"a":\n 1,}', "line 2, column", "(correct the JSON)"),
+        (b'{"a": "\n"}', "line 1, column 8", "invalid control character (correct the JSON)"),
+        (b'{"a": "x', "line 1, column 7", "unterminated string (correct the JSON)"),
+        (b"{} {}", "line 1, column 4", "extra data (correct the JSON)"),
+        (b'{"a": 1, "a": 2}', "a", "duplicate key 'a' (keep one of them)"),
+        (b'{"x": [0, {"y": {"a": 1, "b": 0, "a": 2}}]}', "x[1].y.a", "duplicate key 'a'"),
+        (b'{"x": {"a": 1, "a": 2}, "x": 0}', "x", "duplicate key 'x'"),
+        (b'{"a": NaN}', "", "NaN is not a number of JSON"),
+        (b"[-Infinity]", "", "-Infinity is not a number of JSON"),
+        (b"[1e999]", "", "'1e999' is beyond the range of numbers"),
+        (b"[" + b"9" * 5000 + b"]", "", "holds a number of 5000 digits"),
+        (b"[0." + b"9" * 5000 + b"]", "", "is beyond the range of numbers"),
+        (b'"\xff"', "", "byte 1 is not UTF-8 text"),
+        (b'{"a": "\\ud800"}', "", "\\ud800 is half of a character"),
+        (b'{"\\udfff": 1}', "", "\\udfff is half of a character"),
+        (b"[" * 65, "line 1, column 65", "is nested more than 64 deep (flatten it)"),
+        (b"[" * 100_000, "line 1, column 65", "is nested more than 64 deep"),
+        (b'{"a":' * 100_000, "line 1, column 321", "is nested more than 64 deep"),
+    ],
+)
+def test_refusals(raw: bytes, path: str, reason: str) -> None:
+    with pytest.raises(JsonError) as caught:
+        parse_json(raw)
+    assert reason in caught.value.reason
+    assert caught.value.path.startswith(path)
+    assert bool(caught.value.path) == bool(path)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_depth_is_that_of_lists_and_mappings_not_their_number() -> None:
+    assert parse_json(json.dumps(nested(64)).encode()) == nested(64)
+    assert parse_json(b"[" + b"[]," * 1000 + b"{}]") == [[]] * 1000 + [{}]
+    assert parse_json(json.dumps(["[" * 1000, '"[{' * 100, "\\" * 99]).encode()) == ["[" * 1000, '"[{' * 100, "\\" * 99]
+
+
+def test_both_halves_of_a_character_are_one() -> None:
+    assert parse_json(b'["\\ud83d\\ude00"]') == ["\N{GRINNING FACE}"]
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+def test_an_open_text_of_many_quotes_is_read_once() -> None:
+    """Each of its escaped quotes could be taken for a new start; a megabyte would then take hours."""
+    raw = b"[" * 60 + b"{}" * 10 + b'"' + b'\\"' * 500_000
+    with pytest.raises(JsonError):
+        parse_json(raw)

@@ -1,0 +1,389 @@
+"""The listener: addresses, TLS, certificates of clients, Unix sockets, and how it ends."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from echelon.client import Client, ClientError
+from echelon.documents import DocumentError
+from echelon.service.api import create_app
+from echelon.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
+from echelon.service.config import ServerTls
+from echelon.service.config_file import ListenAddress
+from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
+from tests.echelon.service.api.test_routes import JOB
+from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
+
+APP = create_app(MemoryService())
+
+
+def at(host: str, port: int = 0) -> ServerSettings:
+    return ServerSettings(ListenAddress(host, port, None))
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def test_a_free_port_is_chosen_and_told() -> None:
+    with serving(APP) as one, serving(APP) as other:
+        assert one.server.port
+        assert one.server.port != other.server.port
+        assert one.url == f"http://127.0.0.1:{one.server.port}"
+        for running in (one, other):
+            with Client(running.url) as client:
+                assert client.is_alive()
+
+
+def test_a_name_is_listened_on() -> None:
+    with serving(APP, at("localhost")) as running, Client(running.url) as client:
+        assert client.is_alive()
+
+
+def test_ipv6() -> None:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no ::1")
+    with serving(APP, at("::1")) as running, Client(running.url) as client:
+        assert running.url.startswith("http://[::1]:")
+        assert client.is_alive()
+
+
+def test_addresses_that_cannot_be_listened_on() -> None:
+    with serving(APP) as running:
+        port = running.server.port or 0
+        with pytest.raises(ListenError) as taken:
+            ApiServer(APP, at("127.0.0.1", port))
+        expected = (
+            f"cannot listen on 127.0.0.1:{port}: Address already in use (stop what listens there, or choose another)"
+        )
+        assert str(taken.value) == expected
+    with pytest.raises(ListenError, match=r"192\.0\.2\.1:0: .*\(give an address of this machine\)"):
+        ApiServer(APP, at("192.0.2.1"))
+    with pytest.raises(ListenError, match=r"no\.such\.host\.invalid:0: .*\(check api.listen\)"):
+        ApiServer(APP, at("no.such.host.invalid"))
+
+
+def test_the_address_is_given_back() -> None:
+    server = ApiServer(APP, ServerSettings(LOCALHOST))
+    server.close()
+    port = int(server.url.rpartition(":")[2])
+    with serving(APP, at("127.0.0.1", port)) as running:
+        assert running.server.port == port
+    with serving(APP, at("127.0.0.1", port)):
+        pass
+
+
+# --- Unix sockets ----------------------------------------------------------------------------------------------------
+
+
+def unix(path: Path) -> ServerSettings:
+    return ServerSettings(ListenAddress(None, 0, path))
+
+
+def test_a_unix_socket_is_for_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with serving(APP, unix(path)) as running:
+        assert (running.url, running.server.port) == (f"unix:{path}", None)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with Client(running.url) as client:
+            assert client.status().role == "leader"
+        with pytest.raises(ListenError, match="already in use"):
+            ApiServer(APP, unix(path))
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with serving(APP, unix(path)) as running, Client(running.url) as client:
+        assert client.is_alive()
+
+
+def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("mine")
+    with pytest.raises(ListenError, match=f"cannot listen on unix:{path}: "):
+        ApiServer(APP, unix(path))
+    assert path.read_text() == "mine"
+    with pytest.raises(ListenError, match=r"\(check api.listen\)"):
+        ApiServer(APP, unix(tmp_path / "gone" / "api.sock"))
+    with pytest.raises(ListenError, match="too long"):
+        ApiServer(APP, unix(tmp_path / ("x" * 200)))
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    made = make_authority(tmp_path_factory.mktemp("api-tls") / "ca")
+    made.issue("server")
+    made.issue("operator")
+    return made
+
+
+def server_tls(authority: Authority, *, client_ca: bool = False) -> ServerTls:
+    home = authority.home
+    return ServerTls(home / "server.crt", home / "server.key", home / "ca.crt" if client_ca else None)
+
+
+def by_name(running: Serving) -> str:
+    """The certificate is for that name."""
+    return f"https://localhost:{running.server.port}"
+
+
+def test_tls(authority: Authority, tmp_path: Path) -> None:
+    with serving(APP, ServerSettings(LOCALHOST, server_tls(authority))) as running:
+        assert running.url == f"https://127.0.0.1:{running.server.port}"
+        with Client(by_name(running), ca=authority.home / "ca.crt") as client:
+            assert client.register_job(JOB).name == "d"
+        other = make_authority(tmp_path / "other")
+        for url, home in ((by_name(running), other.home), (running.url, authority.home)):
+            with Client(url, ca=home / "ca.crt") as client, pytest.raises(ClientError) as caught:
+                client.status()
+            assert "CERTIFICATE_VERIFY_FAILED" in caught.value.reason
+        with Client(by_name(running).replace("https", "http")) as client:
+            assert not client.is_alive()
+
+
+def test_old_tls_is_refused(authority: Authority) -> None:
+    def handshake(running: Serving, version: ssl.TLSVersion) -> str | None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(authority.home / "ca.crt")
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = context.maximum_version = version
+        plain = socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S)
+        with plain, context.wrap_socket(plain, server_hostname="localhost") as secured:
+            return secured.version()
+
+    with serving(APP, ServerSettings(LOCALHOST, server_tls(authority))) as running:
+        for good, name in ((ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")):
+            assert handshake(running, good) == name
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            handshake(running, ssl.TLSVersion.TLSv1_1)
+
+
+def test_mutual_tls(authority: Authority, tmp_path: Path) -> None:
+    home = authority.home
+    with serving(APP, ServerSettings(LOCALHOST, server_tls(authority, client_ca=True))) as running:
+        url, ca = by_name(running), home / "ca.crt"
+        with Client(url, ca=ca, certificate=(home / "operator.crt", home / "operator.key")) as client:
+            assert client.is_alive()
+        with Client(url, ca=ca) as client, pytest.raises(ClientError, match="does not answer"):
+            client.status()
+        stranger = make_authority(tmp_path / "other")
+        stranger.issue("operator")
+        pair = (stranger.home / "operator.crt", stranger.home / "operator.key")
+        with Client(url, ca=ca, certificate=pair) as client, pytest.raises(ClientError, match="does not answer"):
+            client.status()
+        both = tmp_path / "both.pem"
+        both.write_bytes((home / "operator.crt").read_bytes() + (home / "operator.key").read_bytes())
+        with Client(url, ca=ca, certificate=both) as client:
+            assert client.is_alive()
+
+
+def test_a_renewed_certificate_is_taken_up(authority: Authority, tmp_path: Path) -> None:
+    tls = ServerTls(tmp_path / "c.pem", tmp_path / "k.pem", None)
+
+    def put(name: str) -> None:
+        shutil.copy(authority.home / f"{name}.crt", tls.certificate)
+        shutil.copy(authority.home / f"{name}.key", tls.key)
+
+    def shown(running: Serving) -> bytes:
+        certificate = ssl.get_server_certificate(("127.0.0.1", running.server.port or 0), timeout=TIMEOUT_S)
+        return certificate.strip().encode()
+
+    def file(name: str) -> bytes:
+        text = (authority.home / f"{name}.crt").read_text()
+        return text[text.index("-----BEGIN") :].strip().encode()
+
+    put("server")
+    with serving(APP, ServerSettings(LOCALHOST, tls)) as running:
+        assert shown(running) == file("server")
+        put("operator")
+        running.call(running.server.reload_certificate)
+        assert shown(running) == file("operator")
+        tls.key.write_text("nothing")
+        with pytest.raises(DocumentError):
+            running.call(running.server.reload_certificate)
+        assert shown(running) == file("operator")
+
+
+@pytest.fixture
+def files(authority: Authority, tmp_path: Path) -> Path:
+    for name in ("server.crt", "server.key", "operator.key", "ca.crt"):
+        shutil.copy(authority.home / name, tmp_path)
+    (tmp_path / "text").write_text("not PEM")
+    openssl("ec", "-in", tmp_path / "server.key", "-aes256", "-passout", "pass:x", "-out", tmp_path / "locked.key")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "client_ca", "at_fault", "reason"),
+    [
+        ("gone", "server.key", None, "gone", "No such file or directory (check the path)"),
+        ("server.crt", "gone", None, "gone", "No such file or directory (check the path)"),
+        ("server.crt", "server.key", "gone", "gone", "No such file or directory (check the path)"),
+        ("text", "server.key", None, "text", "does not hold a certificate in PEM form"),
+        ("server.crt", "text", None, "text", "does not hold a private key in PEM form"),
+        ("server.crt", "server.crt", None, "server.crt", "does not hold a private key in PEM form"),
+        ("server.crt", "server.key", "text", "text", "does not hold certificates in PEM form"),
+        ("server.crt", "operator.key", None, "operator.key", "is not the key of"),
+        ("server.crt", "locked.key", None, "locked.key", "is encrypted (give a key without a passphrase)"),
+        (".", "server.key", None, "", "Is a directory"),
+    ],
+)
+def test_faulty_tls_files(
+    files: Path, certificate: str, key: str, client_ca: str | None, at_fault: str, reason: str
+) -> None:
+    tls = ServerTls(files / certificate, files / key, files / client_ca if client_ca else None)
+    with pytest.raises(DocumentError) as caught:
+        ApiServer(APP, ServerSettings(LOCALHOST, tls))
+    assert caught.value.file == str(files / at_fault)
+    assert reason in caught.value.reason
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(")")
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def raw(running: Serving, request: bytes) -> bytes:
+    """What comes back until the server closes."""
+    with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        connection.sendall(request)
+        return connection.makefile("rb").read()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Serving]:
+    with serving(APP) as made:
+        yield made
+
+
+def test_headers_are_bounded(running: Serving) -> None:
+    fits = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: " + b"x" * (HEADER_BYTES // 2)
+    assert raw(running, fits + b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    endless = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"x" * (2 * HEADER_BYTES)
+    assert raw(running, endless).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /jobs HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nzz\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET /%ff%fe%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /jobs?%ff=%00 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET http://elsewhere/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_no_bytes_make_the_server_fail(running: Serving, request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    assert raw(running, request_).startswith(b"HTTP/1.1 4")
+    assert not [record for record in caplog.records if record.exc_info]
+    with Client(running.url) as client:
+        assert client.is_alive()
+
+
+def test_a_connection_is_kept(running: Serving) -> None:
+    with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:
+        answers = connection.makefile("rb")
+        for _ in range(3):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            while (line := answers.readline()) != b"\r\n":
+                name, _, value = line.partition(b": ")
+                if name == b"content-length":
+                    length = int(value)
+            assert answers.read(length) == b'{"alive":true}'
+
+
+# --- how it ends -----------------------------------------------------------------------------------------------------
+
+
+def test_signals_are_left_alone() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with serving(APP) as running, Client(running.url) as client:
+        assert client.is_alive()
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+@contextmanager
+def asking(running: Serving, service: MemoryService, path: str) -> Iterator[socket.socket]:
+    """A connection with a request that the service is busy with."""
+    with httpx.Client(base_url=running.url, trust_env=False) as http:
+        http.post("/jobs", json=JOB)
+    with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        while not running.call(lambda: service.waiting):
+            pass
+        yield connection
+
+
+def test_requests_under_way_are_answered_before_it_ends() -> None:
+    service = MemoryService()
+    service.busy = True
+    with serving(create_app(service)) as running:
+        with asking(running, service, "/switches/s1/difference") as connection:
+            running.call(running.server.stop)
+            running.call(running.server.stop)
+            running.call(service.release.set)
+            answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b'"reachable":true' in answer
+        running.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), TIMEOUT_S)
+
+
+def test_who_waits_for_a_job_is_answered_when_it_ends() -> None:
+    service = MemoryService()
+    with serving(create_app(service)) as running, asking(running, service, "/jobs/d?wait_s=60") as connection:
+        running.call(running.server.stop)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b'"state":"accepted"' in answer
+
+
+def test_what_takes_too_long_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    service = MemoryService()
+    service.busy = True
+    hurried = ServerSettings(LOCALHOST, drain_s=0)
+    with (
+        serving(create_app(service), hurried) as running,
+        asking(running, service, "/switches/s1/difference") as connection,
+    ):
+        running.call(running.server.stop)
+        answer = connection.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"the controller is stopping" in answer
+    assert not [record for record in caplog.records if record.exc_info]

@@ -1,0 +1,69 @@
+"""What switches hold against what was asked for, by the P4Info alone: no numbering, lowering or codec of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from finsy import P4Schema
+from finsy.proto import p4r
+
+from echelon.client import Client
+from echelon.p4program import program
+from tests.echelon.service.lab import Lab
+
+Classified = Mapping[tuple[int, int], tuple[int, int]]
+"""(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has here."""
+
+
+def assert_exactly(lab: Lab, client: Client) -> None:
+    """Every switch classifies the flows of the registered jobs that pass it, each once, along a path to its
+    destination, and nothing else."""
+    jobs = [client.job(job.name) for job in client.jobs()]
+    plan = {(flow.job, flow.flow): flow.path for flow in client.plan().flows}
+    for name, switch in lab.switches.items():
+        wanted = {}
+        for job in jobs:
+            for flow in job.flows:
+                path = plan[job.name, flow.name]
+                assert (path[0], path[-1]) == (flow.src, flow.dst)
+                if name in path:
+                    following = path[path.index(name) + 1]
+                    mac = int(lab.fabric.hosts[flow.dst].mac.replace(":", ""), 16)
+                    wanted[job.number, flow.number] = (lab.fabric.port_to[name, following], mac)
+        assert classified(switch.entries()) == wanted, name
+
+
+def classified(entries: list[p4r.TableEntry]) -> Classified:
+    """Asserts on the way that no entry is there twice, and that every reference is to something that is there."""
+    schema = P4Schema(program().p4info)
+    by_table: dict[str, list[dict[str, int]]] = {}
+    keys = set()
+    for entry in entries:
+        table = schema.tables[entry.table_id]
+        key = (entry.table_id, entry.priority, tuple(sorted(one.SerializeToString() for one in entry.match)))
+        assert key not in keys, f"twice: {table.alias} {entry}"
+        keys.add(key)
+        by_table.setdefault(table.alias, []).append(_numbers(entry, schema))
+    paths = {row["flow"]: (row["port"], row["dst_mac"]) for row in by_table.get("flow_path", [])}
+    profiles = {row["profile"] for row in by_table.get("slack_to_queue", [])}
+    flows = by_table.get("shim_flow", [])
+    assert len({row["number"] for row in flows}) == len(flows), "two flows have one number"
+    assert {row["number"] for row in flows} == set(paths), "paths without a flow, or flows without a path"
+    assert {row["profile"] for row in flows if "profile" in row} == profiles, "profiles that nobody uses, or missing"
+    return {(row["job"], row["flow"]): paths[row["number"]] for row in flows}
+
+
+def _numbers(entry: p4r.TableEntry, schema: P4Schema) -> dict[str, int]:
+    """Exact match fields and the action's parameters by name; the parameter `flow` as `number`."""
+    table = schema.tables[entry.table_id]
+    out = {
+        table.match_fields[one.field_id].alias: int.from_bytes(one.exact.value, "big")
+        for one in entry.match
+        if one.HasField("exact")
+    }
+    action = schema.actions[entry.action.action.action_id] if entry.action.action.action_id else None
+    if action is not None:
+        for param in entry.action.action.params:
+            name = action.params[param.param_id].name
+            out["number" if name == "flow" else name] = int.from_bytes(param.value, "big")
+    return out

@@ -1,0 +1,359 @@
+"""A service as operators run it: the real daemon, real switches, all processes of their own, nothing in between.
+
+Switches are joined by Unix datagram sockets, so that nothing here needs root; hosts are the test's own sockets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+import yaml
+from finsy.proto import p4r, p4r_grpc
+
+from echelon.client import Client
+from echelon.fabric.load import load_fabric
+from echelon.fabric.model import Fabric
+
+BIN = Path(sys.executable).parent
+PATIENCE_S = 60.0
+
+LINE = {
+    "fabric": "line",
+    "hosts": ["h1", "h2"],
+    "switches": ["s1"],
+    "links": [{"between": [host, "s1"], "rate": "1 Gbit/s"} for host in ("h1", "h2")],
+}
+TWO_BY_TWO = {
+    "fabric": "two_by_two",
+    "hosts": ["h1", "h2", "h3", "h4"],
+    "switches": ["leaf1", "leaf2", "spine1", "spine2"],
+    "links": [
+        *({"between": [host, leaf], "rate": "1 Gbit/s"} for host, leaf in
+          (("h1", "leaf1"), ("h2", "leaf1"), ("h3", "leaf2"), ("h4", "leaf2"))),
+        *({"between": [leaf, spine], "rate": "1 Gbit/s"} for leaf in ("leaf1", "leaf2")
+          for spine in ("spine1", "spine2")),
+    ],
+}  # fmt: skip
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """Writes lines to a pipe; they are kept, and can be waited for."""
+
+    def __init__(self, name: str, command: list[str | Path], *, cwd: Path) -> None:
+        self.name = name
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._popen = subprocess.Popen(
+            command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=_environment()
+        )
+        self._reader = threading.Thread(target=self._read, name=f"log of {name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._popen.stderr is not None
+        with self._popen.stderr as stream:
+            for line in stream:
+                with self._news:
+                    self.lines.append(line.rstrip("\n"))
+                    self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def wait_line(self, wanted: Callable[[str], bool]) -> str:
+        """The first line that is `wanted`. Fails if the process ends without one."""
+        seen = 0
+        with self._news:
+            while True:
+                for line in self.lines[seen:]:
+                    if wanted(line):
+                        return line
+                seen = len(self.lines)
+                assert self._reader.is_alive(), f"{self.name} ended:\n" + "\n".join(self.lines[-20:])
+                assert self._news.wait(PATIENCE_S), f"{self.name} is silent:\n" + "\n".join(self.lines[-20:])
+
+    def kill(self) -> None:
+        """As a power cut does. Idempotent."""
+        with suppress(ProcessLookupError):
+            self._popen.kill()
+        self.join()
+
+    def terminate(self) -> int:
+        self._popen.terminate()
+        return self.join()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self._popen.pid, number)
+
+    def join(self) -> int:
+        """Exit status."""
+        status = self._popen.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return status
+
+
+class Daemon(Process):
+    """`echelon serve`."""
+
+    def __init__(self, config: Path, *options: str) -> None:
+        super().__init__(config.stem, [BIN / "echelon", "serve", "--config", str(config), *options], cwd=config.parent)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Log records of that event, so far."""
+        return [record for record in map(_record, list(self.lines)) if record.get("event") == name]
+
+    def wait_event(self, name: str, **fields: object) -> dict[str, Any]:
+        """The first such record in its log."""
+        line = self.wait_line(lambda line: _matches(_record(line), name, fields))
+        return _record(line)
+
+    def wait_listening(self) -> str:
+        """Its URL."""
+        return str(self.wait_event("listening")["url"])
+
+
+class Switch:
+    """`softswitch`, without a program until a controller brings one."""
+
+    def __init__(self, directory: Path, name: str, device_id: int, ports: list[int]) -> None:
+        self.name = name
+        self.device_id = device_id
+        self.address = f"127.0.0.1:{free_port()}"
+        self._directory = directory
+        self._ports = ports
+        self._process: Process | None = None
+
+    def path(self, port: int) -> Path:
+        """Frames sent to it come in at that port; the port sends to the same path with `.peer`."""
+        return self._directory / f"{self.name}-{port}"
+
+    def launch(self) -> None:
+        """Does not wait until it listens."""
+        interfaces = [text for port in self._ports for text in ("-i", f"{port}@unix:{self.path(port)}")]
+        self._process = Process(
+            self.name,
+            [
+                "/bin/sh",
+                "-c",
+                'exec "$@" 1>&2',
+                "sh",
+                BIN / "softswitch",
+                "--no-p4",
+                *interfaces,
+                "--device-id",
+                str(self.device_id),
+                "--",
+                "--grpc-server-addr",
+                self.address,
+                "--cpu-port",
+                "510",
+                "--priority-queues",
+                "8",
+            ],
+            cwd=self._directory,
+        )
+
+    def wait_listening(self) -> None:
+        assert self._process is not None
+        self._process.wait_line(lambda line: "P4Runtime" in line)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_listening()
+
+    def kill(self) -> None:
+        """Its tables are gone with it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    @property
+    def process(self) -> Process:
+        assert self._process is not None
+        return self._process
+
+    @contextmanager
+    def stub(self) -> Iterator[p4r_grpc.P4RuntimeStub]:
+        """Without anything of echelon's in between."""
+        with grpc.insecure_channel(self.address, [("grpc.max_receive_message_length", -1)]) as channel:
+            yield p4r_grpc.P4RuntimeStub(channel)
+
+    def entries(self) -> list[p4r.TableEntry]:
+        """Everything that somebody wrote, read by plain gRPC, counters cleared."""
+        with self.stub() as stub:
+            request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+            replies = list(stub.Read(request, timeout=PATIENCE_S))
+        out = []
+        for reply in replies:
+            for entity in reply.entities:
+                entry = entity.table_entry
+                if not entry.is_default_action and not entry.is_const:
+                    entry.ClearField("counter_data")
+                    out.append(entry)
+        return out
+
+
+class Lab:
+    """Switches of a fabric and the configuration of a service for them. `start` and `stop` the switches; daemons are
+    the caller's (`daemon`)."""
+
+    def __init__(self, directory: Path, fabric: Mapping[str, Any], **settings: Any) -> None:
+        self.directory = directory
+        (directory / "fabric.yaml").write_text(yaml.safe_dump(dict(fabric)))
+        self.fabric: Fabric = load_fabric(directory / "fabric.yaml")
+        self.switches = {
+            name: Switch(
+                directory,
+                name,
+                switch.device_id,
+                sorted(port for (node, _), port in self.fabric.port_to.items() if node == name),
+            )
+            for name, switch in self.fabric.switches.items()
+        }
+        self._settings = settings
+        self._daemons: list[Daemon] = []
+        self._join()
+
+    def _join(self) -> None:
+        """A port sends to its own path with `.peer`: that is made a way to the port at the other end."""
+        for (node, other), port in self.fabric.port_to.items():
+            if node in self.switches and other in self.switches:
+                there = self.switches[other].path(self.fabric.port_to[other, node])
+                self.switches[node].path(port).with_name(f"{node}-{port}.peer").symlink_to(there)
+
+    def config(self, name: str = "echelon", **more: Any) -> Path:
+        """A configuration file; each controller has its own."""
+        settings: dict[str, Any] = {
+            "service": "lab",
+            "fabric": "fabric.yaml",
+            "switches": {name: {"address": switch.address} for name, switch in self.switches.items()},
+            "api": {"listen": "127.0.0.1:0"},
+            "log": {"format": "json"},
+            **self._settings,
+            **more,
+        }
+        path = self.directory / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    def start(self) -> None:
+        for switch in self.switches.values():
+            switch.launch()
+        for switch in self.switches.values():
+            switch.wait_listening()
+
+    def stop(self) -> None:
+        for daemon in self._daemons:
+            daemon.kill()
+            # Shown by pytest where the test failed.
+            print(f"--- {daemon.name}", *daemon.lines[-60:], sep="\n")
+        for switch in self.switches.values():
+            switch.kill()
+
+    def daemon(self, name: str = "echelon", *options: str, **more: Any) -> Daemon:
+        """Started, not waited for; killed at the end at the latest."""
+        daemon = Daemon(self.config(name, **more), *options)
+        self._daemons.append(daemon)
+        return daemon
+
+    @contextmanager
+    def client(self, daemon: Daemon) -> Iterator[Client]:
+        """Once it leads."""
+        daemon.wait_event("leading")
+        with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
+            yield client
+
+    def host(self, name: str) -> Host:
+        (leaf,) = (node for node, other in self.fabric.port_to if other == name)
+        return Host(self.switches[leaf].path(self.fabric.port_to[leaf, name]))
+
+
+class Host:
+    """What is at the end of a link to a host. A context manager."""
+
+    def __init__(self, port: Path) -> None:
+        self._to = str(port)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        self._socket.settimeout(PATIENCE_S)
+        self._peer = port.with_name(port.name + ".peer")
+        self._peer.unlink(missing_ok=True)
+        self._socket.bind(str(self._peer))
+
+    def send(self, frame: bytes) -> None:
+        self._socket.sendto(frame, self._to)
+
+    def receive(self) -> bytes:
+        """Waits. Raises TimeoutError when nothing comes for long."""
+        return self._socket.recv(1 << 16)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._peer.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def settle(client: Client) -> None:
+    """Until nothing is under way, and every switch is there."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not ((status := client.status()).settled and set(status.switches) == {"ready"}):
+        assert time.monotonic() < give_up_at, (client.status(), client.switches())
+        time.sleep(0.02)
+    assert client.status().plan_problem is None
+
+
+def ring(name: str, workers: list[str], gradient: str = "1 MB", compute: str = "10 ms") -> dict[str, Any]:
+    """The spec of a data-parallel job."""
+    return {
+        "job": name,
+        "parallelism": "data",
+        "workers": workers,
+        "data": {"compute": compute, "gradient": gradient},
+    }
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONWARNINGS": "default", "NO_COLOR": "1"}
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _matches(record: Mapping[str, Any], name: str, fields: Mapping[str, object]) -> bool:
+    return record.get("event") == name and all(record.get(key) == value for key, value in fields.items())

@@ -1,0 +1,41 @@
+"""Metrics with one of everything, and what a scrape of them says by Prometheus' own parser."""
+
+from __future__ import annotations
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from echelon.service.metrics import Metrics
+
+
+def families(metrics: Metrics) -> dict[str, Metric]:
+    """By name (that of a counter is without _total)."""
+    body, content_type = metrics.render()
+    assert content_type.startswith("text/plain; version=0.0.4")
+    found = list(text_string_to_metric_families(body.decode()))
+    assert len({one.name for one in found}) == len(found)
+    return {one.name: one for one in found}
+
+
+def exercised() -> Metrics:
+    """Every method was called, once."""
+    metrics = Metrics("1.2")
+    metrics.switch_added("s1")
+    metrics.planned(3, 20, 0.5, 0.25)
+    metrics.plan_failed()
+    metrics.changed(0.75)
+    metrics.jobs({"installed": 4})
+    metrics.job_seen("a", 1e9)
+    metrics.job_iteration("a", 1.5)
+    metrics.job_tardiness("a", -0.25)
+    metrics.distances_corrected()
+    metrics.session_opened("s1")
+    metrics.written("s1", 3, 2, 1, 0.01)
+    metrics.entries("s1", 5, 6, 7, 1)
+    metrics.audited("s1", 2)
+    metrics.digests("s1", 10, 4)
+    metrics.request("GET", "/jobs/{name}", 200, "operator", 0.002)
+    metrics.committed(0.003)
+    metrics.commit_failed()
+    metrics.leadership(77)
+    return metrics

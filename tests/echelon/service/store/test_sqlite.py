@@ -1,0 +1,267 @@
+"""What only a file can suffer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from echelon.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
+from echelon.service.store.sqlite import open_sqlite, path_of
+
+HERE = Path(__file__).parents[4]
+ME = Candidate("me", "http://me")
+
+
+def fill(path: Path) -> None:
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            await store.campaign(ME)
+            await store.commit(Changes({("jobs", str(n)): {"text": "x" * 3000} for n in range(100)}))
+
+    asyncio.run(body())
+
+
+def refusal(path: Path) -> str:
+    async def body() -> str:
+        with pytest.raises(StoreError) as raised:
+            await open_sqlite(path)
+        assert not isinstance(raised.value, StoreUnavailableError)
+        return raised.value.reason
+
+    reason = asyncio.run(body())
+    assert "\n" not in reason
+    assert str(path) in reason
+    return reason
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:state.db", "state.db"),
+        ("sqlite:sub/state.db", "sub/state.db"),
+        ("sqlite:/var/lib/state.db", "/var/lib/state.db"),
+        ("sqlite:///var/lib/state.db", "/var/lib/state.db"),
+        ("sqlite:/a b?c#d%20é", "/a b?c#d%20é"),
+    ],
+)
+def test_urls(url: str, path: str) -> None:
+    assert path_of(url) == Path(path)
+
+
+@pytest.mark.parametrize("url", ["sqlite:", "sqlite://", "sqlite://host/x", "sqlite:///", "sqlite:dir/", "sqlite:a\0b"])
+def test_urls_without_a_file(url: str) -> None:
+    with pytest.raises(StoreError, match=r"write sqlite:///ABSOLUTE/PATH"):
+        path_of(url)
+
+
+def test_a_relative_file_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body() -> None:
+        async with await open_store("sqlite::memory:") as store:
+            monkeypatch.chdir("/")
+            await store.campaign(ME)
+            await store.commit(Changes({("jobs", "x"): {}}))
+
+    monkeypatch.chdir(tmp_path)
+    asyncio.run(body())
+    # Not SQLite's idea of that name either.
+    assert {file.name for file in tmp_path.iterdir()} == {":memory:", ":memory:.lock"}
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size * 2 // 3)
+
+
+def overwrite_pages(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(5 * 4096))
+
+
+def overwrite_all(path: Path) -> None:
+    path.write_text("jobs:\n" * 1000)
+
+
+@pytest.mark.parametrize("damage", [cut, overwrite_pages, overwrite_all])
+def test_a_damaged_file_is_refused_at_once(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    damage(path)
+    assert "corrupt" in refusal(path)
+
+
+def test_a_damaged_document_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE documents SET body = '[1' WHERE key = '17'")
+
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            with pytest.raises(StoreError, match="jobs '17' is corrupt"):
+                await store.load()
+
+    asyncio.run(body())
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    assert "another program" in refusal(path)
+    assert path.read_bytes() == before
+
+
+def test_a_missing_directory_and_a_directory_in_its_place(tmp_path: Path) -> None:
+    assert "cannot be opened" in refusal(tmp_path / "none" / "state.db")
+    (tmp_path / "state.db").mkdir()
+    assert "cannot be opened" in refusal(tmp_path / "state.db")
+
+
+def test_somebody_elses_lock_is_waited_for_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state.db"
+    monkeypatch.setattr("echelon.service.store.sqlite.BUSY_TIMEOUT_S", 0.2)
+
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            leadership = await store.campaign(ME)
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with pytest.raises(StoreUnavailableError, match="locked by another program") as raised:
+                    await store.commit(Changes({("jobs", "x"): {}}))
+                assert store.problem == raised.value.reason
+                # Reading goes on, and so does leading.
+                assert (await store.load())["jobs"] == {}
+                assert store.problem is not None
+                other.execute("ROLLBACK")
+            await store.commit(Changes({("jobs", "y"): {}}))
+            assert store.problem is None
+            assert not leadership.lost.is_set()
+            assert set((await store.load())["jobs"]) == {"y"}
+
+    asyncio.run(body())
+
+
+def test_the_file_is_set_up_to_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            await store.campaign(ME)
+            # A commit is in the write-ahead log, unlike a checkpoint.
+            await store.commit(Changes({("jobs", "x"): {"n": 1}}))
+            with closing(sqlite3.connect(path)) as other:
+                assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            [connection] = [store._file._opened]
+            assert connection is not None
+            # 2: FULL.
+            assert await store._run(lambda: connection.execute("PRAGMA synchronous").fetchone()) == (2,)
+
+    asyncio.run(body())
+
+
+SMALL_DISK = """
+import asyncio, sys
+from pathlib import Path
+from echelon.service.store import Candidate, Changes, StoreError, open_store
+from echelon.service.store.sqlite import open_sqlite
+
+async def main(directory):
+    filler = directory / "filler"
+    filler.write_bytes(bytes(1 << 20))
+    async with await open_sqlite(directory / "state.db") as store:
+        leadership = await store.campaign(Candidate("me", "http://me"))
+        acknowledged = set()
+        reason = None
+        for n in range(1000):
+            try:
+                await store.commit(Changes({("jobs", str(n)): {"text": "x" * 50_000}}))
+            except StoreError as error:
+                reason = error.reason
+                break
+            acknowledged.add(str(n))
+        assert reason is not None and "\\n" not in reason, reason
+        assert store.problem == reason
+        assert acknowledged
+        assert set((await store.load())["jobs"]) == acknowledged
+        filler.unlink()
+        await store.commit(Changes({("jobs", "after"): {}}))
+        assert not leadership.lost.is_set()
+        assert store.problem is None
+        assert set((await store.load())["jobs"]) == acknowledged | {"after"}
+    print(reason)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+READ_ONLY = """
+import asyncio, sys
+from echelon.service.store import StoreError, open_store
+
+async def main(directory):
+    try:
+        await open_store(f"sqlite://{directory}/state.db")
+    except StoreError as error:
+        print(error.reason)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def on_a_file_system(tmp_path: Path, mount: str, program: str) -> str:
+    """What `program` says where `mount` has been made at its argument, in a private namespace."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("mounting needs root")
+    script = f'{mount} && exec "$2" -W error -c "$3" "$1"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", script, "sh", str(tmp_path), sys.executable, program],
+        env={**os.environ, "PYTHONPATH": str(HERE / "controller")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 and "mount:" in done.stderr:
+        pytest.skip(f"mounting is not allowed: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    reason = on_a_file_system(tmp_path, 'mount -t tmpfs -o size=3m none "$1"', SMALL_DISK)
+    assert reason.startswith(f"{tmp_path}/state.db: the disk is full (free some space)")
+
+
+def test_a_read_only_file_system(tmp_path: Path) -> None:
+    fill(tmp_path / "state.db")
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+    reason = on_a_file_system(tmp_path, mount, READ_ONLY)
+    assert reason.startswith(f"{tmp_path}/state.db: cannot be ")
+    assert "\n" not in reason
+
+
+def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
+    """Or a program that a controller started would keep a standby waiting."""
+
+    async def body() -> None:
+        async with await open_sqlite(tmp_path / "state.db") as store:
+            await store.campaign(ME)
+            child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+            try:
+                await store.close()
+                async with await open_sqlite(tmp_path / "state.db") as other:
+                    assert await other.leader() is None
+                    await asyncio.wait_for(other.campaign(ME), 10)
+            finally:
+                child.communicate(b"\n")
+
+    asyncio.run(body())

@@ -1,0 +1,290 @@
+"""The service's configuration file: what it comes to, and one line about each mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field
+
+from echelon.documents import DocumentError, Section
+from echelon.service.config import ServiceConfig, load_service_config
+from echelon.service.config_file import ListenAddress, ServiceSpec, store_url
+from echelon.southbound.tls import TlsFiles
+
+FABRIC = """\
+fabric: pair
+hosts: [h1, h2]
+switches: {s1: , s2: {device_id: 7}}
+links:
+  - {between: [h1, s1], rate: 1 Gbit/s}
+  - {between: [s1, s2], rate: 10 Mbit/s}
+  - {between: [s2, h2], rate: 1 Gbit/s}
+"""
+SMALL = """\
+service: lab
+fabric: fabric.yaml
+switches:
+  s1: {address: "127.0.0.1:9559"}
+  s2: {address: "127.0.0.1:9560"}
+"""
+LARGE = """\
+service: lab
+fabric: fabric.yaml
+policy: {name: echelon, parameters: {order: setf}}
+store: sqlite:state/s.db
+switches:
+  s1: {address: "[::1]:9559", tls: {ca: other.pem}}
+  s2: {address: "switch-2.example:9560", target: toy, speed: 3}
+tls: {ca: ca.pem, certificate: c.pem, key: /keys/k.pem}
+api:
+  listen: "0.0.0.0:0"
+  advertise: "https://ctl1:8080/"
+  tokens: tokens.yaml
+  tls: {certificate: api.pem, key: api.key, client_ca: clients.pem}
+  metrics: open
+audit: 500 ms
+lease: 2 s
+limits: {jobs: 5, flows_per_job: 20, body: 10 kB}
+coalesce: 0 s
+telemetry: {correct_distances: true}
+log: {format: json, level: debug}
+"""
+
+
+class ToyOptions(Section):
+    speed: Annotated[int, Field(strict=True, ge=1, description="its speed")]
+    colours: tuple[str, ...] = ()
+
+
+TARGETS = {"softswitch": Section, "toy": ToyOptions}
+
+
+def load(folder: Path, text: str) -> ServiceConfig:
+    (folder / "fabric.yaml").write_text(FABRIC)
+    (folder / "echelon.yaml").write_text(text)
+    return load_service_config(folder / "echelon.yaml", TARGETS)
+
+
+def test_the_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, SMALL)
+    assert config.file == tmp_path / "echelon.yaml"
+    assert config.name == "lab"
+    assert (config.fabric.name, config.fabric_file) == ("pair", tmp_path / "fabric.yaml")
+    assert (config.policy.name, config.policy.parameters) == ("echelon", {})
+    assert config.store == f"sqlite://{tmp_path}/state.db"
+    assert [(s.name, s.device_id, s.address, s.target, s.tls) for s in config.switches.values()] == [
+        ("s1", 1, "127.0.0.1:9559", "softswitch", None),
+        ("s2", 7, "127.0.0.1:9560", "softswitch", None),
+    ]
+    assert config.api.listen == ListenAddress("127.0.0.1", 8080, None)
+    assert (config.api.advertise, config.api.tokens, config.api.tls, config.api.open_metrics) == (None,) * 3 + (False,)
+    assert (config.audit_s, config.lease_s, config.coalesce_s) == (30.0, 5.0, 0.005)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.limits.body_bytes) == (1000, 10_000, 10**6)
+    assert config.correct_distances is False
+    assert (config.log.format, config.log.level) == (None, "info")
+
+
+def test_every_key(tmp_path: Path) -> None:
+    config = load(tmp_path, LARGE)
+    assert (config.policy.name, config.policy.parameters) == ("echelon", {"order": "setf"})
+    assert config.store == f"sqlite://{tmp_path}/state/s.db"
+    s1, s2 = config.switches.values()
+    assert (s1.address, s1.tls) == ("[::1]:9559", TlsFiles(tmp_path / "other.pem", None, None))
+    assert s2.tls == TlsFiles(tmp_path / "ca.pem", tmp_path / "c.pem", Path("/keys/k.pem"))
+    assert (s2.target, s2.options) == ("toy", ToyOptions(speed=3))
+    assert config.api.listen == ListenAddress("0.0.0.0", 0, None)
+    assert config.api.advertise == "https://ctl1:8080"
+    assert config.api.tokens == tmp_path / "tokens.yaml"
+    assert config.api.tls is not None
+    assert config.api.tls.client_ca == tmp_path / "clients.pem"
+    assert config.api.open_metrics
+    assert (config.audit_s, config.lease_s, config.coalesce_s) == (0.5, 2.0, 0.0)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.limits.body_bytes) == (5, 20, 10_000)
+    assert config.correct_distances
+    assert (config.log.format, config.log.level) == ("json", "debug")
+
+
+def test_the_documented_example_is_good(tmp_path: Path) -> None:
+    """The example in the docstring of the module names every key that there is."""
+    import echelon.service.config as module
+
+    example = (module.__doc__ or "").split("```yaml\n")[1].split("```")[0]
+    assert set(yaml.safe_load(example)) == set(ServiceSpec.model_fields)
+    (tmp_path / "fabric.yaml").write_text(FABRIC)
+    (tmp_path / "echelon.yaml").write_text(example)
+    config = load_service_config(tmp_path / "echelon.yaml")
+    assert {switch.target for switch in config.switches.values()} == {"softswitch", "bmv2"}
+
+
+def test_a_switch_may_do_without_the_tls_of_the_others(tmp_path: Path) -> None:
+    config = load(tmp_path, SMALL.replace('9559"}', '9559", tls: }') + "tls: {ca: ca.pem}\n")
+    assert [switch.tls for switch in config.switches.values()] == [None, TlsFiles(tmp_path / "ca.pem", None, None)]
+
+
+def test_paths_are_absolute_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(tmp_path, LARGE)
+    monkeypatch.chdir(tmp_path.parent)
+    config = load_service_config(Path(tmp_path.name) / "echelon.yaml", TARGETS)
+    assert config.file.is_absolute()
+    assert config.fabric_file.is_absolute()
+    assert config.store == f"sqlite://{tmp_path}/state/s.db"
+    assert config.api.tokens == tmp_path / "tokens.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("sqlite:state.db", "sqlite:///base/state.db"),
+        ("sqlite:/var/lib/state.db", "sqlite:///var/lib/state.db"),
+        ("sqlite:///var/lib/state.db", "sqlite:///var/lib/state.db"),
+        ("etcd://a:2379,b:2379/lab", "etcd://a:2379,b:2379/lab"),
+        ("etcd://me@a/lab?ca=x/ca.pem&key=/k.pem&other=x", "etcd://me@a/lab?ca=/base/x/ca.pem&key=/k.pem&other=x"),
+    ],
+)
+def test_urls_of_stores(text: str, url: str) -> None:
+    assert store_url(text, Path("/base")) == url
+
+
+@pytest.mark.parametrize(
+    ("text", "listen", "shown"),
+    [
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0, None), "127.0.0.1:0"),
+        ("[::1]:80", ListenAddress("::1", 80, None), "[::1]:80"),
+        ("unix:/run/e.sock", ListenAddress(None, 0, Path("/run/e.sock")), "unix:/run/e.sock"),
+    ],
+)
+def test_addresses_to_listen_on(text: str, listen: ListenAddress, shown: str, tmp_path: Path) -> None:
+    config = load(tmp_path, SMALL + f'api: {{listen: "{text}"}}\n')
+    assert config.api.listen == listen
+    assert str(config.api.listen) == shown
+
+
+MISTAKES = [
+    ("service: lab\n", "", "service", "is missing (give a name for the service)"),
+    ("service: lab", "service: 1", "service", "quote it"),
+    ("service: lab", "servcie: lab", "servcie", "did you mean 'service'?"),
+    ("fabric.yaml", "fabrik.yaml", "fabric", "there is no file 'fabrik.yaml'"),
+    ("fabric.yaml", "[h1]", "fabric", "is not a path"),
+    ("  s2:", "  s3:", "switches.s3", "is not a switch of fabric 'pair' (known: s1, s2)"),
+    ('  s2: {address: "switch-2.example:9560", target: toy, speed: 3}\n', "", "switches", "no entry for switch 's2'"),
+    ("target: toy, speed: 3", "target: tou, speed: 3", "switches.s2.target", "did you mean 'toy'?"),
+    ("target: toy, speed: 3", "target: [toy]", "switches.s2.target", "unknown target ['toy']"),
+    ("target: toy, speed: 3", "target: toy", "switches.s2.speed", "is missing (give its speed)"),
+    ("speed: 3", "speed: 3, sped: 4", "switches.s2.sped", "did you mean 'speed'?"),
+    ("speed: 3", "speed: 3, adress: 4", "switches.s2.adress", "did you mean 'address'?"),
+    ("speed: 3", "speed: 0", "switches.s2.speed", "0 is too small"),
+    ("speed: 3", "speed: 3, colours: [1]", "switches.s2.colours[0]", "is not text"),
+    ('"[::1]:9559", tls: {ca: other.pem}', "nowhere", "switches.s1.address", "is not an address"),
+    ('"[::1]:9559", tls: {ca: other.pem}', "12:34", "switches.s1.address", "in quotes"),
+    ('"[::1]:9559"', '"h:99999"', "switches.s1.address", "is not an address"),
+    ('{address: "[::1]:9559", tls: {ca: other.pem}}', "h:1", "switches.s1", "is not a mapping"),
+    ("{ca: other.pem}", "{caa: other.pem}", "switches.s1.tls.caa", "did you mean 'ca'?"),
+    ("key: /keys/k.pem", "", "tls.key", "goes with 'certificate'"),
+    ("name: echelon", "name: echelo", "policy", "did you mean 'echelon'?"),
+    ("order: setf", "order: best", "policy.parameters.order", "use one of: normalised"),
+    ("order: setf", "odrer: setf", "policy.parameters.odrer", "did you mean 'order'?"),
+    ("order: setf", "order: [setf]", "policy.parameters.order", "is not a value"),
+    ("sqlite:state/s.db", "state.db", "store", "is not the URL of a store"),
+    ("sqlite:state/s.db", "sqlit:s.db", "store", "did you mean 'sqlite'?"),
+    ("sqlite:state/s.db", "7", "store", "is not the URL of a store"),
+    ('"0.0.0.0:0"', '"0.0.0.0"', "api.listen", "is not an address"),
+    ('"0.0.0.0:0"', '"unix:"', "api.listen", "names no socket"),
+    ("https://ctl1:8080/", "ctl1:8080", "api.advertise", "is not the URL of a controller"),
+    ("https://ctl1:8080/", "https://me:pw@ctl1:8080/", "api.advertise", "is not the URL of a controller"),
+    ("certificate: api.pem, ", "", "api.tls.certificate", "is missing"),
+    ("metrics: open", "metrics: shut", "api.metrics", "use 'token' or 'open'"),
+    ("audit: 500 ms", "audit: 500", "audit", "has no unit"),
+    ("audit: 500 ms", "audit: 0 s", "audit", "is zero"),
+    ("lease: 2 s", "lease: 2 ms", "lease", "is not between 1 s and 3600 s"),
+    ("coalesce: 0 s", "coalesce: 1 h", "coalesce", "is more than 10 s"),
+    ("jobs: 5", "jobs: 0", "limits.jobs", "too small"),
+    ("body: 10 kB", "body: 10", "limits.body", "has no unit"),
+    ("correct_distances: true", "correct_distances: 1", "telemetry.correct_distances", ""),
+    ("level: debug", "level: loud", "log.level", "is not allowed"),
+    ("service: lab", "service: lab\nservice: lab", "line 2", "duplicate key"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "path", "reason"), MISTAKES)
+def test_a_mistake_is_one_line(old: str, new: str, path: str, reason: str, tmp_path: Path) -> None:
+    assert LARGE.count(old) == 1
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, LARGE.replace(old, new))
+    error = caught.value
+    assert error.file == str(tmp_path / "echelon.yaml")
+    assert error.path.startswith(path)
+    assert "," in error.path or error.path == path
+    assert reason in error.reason
+    assert error.reason.endswith(")")
+    assert "\n" not in str(error)
+
+
+def test_a_fault_of_the_fabric_names_its_file(tmp_path: Path) -> None:
+    load(tmp_path, SMALL)
+    (tmp_path / "fabric.yaml").write_text(FABRIC.replace("10 Mbit/s", "fast"))
+    with pytest.raises(DocumentError, match=r"fabric\.yaml: links\[1\]\.rate: "):
+        load_service_config(tmp_path / "echelon.yaml", TARGETS)
+
+
+def test_a_password_in_the_stores_url_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as caught:
+        load(tmp_path, LARGE.replace("sqlite:state/s.db", "//me:secret@etcd"))
+    assert "secret" not in str(caught.value)
+
+
+def _paths(value: object, at: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    out = [at]
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            out += _paths(inner, (*at, key))
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("config")
+    (path / "fabric.yaml").write_text(FABRIC)
+    return path
+
+
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([]), st.just({"x": [1]})
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_whatever_stands_at_a_key_either_loads_or_is_one_line(data: st.DataObject, folder: Path) -> None:
+    document = yaml.safe_load(LARGE)
+    path = data.draw(st.sampled_from([path for path in _paths(document) if path]))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = data.draw(SCALARS)
+    file = folder / "echelon.yaml"
+    file.write_text(yaml.safe_dump(document))
+    said = None
+    try:
+        assert set(load_service_config(file, TARGETS).switches) == {"s1", "s2"}
+    except DocumentError as error:
+        said = str(error)
+    assert said is None or (said.startswith(f"{file}: ") and said.endswith(")") and "\n" not in said)
+
+
+def test_checking_a_file_imports_nothing_heavy(tmp_path: Path) -> None:
+    load(tmp_path, SMALL)
+    program = (
+        "import sys\nfrom echelon.service.config import load_service_config\nload_service_config(sys.argv[1])\n"
+        "heavy = {'networkx', 'grpc', 'finsy', 'fastapi', 'uvicorn', 'thriftpy2', 'aetcd'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "echelon.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,285 @@
+"""What a scrape says, read by Prometheus' own parser, against what happened."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import get_args
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from echelon.service import metrics as module
+from echelon.service.metrics import Metrics
+from echelon.service.resources import JobState, SwitchState
+from tests.echelon.service.measured import exercised, families
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """Of the series of that name with exactly these labels; None: there is none."""
+    for family in families(metrics).values():
+        for sample in family.samples:
+            if sample.name == name and sample.labels == labels:
+                return sample.value
+    return None
+
+
+def test_every_method_counts_where_it_should() -> None:
+    metrics = exercised()
+    expected = {
+        ("echelon_build_info", (("version", "1.2"),)): 1,
+        ("echelon_plan_seconds_sum", (("phase", "policy"),)): 0.5,
+        ("echelon_plan_seconds_sum", (("phase", "lowering"),)): 0.25,
+        ("echelon_plan_seconds_count", (("phase", "policy"),)): 1,
+        ("echelon_plans_total", (("result", "made"),)): 1,
+        ("echelon_plans_total", (("result", "failed"),)): 1,
+        ("echelon_plan_failing", ()): 1,
+        ("echelon_plan_number", ()): 3,
+        ("echelon_plan_flows", ()): 20,
+        ("echelon_change_seconds_sum", ()): 0.75,
+        ("echelon_jobs", (("state", "installed"),)): 4,
+        ("echelon_jobs", (("state", "unplanned"),)): 0,
+        ("echelon_jobs_without_series", ()): 0,
+        ("echelon_job_last_seen_timestamp_seconds", (("training_job", "a"),)): 1e9,
+        ("echelon_job_iteration_seconds", (("training_job", "a"),)): 1.5,
+        ("echelon_job_iterations_total", (("training_job", "a"),)): 1,
+        ("echelon_job_tardiness_seconds", (("training_job", "a"),)): -0.25,
+        ("echelon_distance_corrections_total", ()): 1,
+        ("echelon_switch_sessions_total", (("switch", "s1"),)): 1,
+        ("echelon_entries_written_total", (("operation", "insert"), ("switch", "s1"))): 3,
+        ("echelon_entries_written_total", (("operation", "modify"), ("switch", "s1"))): 2,
+        ("echelon_entries_written_total", (("operation", "delete"), ("switch", "s1"))): 1,
+        ("echelon_switch_write_seconds_sum", (("switch", "s1"),)): 0.01,
+        ("echelon_entries", (("switch", "s1"),)): 5,
+        ("echelon_entries_wanted", (("switch", "s1"),)): 6,
+        ("echelon_foreign_entries", (("switch", "s1"),)): 7,
+        ("echelon_refused_entries", (("switch", "s1"),)): 1,
+        ("echelon_audits_total", (("switch", "s1"),)): 1,
+        ("echelon_drift_entries_total", (("switch", "s1"),)): 2,
+        ("echelon_digests_total", (("switch", "s1"),)): 10,
+        ("echelon_digests_unknown_total", (("switch", "s1"),)): 4,
+        (
+            "echelon_api_requests_total",
+            (("method", "GET"), ("role", "operator"), ("route", "/jobs/{name}"), ("status", "200")),
+        ): 1,
+        ("echelon_api_request_seconds_sum", (("method", "GET"), ("route", "/jobs/{name}"))): 0.002,
+        ("echelon_store_commit_seconds_sum", ()): 0.003,
+        ("echelon_store_commit_failures_total", ()): 1,
+        ("echelon_leader", ()): 1,
+        ("echelon_leader_term", ()): 77,
+        ("echelon_leader_changes_total", ()): 0,
+    }
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families(metrics).values()
+        for sample in family.samples
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    named = {name for name, _ in expected} | {"echelon_switch_state"}
+    for name, family in families(metrics).items():
+        if name.startswith("echelon_") and family.type != "histogram":
+            assert {sample.name for sample in family.samples} <= named, "a metric that nothing above expects"
+
+
+def test_names_follow_the_conventions() -> None:
+    """prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no label in a name."""
+    for name, family in families(exercised()).items():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert family.documentation, name
+        if not name.startswith("echelon_"):
+            assert name.startswith(("process_", "python_")), name
+            continue
+        assert not re.search(r"_(ms|us|milliseconds|microseconds|kb|count|sum)$", name)
+        assert family.type in ("counter", "gauge", "histogram")
+        if family.type == "counter":
+            assert {sample.name for sample in family.samples} == {f"{name}_total"}
+        if family.type == "histogram":
+            assert name.endswith("_seconds")
+        assert not any(sample.name.endswith("_created") for sample in family.samples)
+        assert not {"job", "instance"} & {label for sample in family.samples for label in sample.labels}
+
+
+def test_the_process_is_measured() -> None:
+    assert (value(Metrics("1"), "process_resident_memory_bytes") or 0) > 10 << 20
+    assert (value(Metrics("1"), "process_open_fds") or 0) > 0
+
+
+def test_services_in_one_process_do_not_meet() -> None:
+    one, other = Metrics("1"), Metrics("2")
+    one.planned(1, 1, 1, 1)
+    assert value(one, "echelon_plans_total", result="made") == 1
+    assert value(other, "echelon_plans_total", result="made") == 0
+
+
+def test_histograms_hold_what_was_observed() -> None:
+    rng = Random(7)
+    times = [rng.lognormvariate(-5, 2) for _ in range(500)]
+    metrics = Metrics("1")
+    for one in times:
+        metrics.committed(one)
+    samples = families(metrics)["echelon_store_commit_seconds"].samples
+    for sample in samples:
+        if sample.name.endswith("_bucket"):
+            assert sample.value == sum(one <= float(sample.labels["le"]) for one in times)
+    assert value(metrics, "echelon_store_commit_seconds_count") == len(times)
+
+
+def test_a_switch_has_series_before_anything_happens_to_it() -> None:
+    metrics = Metrics("1")
+    metrics.switch_added("s9")
+    for name in ("switch_sessions", "drift_entries", "audits", "digests", "digests_unknown"):
+        assert value(metrics, f"echelon_{name}_total", switch="s9") == 0
+    assert value(metrics, "echelon_entries_written_total", switch="s9", operation="insert") == 0
+
+
+@pytest.mark.parametrize("state", get_args(SwitchState))
+def test_a_switch_is_in_one_state(state: SwitchState) -> None:
+    metrics = Metrics("1")
+    metrics.switch_added("s1")
+    metrics.switch_state("s1", state)
+    states = {one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples}
+    assert states == {one: float(one == state) for one in get_args(SwitchState)}
+
+
+def test_plans_that_fail_and_come_back() -> None:
+    metrics = Metrics("1")
+    seen = []
+    steps: list[Callable[[], None]] = [
+        lambda: metrics.plan_failed(),
+        lambda: metrics.planned(1, 1, 1, 1),
+        lambda: metrics.plan_complete(False),
+        lambda: metrics.plan_complete(True),
+    ]
+    for step in steps:
+        step()
+        seen.append(value(metrics, "echelon_plan_failing"))
+    assert seen == [1, 0, 1, 0]
+
+
+def test_leadership_changes_are_counted() -> None:
+    metrics = Metrics("1")
+    for term in (None, None, 5, 5, 6, None, 9):
+        metrics.leadership(term)
+    assert value(metrics, "echelon_leader_changes_total") == 3
+    assert value(metrics, "echelon_leader_term") == 9
+    metrics.leadership(None)
+    assert value(metrics, "echelon_leader") == 0
+    assert value(metrics, "echelon_leader_term") == 0
+
+
+def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
+    """What it knew as a leader may be wrong by now."""
+    metrics = exercised()
+    metrics.leadership(None)
+    found = families(metrics)
+    for name in ("switch_state", "entries", "entries_wanted", "foreign_entries", "refused_entries"):
+        assert found[f"echelon_{name}"].samples == []
+    for name in ("job_iteration_seconds", "job_tardiness_seconds", "job_iterations", "job_last_seen_timestamp_seconds"):
+        assert found[f"echelon_{name}"].samples == []
+    assert {one.value for one in found["echelon_jobs"].samples} == {0}
+    assert value(metrics, "echelon_plan_failing") == 0
+    assert value(metrics, "echelon_drift_entries_total", switch="s1") == 2, "counters go on"
+    metrics.leadership(99)
+    metrics.switch_added("s1")
+    assert value(metrics, "echelon_switch_state", switch="s1", state="connecting") == 1
+
+
+def test_what_callers_send_makes_no_series() -> None:
+    """Methods, routes and roles come from outside, or nearly: whatever they are, the series stay few."""
+    metrics = Metrics("1")
+    for index in range(1000):
+        metrics.request(f"BREW{index}", None, 405, f"nobody{index}", 0.1)
+    (counted,) = families(metrics)["echelon_api_requests"].samples
+    assert counted.labels == {"method": "other", "route": "none", "status": "405", "role": "none"}
+    assert counted.value == 1000
+
+
+def test_names_of_any_kind_are_escaped() -> None:
+    metrics = Metrics("1")
+    name = 'a"b\\c\nd é'
+    metrics.job_iteration(name, 2.5)
+    assert value(metrics, "echelon_job_iteration_seconds", training_job=name) == 2.5
+
+
+class Jobs(RuleBasedStateMachine):
+    """Jobs come and go; their series with them, and never more than are allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metrics = Metrics("1")
+        self.limit = module.MAX_JOB_SERIES
+        module.MAX_JOB_SERIES = 3
+        self.seen: dict[str, float] = {}
+        self.without: set[str] = set()
+        self.iterations: Counter[str] = Counter()
+
+    def teardown(self) -> None:
+        module.MAX_JOB_SERIES = self.limit
+
+    @rule(job=st.sampled_from("abcdef"), time_s=st.integers(1, 9))
+    def iterate(self, job: str, time_s: int) -> None:
+        self.metrics.job_iteration(job, time_s)
+        if job in self.seen or len(self.seen) < 3:
+            self.without.discard(job)
+            self.seen[job] = time_s
+            self.iterations[job] += 1
+        elif len(self.without) < 3:
+            self.without.add(job)
+
+    @rule(job=st.sampled_from("abcdef"))
+    def remove(self, job: str) -> None:
+        self.metrics.job_removed(job)
+        self.seen.pop(job, None)
+        self.without.discard(job)
+        del self.iterations[job]
+
+    @invariant()
+    def exactly_these(self) -> None:
+        found = families(self.metrics)
+        times = {one.labels["training_job"]: one.value for one in found["echelon_job_iteration_seconds"].samples}
+        assert times == self.seen
+        counts = {one.labels["training_job"]: one.value for one in found["echelon_job_iterations"].samples}
+        assert counts == {job: self.iterations[job] for job in self.seen}
+        assert value(self.metrics, "echelon_jobs_without_series") == len(self.without)
+
+
+TestJobs = Jobs.TestCase
+TestJobs.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+
+
+def test_threads_lose_no_count() -> None:
+    metrics = Metrics("1")
+    metrics.switch_added("s1")
+
+    def work() -> None:
+        for _ in range(500):
+            metrics.written("s1", 1, 0, 2, 0.001)
+            metrics.job_iteration("a", 1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert value(metrics, "echelon_entries_written_total", switch="s1", operation="delete") == 4000
+    assert value(metrics, "echelon_job_iterations_total", training_job="a") == 2000
+
+
+def test_states_are_those_of_the_resources() -> None:
+    metrics = Metrics("1")
+    metrics.jobs({state: index for index, state in enumerate(get_args(JobState), start=1)})
+    metrics.jobs({"accepted": 9})
+    counts = {one.labels["state"]: one.value for one in families(metrics)["echelon_jobs"].samples}
+    assert counts == {state: 9.0 if state == "accepted" else 0.0 for state in get_args(JobState)}
+
+
+def test_the_library_is_loaded_by_the_service_alone() -> None:
+    code = "import sys, echelon.service.metrics; sys.exit('prometheus_client' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

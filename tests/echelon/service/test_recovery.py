@@ -1,0 +1,250 @@
+"""Switches that restart or are changed behind the controller's back, and controllers that take over from each other."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from finsy import P4Schema
+from finsy.proto import U128, p4r
+
+from echelon.client import Client, ClientError
+from echelon.p4program import program
+from tests.echelon.service.conftest import Build
+from tests.echelon.service.holdings import assert_exactly
+from tests.echelon.service.lab import LINE, PATIENCE_S, TWO_BY_TWO, Switch, free_port, ring, settle
+
+AUDIT_S = 1
+
+
+def sorted_bytes(entries: list[p4r.TableEntry]) -> list[bytes]:
+    return sorted(entry.SerializeToString(deterministic=True) for entry in entries)
+
+
+def write(switch: Switch, election_id: int, kind: int, entries: list[p4r.TableEntry]) -> None:
+    """As somebody who knows the leader's election id could. Raises grpc.RpcError."""
+    updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
+    with switch.stub() as stub:
+        stub.Write(
+            p4r.WriteRequest(device_id=switch.device_id, election_id=U128.encode(election_id), updates=updates),
+            timeout=PATIENCE_S,
+        )
+
+
+def until(condition: object, what: str) -> None:
+    assert callable(condition)
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.02)
+
+
+def test_a_restarted_switch_gets_its_entries_back(build: Build) -> None:
+    lab = build(TWO_BY_TWO)
+    with lab.client(lab.daemon()) as client:
+        for name, workers in (("a", ["h1", "h3"]), ("b", ["h2", "h4", "h1"])):
+            client.register_job(ring(name, workers))
+        settle(client)
+        switch = lab.switches["leaf1"]
+        before = sorted_bytes(switch.entries())
+        for _ in range(3):
+            switch.kill()
+            until(lambda: client.switch("leaf1").state == "away", "it has not missed the switch")
+            assert client.job("a").state == "planned", "its entries are not there now"
+            switch.start()
+            began = time.monotonic()
+            until(lambda: client.switch("leaf1").state == "ready", "it has not come back")
+            print(f"back at its intent {time.monotonic() - began:.2f} s after its port opened")
+            assert sorted_bytes(switch.entries()) == before
+            assert client.job("a").state == "installed"
+        assert client.switch("spine1").sessions == 1, "others were left alone"
+
+
+def test_a_switch_that_is_away_is_planned_for(build: Build) -> None:
+    lab = build(TWO_BY_TWO)
+    lab.switches["leaf2"].kill()
+    with lab.client(lab.daemon()) as client:
+        client.register_job(ring("a", ["h1", "h3"]))
+        client.register_job(ring("b", ["h1", "h2"]))
+        assert client.job("b", wait_s=30).state == "installed", "it does not need the switch"
+        assert client.job("a").state == "planned"
+        lab.switches["leaf2"].start()
+        assert client.job("a", wait_s=30).state == "installed"
+        settle(client)
+        assert_exactly(lab, client)
+
+
+def test_what_was_changed_behind_its_back_is_mended(build: Build) -> None:
+    lab = build(LINE, audit=f"{AUDIT_S} s")
+    with lab.client(lab.daemon()) as client:
+        client.register_job(ring("a", ["h1", "h2"]))
+        settle(client)
+        switch = lab.switches["s1"]
+        before = switch.entries()
+        term = client.status().term
+        assert term is not None
+        schema = P4Schema(program().p4info)
+        paths = [entry for entry in before if schema.tables[entry.table_id].alias == "flow_path"]
+        deleted, changed = p4r.TableEntry(), p4r.TableEntry()
+        deleted.CopyFrom(paths[0])
+        changed.CopyFrom(paths[1])
+        changed.action.action.params[0].value = b"\x07"
+        surplus, foreign = p4r.TableEntry(), p4r.TableEntry()
+        surplus.CopyFrom(paths[0])
+        surplus.match[0].exact.value = b"\x3a\xaa"
+        foreign.CopyFrom(surplus)
+        foreign.match[0].exact.value = b"\x3b\xbb"
+        foreign.metadata = b"somebody else"
+        deleted.ClearField("action")
+        write(switch, term, p4r.Update.DELETE, [deleted])
+        write(switch, term, p4r.Update.MODIFY, [changed])
+        write(switch, term, p4r.Update.INSERT, [surplus, foreign])
+        audits = client.switch("s1").last_audit_at
+        until(lambda: client.switch("s1").drift_found, "no audit has found it")
+        assert sorted_bytes(switch.entries()) == sorted_bytes([*before, foreign])
+        seen = client.switch("s1")
+        assert (seen.drift_found, seen.foreign_entries, seen.state) == (3, 1, "ready")
+        assert seen.last_audit_at != audits
+        assert 'echelon_drift_entries_total{switch="s1"} 3.0' in client.metrics()
+
+
+def test_a_standby_on_the_same_file_takes_over(build: Build) -> None:
+    lab = build(LINE)
+    first = lab.daemon("first", store="sqlite:state.db")
+    with lab.client(first) as client:
+        client.register_job(ring("a", ["h1", "h2"]))
+        settle(client)
+        second = lab.daemon("second", store="sqlite:state.db")
+        with Client(second.wait_listening(), timeout_s=PATIENCE_S) as other:
+            until(lambda: other.status().leader is not None, "the standby does not know its leader")
+            assert other.status().role == "standby"
+            assert other.status().leader == first.wait_listening()
+            first_term = client.status().term
+            first.kill()
+            second.wait_event("leading")
+            settle(other)
+            term = other.status().term
+            assert first_term is not None
+            assert term is not None
+            assert term > first_term
+            assert [job.name for job in other.jobs()] == ["a"]
+            assert_exactly(lab, other)
+            with pytest.raises(grpc.RpcError) as refused:
+                write(lab.switches["s1"], first_term, p4r.Update.INSERT, lab.switches["s1"].entries()[:1])
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+@contextmanager
+def etcd(directory: Path) -> Iterator[str]:
+    """Its client address."""
+    command = shutil.which("etcd")
+    if command is None:
+        pytest.skip("etcd is not installed")
+    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    with (directory / "etcd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [command, "--data-dir", directory / "etcd", "--listen-client-urls", client,
+             "--advertise-client-urls", client,
+             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+             "--unsafe-no-fsync"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        yield client.removeprefix("http://")
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+
+
+def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
+    """The leader is not killed but stopped, so that it comes back and does not know that its time has passed."""
+    lab = build(TWO_BY_TWO)
+    with etcd(lab.directory) as address:
+        common = {"store": f"etcd://{address}/lab", "lease": "2 s"}
+        first = lab.daemon("first", **common)
+        with lab.client(first) as client:
+            client.register_job(ring("a", ["h1", "h3"]))
+            settle(client)
+            old_term = client.status().term
+        second = lab.daemon("second", **common)
+        with Client(second.wait_listening(), timeout_s=PATIENCE_S) as other:
+            until(lambda: other.status().leader is not None, "the standby does not know its leader")
+            first.signal(signal.SIGSTOP)
+            began = time.monotonic()
+            # Somebody asks the stopped controller; it will find the request when it comes back.
+            late = Late(first.wait_listening())
+            second.wait_event("leading")
+            print(f"took over {time.monotonic() - began:.2f} s after the leader was stopped; lease 2 s")
+            other.register_job(ring("b", ["h2", "h4"]))
+            settle(other)
+            held = {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()}
+            first.signal(signal.SIGCONT)
+            first.wait_event("does not lead any more")
+            assert late.outcome() in (None, 503)
+            assert old_term is not None
+            with pytest.raises(grpc.RpcError) as refused:
+                write(lab.switches["leaf1"], old_term, p4r.Update.DELETE, lab.switches["leaf1"].entries()[:1])
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            settle(other)
+            assert {job.name for job in other.jobs()} == {"a", "b"}
+            assert {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()} == held
+            assert_exactly(lab, other)
+            assert other.switch("leaf1").sessions == 1, "the old leader did not get in between"
+
+
+class Late:
+    """Registers a job with a controller that does not answer at the moment."""
+
+    def __init__(self, url: str) -> None:
+        self._status: int | None = None
+        self._url = url
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with Client(self._url, timeout_s=PATIENCE_S) as client:
+            try:
+                client.register_job(ring("late", ["h1", "h2"]))
+            except ClientError as error:
+                self._status = error.status
+            else:
+                self._status = 200
+
+    def outcome(self) -> int | None:
+        self._thread.join(PATIENCE_S)
+        return self._status
+
+
+def test_kill_the_leader_and_nothing_is_lost_in_etcd(build: Build) -> None:
+    lab = build(LINE)
+    with etcd(lab.directory) as address:
+        common = {"store": f"etcd://{address}/lab", "lease": "2 s"}
+        daemons = [lab.daemon("first", **common)]
+        with lab.client(daemons[0]) as client:
+            settle(client)
+        for number in range(3):
+            daemons.append(lab.daemon(f"next{number}", **common))
+            daemons[-1].wait_listening()
+            with Client(daemons[-2].wait_listening(), timeout_s=PATIENCE_S) as client:
+                client.register_job(ring(f"j{number}", ["h1", "h2"]))
+            daemons[-2].kill()
+            with lab.client(daemons[-1]) as client:
+                settle(client)
+                assert {job.name for job in client.jobs()} == {f"j{n}" for n in range(number + 1)}
+                assert_exactly(lab, client)
+
+
+def test_a_configuration_that_cannot_be_is_one_line(build: Build) -> None:
+    lab = build(LINE)
+    daemon = lab.daemon(api={"listen": "0.0.0.0:0"})
+    assert daemon.join() == 2
+    (line,) = daemon.lines
+    assert "api.tokens" in line

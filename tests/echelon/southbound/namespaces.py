@@ -1,0 +1,67 @@
+"""Network namespaces of their own for tests, where the machine allows them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PATIENCE_S = 30.0
+
+
+def why_not(*tools: str) -> str | None:
+    """Why no namespace can be had here, or one of `tools` is missing; None: all is well."""
+    for tool in ("unshare", "nsenter", "ip", "tc", *tools):
+        if shutil.which(tool) is None:
+            return f"needs {tool}"
+    if os.geteuid() != 0:
+        return "needs root, for network namespaces and interfaces"
+    probe = "ip link add probe0 type veth peer name probe1 && tc qdisc add dev probe0 root htb"
+    done = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True)
+    return f"no namespace with an HTB tree can be made here: {done.stderr.strip()}" if done.returncode else None
+
+
+class Namespace:
+    """A network namespace, which ends with the process that holds it."""
+
+    def __init__(self, holder: subprocess.Popen[str]) -> None:
+        self.path = f"/proc/{holder.pid}/ns/net"
+
+    def run(self, commands: str) -> str:
+        """The output of shell commands in it."""
+        command = ["nsenter", f"--net={self.path}", "sh", "-ec", commands]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+
+    def veth(self, *names: str) -> None:
+        """Pairs NAME, NAME_h of interfaces, up, which nobody but the test sends on."""
+        for name in names:
+            self.run(
+                f"ip link add {name} type veth peer name {name}_h; "
+                f"for i in {name} {name}_h; do "
+                "if [ -e /proc/sys/net/ipv6/conf/$i/disable_ipv6 ]; then "
+                "echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; fi; ip link set $i up; done"
+            )
+
+    def python(self, script: str, *arguments: str) -> str:
+        """The output of a Python script in it."""
+        command = ["nsenter", f"--net={self.path}", sys.executable, "-c", script, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
+
+
+@contextmanager
+def namespace() -> Iterator[Namespace]:
+    holder = subprocess.Popen(
+        ["unshare", "--net", sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield Namespace(holder)
+    finally:
+        holder.communicate("\n", timeout=PATIENCE_S)

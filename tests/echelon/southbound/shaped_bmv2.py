@@ -1,0 +1,283 @@
+"""A real BMv2 with shaped ports, in namespaces of its own: what its tests look at.
+
+    python -m tests.echelon.southbound.shaped_bmv2 WHAT
+
+is run inside `unshare` (see `run`) and prints what it saw, as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.lowering.identity import Identity, ShimIdentity
+from echelon.lowering.intent import Intent
+from echelon.lowering.lower import lower
+from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
+from echelon.southbound.queues import tc
+from echelon.southbound.session import SwitchSession
+from echelon.southbound.targets import TARGETS, Site
+from echelon.testbed.shim import DataFrames, FlowAddress, parse_shim
+
+ROOT = Path(__file__).parents[3]
+UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
+PATIENCE_S = 40.0
+PORTS = (1, 2, 3)
+FRAME_BYTES = 1000
+SLOW_BPS = 30_000
+"""Of a link: a frame takes a quarter of a second, longer than a test process is kept waiting."""
+STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
+
+
+def run(what: str) -> Any:
+    """What `WHAT` saw, in namespaces of its own."""
+    command = [*UNSHARE, sys.executable, "-m", "tests.echelon.southbound.shaped_bmv2", what]
+    path = os.pathsep.join([str(ROOT / "controller"), str(ROOT)])
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# --- the switch ----------------------------------------------------------------------------------------------------
+
+
+def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
+    """h1, h2 and h3 at ports 1 to 3 of s1."""
+    return Fabric(
+        "star",
+        {f"h{n}": Host(f"h{n}", f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in PORTS},
+        {"s1": Switch("s1", 1)},
+        tuple(CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate_bps, Fraction(0)) for n in PORTS),
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+@contextmanager
+def bmv2() -> Iterator[tuple[str, int]]:
+    """Its P4Runtime address and Thrift port; interfaces s1-eth1 to 3 are its ports, h1 to 3 the other ends."""
+    lines = ["link set lo up"]
+    for n in PORTS:
+        lines += [f"link add s1-eth{n} type veth peer name h{n}", f"link set s1-eth{n} up", f"link set h{n} up"]
+    for name in ("all", "default"):
+        with suppress(OSError):
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
+    grpc, thrift = free_port(), free_port()
+    command = ["simple_switch_grpc", "--no-p4", "--device-id", "1", "--thrift-port", str(thrift)]
+    command += [part for n in PORTS for part in ("-i", f"{n}@s1-eth{n}")]
+    command += ["--", "--grpc-server-addr", f"127.0.0.1:{grpc}", "--priority-queues", "8"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        for port in (grpc, thrift):
+            while True:
+                with socket.socket() as s:
+                    if s.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                assert process.poll() is None, "simple_switch_grpc has ended"
+                assert time.monotonic() < deadline, "simple_switch_grpc does not answer"
+                time.sleep(0.02)
+        yield f"127.0.0.1:{grpc}", thrift
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSession:
+    target = TARGETS["bmv2"]
+    options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{thrift}")
+    queues = target.queue_driver(options, Site("s1", dict.fromkeys(PORTS, rate_bps)))
+    return SwitchSession("s1", address, 1, target.program(), queues=queues)
+
+
+def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps: int = SLOW_BPS) -> Intent:
+    """Of s1, for flows of one job from h1 to h3, known by shim in their order."""
+    identities: dict[tuple[str, str], Identity] = {("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)}
+    plans = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "h3")) for name, ranking in flows.items())
+    plan = Plan("test", plans, schedule)
+    return lower(plan, fabric(rate_bps), identities, TARGETS["bmv2"].capabilities())["s1"]
+
+
+class Line:
+    """Sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow never comes."""
+
+    def __init__(self, flows: Sequence[str]) -> None:
+        self._flows = flows
+        self._frames = {name: DataFrames(_address(n), 1, FRAME_BYTES) for n, name in enumerate(flows)}
+        self._sender, self._receiver = _socket("h1"), _socket("h3")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sender.close()
+        self._receiver.close()
+
+    def send(self, flow: str, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._sender.send(self._frames[flow].build((100 - number) * FRAME_BYTES, FRAME_BYTES))
+
+    async def receive(self, count: int) -> list[tuple[str, int]]:
+        """(flow, number) of the next packets."""
+        out: list[tuple[str, int]] = []
+        while len(out) < count:
+            shim = parse_shim(await self.receive_frame())
+            if shim is not None:
+                out.append((self._flows[shim.flow], 100 - shim.remaining // FRAME_BYTES))
+        return out
+
+    async def receive_frame(self) -> bytes:
+        return await asyncio.to_thread(self._receiver.recv, 2048)
+
+
+# --- what is looked at ---------------------------------------------------------------------------------------------
+
+TARDY = (Fraction(1, 100),) * 7
+"""From 10 ms of tardiness on in the highest queue."""
+RATED = tuple(
+    QueuePlan(level // 2, 1 + level, Fraction(level, 100), Fraction(1, 2) if level % 3 else None) for level in range(8)
+)
+
+
+async def twice(address: str, thrift: int) -> dict[str, object]:
+    """Two controllers after each other bring the same switch to one intent, and a third to another."""
+    rate_bps = 10_000_000
+    flows = {"head": Deadline("e", Fraction(0), TARDY)}
+    seen: list[dict[str, int]] = []
+    rated, strict = intent(flows, RATED, rate_bps), intent(flows, STRICT, rate_bps)
+    shown: list[str] = []
+    for wanted in (rated, rated, strict):
+        async with session(address, thrift, rate_bps) as s:
+            for _ in range(2):
+                change = await s.reconcile(wanted)
+                seen.append({"entries": len(change), "queues": change.queues, "refused": len(change.refused)})
+        shown.append(tc.Tc().run([f"class show dev s1-eth{port}" for port in PORTS]))
+    return {"changes": seen, "entries": len(rated.entries), "queues": len(rated.queues), "shown": shown}
+
+
+async def order(address: str, thrift: int) -> dict[str, object]:
+    """A burst that has time, then one that is late, into a port that hardly moves until all are there."""
+    rate_bps = 10_000_000
+    flows = {"late": Deadline("e", Fraction(0), TARDY), "early": Deadline("e", Fraction(10), TARDY)}
+    async with session(address, thrift, rate_bps) as s:
+        await s.reconcile(intent(flows, STRICT, rate_bps))
+        with Line(list(flows)) as line:
+            line.send("late", range(1))
+            arrivals = await line.receive(1)
+            # What follows of that flow is late: its time was up when its first packet passed.
+            await asyncio.sleep(0.05)
+            throttle("5kbit")
+            line.send("early", range(1, 11))
+            line.send("late", range(1, 9))
+            while taken() < 19:
+                await asyncio.sleep(0.02)
+            throttle("10mbit")
+            arrivals += await line.receive(18)
+    return {"arrivals": arrivals}
+
+
+def throttle(rate: str) -> None:
+    """Of the port to h3, behind its tree's back."""
+    what = f"htb rate {rate} ceil {rate} burst 1600 cburst 1600"
+    tc.Tc().run([f"class change dev s1-eth3 parent ec: classid ec:1 {what}"])
+
+
+def taken() -> int:
+    """Packets that have come to the tree of the port to h3 and were not dropped."""
+    shown = subprocess.run(["tc", "-s", "class", "show", "dev", "s1-eth3"], capture_output=True, text=True, check=True)
+    leaves = re.findall(r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown.stdout, re.DOTALL)
+    return sum(int(left) + int(waiting) for left, waiting in leaves)
+
+
+async def promotion(address: str, thrift: int) -> dict[str, object]:
+    """A flow that becomes late while its packets wait for a slow port."""
+    flows = {"flow": Deadline("e", Fraction(0), TARDY)}
+    async with session(address, thrift) as s:
+        await s.reconcile(intent(flows, STRICT))
+        with Line(list(flows)) as line:
+            line.send("flow", range(10))
+            arrivals = await line.receive(1)
+            await asyncio.sleep(0.05)
+            line.send("flow", range(10, 13))
+            arrivals += await line.receive(12)
+    return {"arrivals": arrivals}
+
+
+async def marks(address: str, thrift: int) -> dict[str, object]:
+    """ECN marks in a burst of packets that are ECN-capable: the queue is outside the switch."""
+    flows = {"early": Deadline("e", Fraction(0), (Fraction(100),) * 7)}
+    async with session(address, thrift) as s:
+        await s.reconcile(intent(flows, STRICT))
+        marked: list[bool] = []
+        with Line(list(flows)) as line:
+            line.send("early", range(10))
+            while len(marked) < 10:
+                frame = await line.receive_frame()
+                if parse_shim(frame) is not None:
+                    marked.append(frame[15] & 3 == 3)
+    return {"marked": marked}
+
+
+async def depths(address: str, thrift: int) -> dict[str, object]:
+    """A settings file whose Thrift port is somebody else's."""
+    target = TARGETS["bmv2"]
+    options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{free_port()}")
+    queues = target.queue_driver(options, Site("s1", dict.fromkeys(PORTS, SLOW_BPS)))
+    text = ""
+    async with SwitchSession("s1", address, 1, target.program(), queues=queues) as s:
+        try:
+            await s.reconcile(intent({}, STRICT))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+    return {"error": text}
+
+
+def _address(flow: int) -> FlowAddress:
+    hosts = fabric().hosts
+    source, destination = hosts["h1"], hosts["h3"]
+    return FlowAddress(source.mac, "02:00:00:00:00:aa", source.ipv4, destination.ipv4, 4000, 1, flow)
+
+
+def _socket(interface: str) -> socket.socket:
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    opened.bind((interface, 3))
+    opened.settimeout(PATIENCE_S)
+    return opened
+
+
+LOOKS: dict[str, Callable[[str, int], Any]] = {look.__name__: look for look in (twice, order, promotion, marks, depths)}
+
+
+def main() -> None:
+    with bmv2() as (address, thrift):
+        seen = asyncio.run(asyncio.wait_for(LOOKS[sys.argv[1]](address, thrift), PATIENCE_S))
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,930 @@
+"""Connections with real servers, in this process and in others, that fail, return, and are meddled with."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import pytest
+from finsy.proto import U128, p4r
+
+from echelon.lowering.intent import ActionCall, Intent, Part, QueueSetting, TableEntry
+from echelon.p4program import program
+from echelon.southbound.connection import (
+    Drift,
+    Endpoint,
+    Event,
+    Installed,
+    Refused,
+    SessionOpened,
+    StateChanged,
+    SwitchConnection,
+)
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.lifecycle import Timing
+from echelon.southbound.session import DigestReport, SwitchSession
+from softswitch.p4runtime.device import Device
+from softswitch.p4runtime.server import Server
+from softswitch.tm import PortScheduler, QueueConfig
+from tests.echelon.southbound.switch_process import SwitchProcess, free_port, serialized, switch_process
+
+MakeIntent = Callable[..., Intent]
+E = TypeVar("E")
+
+TERM = 1000
+OFTEN = Timing(audit_s=0.2, heartbeat_s=0.1)
+SELDOM = Timing(audit_s=3600, heartbeat_s=0.1)
+DIGEST = "flow_event_t"
+PATIENCE_S = 15
+
+
+class Station:
+    """One switch at one address, with as many servers one after the other as a test wants."""
+
+    def __init__(self) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.erase()
+        self._server: Server | None = None
+
+    def erase(self) -> None:
+        """As a restart does."""
+        self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
+        self.device = Device(None, 1, ports=self.ports)
+
+    def start(self) -> None:
+        self._server = Server(self.device, self.address)
+        self._server.start()
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def kinds(self) -> Counter[str]:
+        """Of the messages of controllers since the last call."""
+        with self.device.lock:
+            kinds = Counter(record.kind for record in self.device.rpc_log)
+            self.device.rpc_log.clear()
+        return kinds
+
+    def held(self) -> list[bytes]:
+        """Read past all clients."""
+        return serialized(iter(self._read()))
+
+    def state(self) -> object:
+        queues = {port: [scheduler.config(queue) for queue in range(8)] for port, scheduler in self.ports.items()}
+        return self.held(), queues, self.digest_config()
+
+    def _read(self) -> list[p4r.TableEntry]:
+        request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        return [entity.table_entry for response in self.device.read(request) for entity in response.entities]
+
+    def entry(self, action_id: int) -> p4r.TableEntry:
+        """One that does this."""
+        found = next(entry for entry in self._read() if entry.action.action.action_id == action_id)
+        found.ClearField("counter_data")
+        return found
+
+    def digest_config(self) -> bytes:
+        request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(digest_entry=p4r.DigestEntry())])
+        return b"".join(reply.SerializeToString(deterministic=True) for reply in self.device.read(request))
+
+    def meddle(self, kind: int, *entities: p4r.Entity, term: int = TERM) -> None:
+        """Write behind the controller's back."""
+        updates = [p4r.Update(type=kind, entity=entity) for entity in entities]  # type: ignore[arg-type]
+        self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(term), updates=updates))
+
+    def report(self, flow: int) -> None:
+        """A flow event, as the data plane makes it."""
+        with self.device.lock:
+            switch = self.device.switch
+            assert switch is not None
+            assert switch.on_digest is not None
+            switch.on_digest(self.device.now_ns(), DIGEST, 1, (2, flow, 7, 99, 1234))
+
+
+class Owner:
+    """Takes note of what a connection tells."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    def of(self, kind: type[E]) -> list[E]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def states(self) -> list[str]:
+        """Without repetitions."""
+        states = [event.state for event in self.of(StateChanged)]
+        return [state for before, state in zip([None, *states], states, strict=False) if state != before]
+
+    @property
+    def installed(self) -> list[int]:
+        return [event.version for event in self.of(Installed)]
+
+
+@asynccontextmanager
+async def connected(
+    address: str, *, term: int = TERM, timing: Timing = SELDOM, seed: int = 1, **arguments: Any
+) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
+    owner = Owner()
+    endpoint = Endpoint("s1", address, 1, program())
+    rng = random.Random(seed)
+    connection = SwitchConnection(endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments)
+    running = asyncio.create_task(connection.run())
+    try:
+        yield connection, owner
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.wait([running], timeout=PATIENCE_S)
+        assert running.cancelled()
+
+
+def run(main: Callable[[], Any]) -> None:
+    async def whole() -> None:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await main()
+        await nothing_left()
+
+    asyncio.run(whole())
+
+
+async def nothing_left() -> None:
+    """gRPC's own tasks end a little after their channel; ours end with the connection."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, unfinished = await asyncio.wait(others, timeout=PATIENCE_S)
+        assert unfinished == set()
+
+
+@pytest.fixture
+def station() -> Any:
+    station = Station()
+    yield station
+    station.stop()
+
+
+@pytest.fixture(scope="module")
+def wanted() -> Callable[[Intent], list[bytes]]:
+    """The entries of a fresh switch to which one session has written an intent."""
+
+    def entries(intent: Intent) -> list[bytes]:
+        station = Station()
+        station.start()
+
+        async def write() -> None:
+            async with SwitchSession("reference", station.address, 1, program()) as session:
+                await session.reconcile(intent)
+
+        try:
+            asyncio.run(write())
+            return station.held()
+        finally:
+            station.stop()
+
+    return entries
+
+
+def bare(*entries: TableEntry, queues: Sequence[QueueSetting] = ()) -> Intent:
+    return Intent("s1", (Part("job", entries),), tuple(queues))
+
+
+def shim_flow(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
+    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+
+
+# -- coming and going --------------------------------------------------------------------------------------------------
+
+
+def test_a_switch_that_is_there_later(
+    station: Station, make_intent: MakeIntent, wanted: Callable[[Intent], list[bytes]]
+) -> None:
+    intent = make_intent()
+    entries = wanted(intent)
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(intent, 1)
+            await owner.until(lambda: owner.of(StateChanged))
+            snapshot = connection.snapshot()
+            assert snapshot.state == "connecting"
+            assert snapshot.problem == (
+                f"switch s1: cannot connect to {station.address}: Connection refused; is the switch running?"
+            )
+            assert (snapshot.sessions, snapshot.entries, snapshot.wanted_entries) == (0, 0, len(intent.entries))
+            assert snapshot.installed_version is None
+            with pytest.raises(SouthboundError, match="Connection refused"):
+                await connection.difference(intent)
+            before = time.time()
+            station.start()
+            await owner.until(lambda: owner.installed)
+            assert station.held() == entries
+            snapshot = connection.snapshot()
+            assert (snapshot.state, snapshot.problem) == ("ready", None)
+            assert (snapshot.wanted_version, snapshot.installed_version) == (1, 1)
+            assert snapshot.entries == snapshot.wanted_entries == len(intent.entries)
+            assert snapshot.since >= before
+            assert snapshot.last_written_at is not None
+            assert snapshot.last_written_at >= before
+            assert (snapshot.term, snapshot.device_id, snapshot.target) == (TERM, 1, "softswitch")
+        assert owner.states == ["connecting", "writing", "ready"]
+        assert owner.installed == [1]
+        assert station.kinds()["set_pipeline"] == 1
+
+    run(main)
+
+
+def test_a_session_that_breaks_leaves_tables_and_pipeline_alone(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: owner.installed)
+            before = station.state()
+            assert station.kinds()["set_pipeline"] == 1
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: "away" in owner.states)
+            assert connection.snapshot().problem is not None
+            station.start()
+            await owner.until(lambda: owner.states[-2:] == ["writing", "ready"] and len(owner.of(SessionOpened)) == 2)
+            kinds = station.kinds()
+            assert kinds["read"] > 0
+            assert kinds["get_pipeline"] > 0
+            assert (kinds["set_pipeline"], kinds["write"], kinds["gnmi_set"]) == (0, 0, 0)
+            assert station.state() == before
+            assert owner.installed == [1], "nothing new"
+            assert connection.snapshot().sessions == 2
+
+    run(main)
+
+
+def test_what_is_wanted_meanwhile_is_written_on_return(
+    station: Station, make_intent: MakeIntent, wanted: Callable[[Intent], list[bytes]]
+) -> None:
+    station.start()
+    entries = wanted(make_intent(fixed_queue=5))
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: owner.installed)
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: "away" in owner.states)
+            for version in range(2, 6):
+                connection.set_intent(make_intent(fixed_queue=version), version)
+            assert connection.snapshot().wanted_version == 5
+            assert connection.snapshot().installed_version == 1
+            station.start()
+            await owner.until(lambda: owner.installed == [1, 5])
+            assert station.held() == entries
+
+    run(main)
+
+
+def test_a_switch_process_that_is_killed_and_comes_back_empty(
+    make_intent: MakeIntent, wanted: Callable[[Intent], list[bytes]]
+) -> None:
+    """Prints how long it takes from the opening of the port to the last entry."""
+    # It has no ports, so no queues.
+    intent = replace(make_intent(), queues=())
+    entries = wanted(intent)
+    port = free_port()
+    took_ms = []
+
+    async def opens() -> float:
+        while True:
+            with suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return time.monotonic()
+            await asyncio.sleep(0.002)
+
+    async def main() -> None:
+        first = SwitchProcess(port)
+        switches = [first]
+        try:
+            async with connected(first.address) as (connection, owner):
+                connection.set_intent(intent, 1)
+                await owner.until(lambda: owner.installed)
+                for round_ in range(3):
+                    switches[-1].kill()
+                    await owner.until(lambda: owner.states[-1] == "away")
+                    opening = asyncio.create_task(opens())
+                    switches.append(SwitchProcess(port))
+                    sessions = 2 + round_
+                    await owner.until(
+                        lambda n=sessions: len(owner.of(SessionOpened)) == n and owner.states[-1] == "ready"
+                    )
+                    took_ms.append(1000 * (time.monotonic() - await opening))
+                    assert switches[-1].held() == entries
+                assert owner.installed == [1]
+        finally:
+            switches[-1].kill()
+
+    run(main)
+    print(f"\nat its intent after its port opened: {', '.join(f'{ms:.0f} ms' for ms in took_ms)}")
+
+
+def test_a_switch_that_falls_silent_is_missed() -> None:
+    """Nothing is closed, no packet comes back: only the missing sign of life tells."""
+
+    async def main() -> None:
+        with switch_process() as switch:
+            async with connected(switch.address, timing=replace(SELDOM, answer_s=0.3)) as (connection, owner):
+                connection.set_intent(bare(shim_flow(1)), 1)
+                await owner.until(lambda: owner.installed)
+                switch.freeze()
+                try:
+                    await owner.until(lambda: owner.states[-1] == "away")
+                    assert "no answer" in (connection.snapshot().problem or "")
+                finally:
+                    switch.thaw()
+                await owner.until(lambda: owner.states[-1] == "ready")
+
+    run(main)
+
+
+def test_a_switch_that_is_stuck_holds_up_no_other(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        with switch_process() as stuck:
+            stuck.freeze()
+            try:
+                async with connected(stuck.address) as (a, of_a), connected(station.address) as (b, of_b):
+                    for connection in (a, b):
+                        connection.set_intent(bare(shim_flow(1)), 1)
+                    await of_b.until(lambda: of_b.installed)
+                    assert a.snapshot().state == "connecting"
+                    assert of_a.events == []
+            finally:
+                stuck.thaw()
+
+    run(main)
+
+
+# -- changes of intent -------------------------------------------------------------------------------------------------
+
+
+def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> None:
+    station.start()
+
+    def intent(version: int) -> Intent:
+        return bare(*(shim_flow(number, queue=version % 8) for number in range(version, version + 50)))
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(intent(1), 1)
+            await owner.until(lambda: owner.installed == [1])
+            # While the switch's lock is held it answers no Write.
+            with station.device.lock:
+                connection.set_intent(intent(2), 2)
+                for version in (3, 7, 5, 9, 8):
+                    connection.set_intent(intent(version), version)
+                    await asyncio.sleep(0)
+                assert connection.snapshot().state == "writing"
+                assert connection.snapshot().wanted_version == 9
+            await owner.until(lambda: owner.states[-1] == "ready")
+            assert owner.installed == [1, 2, 9]
+            for version in range(10, 40):
+                connection.set_intent(intent(version), version)
+                await asyncio.sleep(random.Random(version).choice([0, 0, 0.001, 0.01]))
+            await owner.until(lambda: owner.installed[-1] == 39)
+            assert owner.installed == sorted(set(owner.installed))
+            assert len(station.held()) == 50
+            # Whatever was written on the way, a reading finds nothing to do.
+            station.kinds()
+            before = station.held()
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: owner.states[-1] == "away")
+            station.start()
+            await owner.until(lambda: owner.states[-1] == "ready")
+            assert station.kinds()["write"] == 0
+            assert station.held() == before
+
+    run(main)
+
+
+def test_an_older_version_changes_nothing(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(shim_flow(5)), 5)
+            await owner.until(lambda: owner.installed)
+            told = len(owner.events)
+            for version in (4, 5):
+                connection.set_intent(bare(), version)
+            assert len(owner.events) == told
+            assert connection.snapshot().state == "ready"
+            connection.set_intent(bare(shim_flow(5), shim_flow(6)), 6)
+            await owner.until(lambda: owner.installed == [5, 6])
+            assert len(station.held()) == 2
+
+    run(main)
+
+
+def test_what_a_callback_asks_for_is_done(station: Station) -> None:
+    """An owner may set the next intent from within an event; what it raises is logged and harms nothing."""
+    station.start()
+    told: list[Event] = []
+    done = asyncio.Event()
+
+    def on_event(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, Installed):
+            if event.version < 5:
+                connection.set_intent(bare(shim_flow(event.version)), event.version + 1)
+            else:
+                done.set()
+            raise RuntimeError("the owner's own fault")
+
+    endpoint = Endpoint("s1", station.address, 1, program())
+    connection = SwitchConnection(endpoint, term=TERM, on_event=on_event, rng=random.Random(1), timing=SELDOM)
+    connection.set_intent(bare(), 1)
+
+    async def main() -> None:
+        running = asyncio.create_task(connection.run())
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+        running.cancel()
+        await asyncio.wait([running])
+
+    logging.disable()
+    try:
+        run(main)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert [event.version for event in told if isinstance(event, Installed)] == [1, 2, 3, 4, 5]
+
+
+# -- audits ------------------------------------------------------------------------------------------------------------
+
+
+def table_entity(entry: p4r.TableEntry) -> p4r.Entity:
+    return p4r.Entity(table_entry=entry)
+
+
+def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address, timing=OFTEN) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: owner.installed)
+            before = station.state()
+            # By `rank_fixed`.
+            rank = station.entry(0x01000101)
+            changed, extra = p4r.TableEntry(), p4r.TableEntry()
+            changed.CopyFrom(rank)
+            changed.action.action.params[1].value = b"\x06"
+            extra.CopyFrom(rank)
+            extra.match[0].exact.value = b"\x63"
+            other_digests = p4r.ReadResponse.FromString(station.digest_config()).entities[0]
+            other_digests.digest_entry.config.max_list_size += 1
+            changes: list[tuple[str, Callable[[], object]]] = [
+                ("deleted", lambda: station.meddle(p4r.Update.DELETE, table_entity(rank))),
+                ("changed", lambda: station.meddle(p4r.Update.MODIFY, table_entity(changed))),
+                ("added", lambda: station.meddle(p4r.Update.INSERT, table_entity(extra))),
+                ("queue", lambda: station.ports[2].configure(4, QueueConfig(level=0, weight=77), 0)),
+                ("digests", lambda: station.meddle(p4r.Update.MODIFY, other_digests)),
+            ]
+            for number, (name, change) in enumerate(changes, 1):
+                with station.device.lock:
+                    change()
+                    assert station.state() != before, name
+                began = time.monotonic()
+                await owner.until(lambda n=number: len(owner.of(Drift)) == n)
+                print(f"{name}: mended after {1000 * (time.monotonic() - began):.0f} ms (period {OFTEN.audit_s} s)")
+                assert station.state() == before, name
+                assert owner.of(Drift)[-1].count == 1, name
+                assert connection.snapshot().drift_found == number
+                assert connection.snapshot().state == "ready"
+            assert owner.installed == [1]
+            assert owner.states == ["writing", "ready"]
+
+    run(main)
+
+
+def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address, timing=OFTEN) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1)), 1)
+            await owner.until(lambda: owner.installed)
+            foreign = station.entry(0x01000101)
+            foreign.metadata = b"somebody else"
+            foreign.match[1].exact.value = b"\x63"
+            station.meddle(p4r.Update.INSERT, table_entity(foreign))
+            station.kinds()
+            async with asyncio.timeout(PATIENCE_S):
+                while connection.snapshot().foreign_entries != 1:
+                    await asyncio.sleep(OFTEN.audit_s / 4)
+            assert station.kinds()["write"] == 0
+            assert len(station.held()) == 2
+            connection.set_intent(bare(shim_flow(2)), 2)
+            await owner.until(lambda: owner.installed == [1, 2])
+            assert foreign.SerializeToString(deterministic=True) in station.held()
+            assert owner.of(Drift) == []
+            assert connection.snapshot().entries == 1
+
+    run(main)
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address, timing=OFTEN) as (connection, owner):
+            connection.set_intent(bare(shim_flow(7)), 1)
+            await owner.until(lambda: owner.installed)
+            foreign = station.entry(0x01000101)
+            foreign.metadata = b"somebody else"
+            connection.set_intent(bare(), 2)
+            await owner.until(lambda: owner.installed == [1, 2])
+            station.meddle(p4r.Update.INSERT, table_entity(foreign))
+            connection.set_intent(bare(*(shim_flow(number) for number in range(20))), 3)
+            await owner.until(lambda: owner.of(Refused))
+            (refused,) = owner.of(Refused)
+            assert refused.version == 3
+            assert refused.applied is not None
+            for word in ("switch s1", "table shim_flow", "job=1", "flow=7"):
+                assert word in refused.problem
+            snapshot = connection.snapshot()
+            assert (snapshot.state, snapshot.problem) == ("refused", refused.problem)
+            assert snapshot.installed_version == 2
+            assert len(station.held()) == 20
+            audited = snapshot.last_audit_at
+            async with asyncio.timeout(PATIENCE_S):
+                while connection.snapshot().last_audit_at == audited:
+                    await asyncio.sleep(OFTEN.audit_s / 4)
+            assert owner.of(Refused) == [refused], "told once"
+            assert owner.of(Drift) == []
+            assert foreign.SerializeToString(deterministic=True) in station.held()
+            # Whoever it was has gone: the next audit completes the intent.
+            station.meddle(p4r.Update.DELETE, table_entity(foreign))
+            await owner.until(lambda: owner.installed == [1, 2, 3])
+            assert connection.snapshot().state == "ready"
+            assert len(station.held()) == 20
+        assert owner.states == ["writing", "ready", "writing", "ready", "writing", "refused", "ready"]
+
+    run(main)
+
+
+def test_an_intent_that_fails_as_a_whole_is_tried_again_and_a_better_one_taken(
+    station: Station, make_intent: MakeIntent
+) -> None:
+    station.start()
+    good = make_intent()
+    bad = replace(good, queues=(replace(good.queues[0], port=77), *good.queues[1:]))
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bad, 1)
+            await owner.until(lambda: owner.of(Refused))
+            (refused,) = owner.of(Refused)
+            assert refused.applied is None
+            assert "switch s1" in refused.problem
+            assert "77" in refused.problem
+            # Again, and with another session: it may have been the session's fault.
+            await owner.until(lambda: len(owner.of(SessionOpened)) >= 2)
+            assert owner.of(Refused) == [refused]
+            connection.set_intent(good, 2)
+            await owner.until(lambda: owner.installed == [2])
+            assert connection.snapshot().state == "ready"
+
+    run(main)
+
+
+def test_a_wrong_device_id(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        owner = Owner()
+        endpoint = Endpoint("s1", station.address, 9, program())
+        connection = SwitchConnection(endpoint, term=TERM, on_event=owner, rng=random.Random(1))
+        running = asyncio.create_task(connection.run())
+        await owner.until(lambda: owner.events)
+        assert connection.snapshot().state == "connecting"
+        assert "no device 9" in (connection.snapshot().problem or "")
+        running.cancel()
+        await asyncio.wait([running])
+
+    run(main)
+
+
+# -- two controllers ---------------------------------------------------------------------------------------------------
+
+
+def test_the_later_leader_takes_over_and_the_former_stays_out(
+    station: Station, wanted: Callable[[Intent], list[bytes]]
+) -> None:
+    station.start()
+    old_intent, new_intent = bare(shim_flow(1)), bare(shim_flow(1, queue=5), shim_flow(2))
+    last_intent = bare(shim_flow(3))
+    new_entries, last_entries = wanted(new_intent), wanted(last_intent)
+    higher: list[tuple[str, int]] = []
+
+    async def main() -> None:
+        old_terms = {"on_higher_primary": lambda switch, primary: higher.append((switch, primary))}
+        async with connected(station.address, term=100, **old_terms) as (old, of_old):
+            old.set_intent(old_intent, 1)
+            await of_old.until(lambda: of_old.installed)
+            async with connected(station.address, term=200) as (new, of_new):
+                new.set_intent(new_intent, 1)
+                await of_new.until(lambda: of_new.installed)
+                await of_old.until(lambda: of_old.states[-1] == "backup")
+                assert higher == [("s1", 200)]
+                assert "election id 200" in (old.snapshot().problem or "")
+                assert station.held() == new_entries
+                # The former leader does not know yet that it was deposed, and plans on.
+                station.kinds()
+                old.set_intent(last_intent, 2)
+                with pytest.raises(SouthboundError, match="another controller is primary"):
+                    await old.difference(old_intent)
+                await asyncio.to_thread(station.stop)
+                await of_new.until(lambda: of_new.states[-1] == "away")
+                station.erase()
+                station.start()
+                await of_new.until(lambda: of_new.states[-1] == "ready")
+                assert station.held() == new_entries
+                assert new.snapshot().sessions == 2
+                assert old.snapshot().sessions == 1
+                assert old.snapshot().state == "backup"
+                assert station.kinds()["arbitration"] == 1, "the former one does not even bid"
+                assert of_old.installed == [1]
+                assert of_new.states.count("backup") == 0
+                # Should it hold the lease after all, the store gives it a higher term.
+                old.set_term(200)
+                assert old.snapshot().state == "backup"
+                old.set_term(201)
+                await of_old.until(lambda: of_old.installed == [1, 2])
+                await of_new.until(lambda: of_new.states[-1] == "backup")
+                assert station.held() == last_entries
+
+    run(main)
+
+
+def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) -> None:
+    """Between the moment in which another one takes over, and the moment in which it hears of that."""
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address, term=100) as (old, of_old):
+            old.set_intent(bare(shim_flow(1)), 1)
+            await of_old.until(lambda: of_old.installed)
+            # Its Write waits at the switch when the other one takes over.
+            before = station.held()
+            with station.device.lock:
+                stream = station.device.open_stream(lambda _message: None, lambda _status: None)
+                claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(200))
+                old.set_intent(bare(shim_flow(2)), 2)
+                await asyncio.sleep(0.05)
+                stream.receive(p4r.StreamMessageRequest(arbitration=claim))
+            await of_old.until(lambda: of_old.states[-1] == "backup")
+            assert station.held() == before
+            assert of_old.installed == [1]
+
+    run(main)
+
+
+def test_our_own_lost_stream_is_outranked(station: Station) -> None:
+    """The switch has not noticed that a session ended, whose election id we still have."""
+    station.start()
+    asked: list[int] = []
+
+    async def main() -> None:
+        stream = station.device.open_stream(lambda _message: None, lambda _status: None)
+        claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(TERM))
+        stream.receive(p4r.StreamMessageRequest(arbitration=claim))
+
+        def raise_term(_switch: str, primary_id: int) -> None:
+            asked.append(primary_id)
+            connection.set_term(primary_id + 1)
+
+        async with connected(station.address, on_higher_primary=raise_term) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1)), 1)
+            await owner.until(lambda: owner.installed)
+            assert asked == [TERM]
+            assert connection.snapshot().term == TERM + 1
+
+    run(main)
+
+
+# -- beside writing ----------------------------------------------------------------------------------------------------
+
+
+def test_digests_are_delivered_with_the_version_and_acknowledged(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+    intent = make_intent()
+    received: list[tuple[str, int | None, list[int]]] = []
+
+    async def main() -> None:
+        news = asyncio.Event()
+        fail = [False]
+
+        async def take(switch: str, version: int | None, report: DigestReport) -> None:
+            received.append((switch, version, [fields["flow"] for fields in report.fields]))
+            news.set()
+            if fail[0]:
+                raise RuntimeError("the owner's own fault")
+
+        async def delivered(count: int) -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(received) < count:
+                    news.clear()
+                    await news.wait()
+
+        async with connected(station.address, on_digests=take) as (connection, owner):
+            digests = tuple(replace(setting, max_list_size=1, ack_timeout_ns=10**12) for setting in intent.digests)
+            connection.set_intent(replace(intent, digests=digests), 1)
+            await owner.until(lambda: owner.installed)
+            station.report(flow=3)
+            await delivered(1)
+            connection.set_intent(replace(intent, digests=digests, parts=intent.parts[:-1]), 2)
+            await owner.until(lambda: owner.installed == [1, 2])
+            station.report(flow=4)
+            await delivered(2)
+            logging.disable()
+            fail[0] = True
+            station.report(flow=5)
+            await delivered(3)
+            fail[0] = False
+            logging.disable(logging.NOTSET)
+            assert await asyncio.to_thread(station.device.wait_acknowledged, PATIENCE_S)
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: owner.states[-1] == "away")
+            station.start()
+            await owner.until(lambda: owner.states[-1] == "ready")
+            station.report(flow=6)
+            await delivered(4)
+            assert await asyncio.to_thread(station.device.wait_acknowledged, PATIENCE_S)
+        assert received == [("s1", 1, [3]), ("s1", 2, [4]), ("s1", 2, [5]), ("s1", 2, [6])]
+
+    run(main)
+
+
+def test_a_difference_is_read_and_not_written(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1), shim_flow(2)), 1)
+            await owner.until(lambda: owner.installed)
+            before = station.state()
+            station.kinds()
+            comparison = await connection.difference(bare(shim_flow(2, queue=4), shim_flow(3)))
+            assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (1, 1, 1)
+            nothing = await connection.difference(bare(shim_flow(1), shim_flow(2)))
+            assert (len(nothing.inserts), len(nothing.modifies), len(nothing.deletes)) == (0, 0, 0)
+            assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities"}
+            assert station.state() == before
+            # What was asked has not become what is wanted.
+            connection.set_intent(bare(shim_flow(1), shim_flow(2), shim_flow(9)), 2)
+            await owner.until(lambda: owner.installed == [1, 2])
+            assert len(station.held()) == 3
+
+    run(main)
+
+
+def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> None:
+    station.start()
+    entries = [shim_flow(number) for number in range(3)]
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(*entries[:2]), 1)
+            await owner.until(lambda: owner.installed)
+            counted = station.entry(0x01000101)
+            counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
+            station.meddle(p4r.Update.MODIFY, table_entity(counted))
+            flow = int.from_bytes(counted.match[1].exact.value, "big")
+            expected = dict.fromkeys(entries, 0) | {entries[flow]: 12345}
+            connection.set_intent(bare(*(shim_flow(n) for n in range(500))), 2)
+            results = await asyncio.gather(*(connection.bytes_seen(entries) for _ in range(5)), return_exceptions=True)
+            assert results == [expected] * 5
+            await owner.until(lambda: owner.installed == [1, 2])
+
+    run(main)
+
+
+def test_a_call_ends_with_its_session_and_not_with_its_caller(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1)), 1)
+            await owner.until(lambda: owner.installed)
+            with station.device.lock:
+                # It hangs at the switch, as does the one behind it.
+                calls = [asyncio.create_task(connection.difference(bare())) for _ in range(2)]
+                await asyncio.sleep(0.05)
+                stopping = asyncio.create_task(asyncio.to_thread(station.stop))
+                await owner.until(lambda: owner.states[-1] == "away")
+            for result in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(result, SouthboundError)
+                assert "switch s1" in str(result)
+            await stopping
+
+    run(main)
+
+
+# -- nothing stays behind ----------------------------------------------------------------------------------------------
+
+
+def alive(kind: type) -> int:
+    gc.collect()
+    return sum(isinstance(thing, kind) for thing in gc.get_objects())
+
+
+def test_sessions_of_the_past_leave_nothing_behind(station: Station) -> None:
+    station.start()
+    sessions = 12
+
+    async def main() -> None:
+        before = alive(SwitchSession)
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(*(shim_flow(number) for number in range(100))), 1)
+            for number in range(1, sessions + 1):
+                await owner.until(lambda n=number: len(owner.of(SessionOpened)) == n and owner.states[-1] == "ready")
+                await asyncio.to_thread(station.stop)
+                await owner.until(lambda: owner.states[-1] == "away")
+                station.start()
+            await owner.until(lambda: owner.states[-1] == "ready")
+            async with asyncio.timeout(PATIENCE_S):
+                while alive(SwitchSession) > before + 1:
+                    await asyncio.sleep(0.01)
+        assert alive(SwitchSession) <= before + 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> None:
+    """`run` checks that no task is left; here, that the switch has no stream of ours either."""
+    rng = random.Random(seed)
+    station.start()
+
+    async def main() -> None:
+        for number in range(5):
+            async with connected(station.address, term=TERM + number, timing=OFTEN) as (connection, owner):
+                connection.set_intent(bare(*(shim_flow(n, queue=number) for n in range(300))), 1)
+                await asyncio.sleep(rng.choice([0, 0.001, 0.01, 0.02, 0.05, 0.1]))
+                if rng.random() < 0.3 and owner.events:
+                    await asyncio.to_thread(station.stop)
+                    station.start()
+        # Nobody else is primary any more, and nothing of all that is in the way.
+        async with connected(station.address, term=2 * TERM) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1)), 1)
+            await owner.until(lambda: owner.installed)
+            assert len(station.held()) == 1
+
+    run(main)
+
+
+def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_intent: MakeIntent) -> None:
+    """A controller that has just started does not know yet what to want."""
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(make_intent(offset_s=Fraction(2)), 1)
+            await owner.until(lambda: owner.installed)
+        before = station.state()
+        station.kinds()
+        async with connected(station.address, term=TERM + 1, timing=OFTEN) as (connection, owner):
+            await owner.until(lambda: owner.of(SessionOpened))
+            assert connection.snapshot().state == "writing"
+            comparison = await connection.difference(make_intent(offset_s=Fraction(2)))
+            assert not comparison.modifies
+            assert not comparison.deletes
+        assert station.kinds()["write"] == 0
+        assert station.state() == before
+
+    run(main)

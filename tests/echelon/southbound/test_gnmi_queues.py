@@ -1,0 +1,85 @@
+"""The queue driver over gNMI, against the server of a real softswitch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from finsy import GNMIClient
+
+from echelon.lowering.intent import QueueSetting
+from echelon.plan import LEVELS
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.queues.gnmi import GnmiQueues
+
+SETTINGS = tuple(
+    QueueSetting(2, queue, LEVELS - 1 - queue, 1 + 100 * queue, 100_000 * queue, 5_000_000 if queue % 2 else None)
+    for queue in range(LEVELS)
+)
+
+
+def connected(rig: Any, work: Callable[[GnmiQueues], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with GNMIClient(rig.server.address) as client:
+            await work(GnmiQueues("s1", lambda: client))
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_what_is_written_is_read(rig: Any) -> None:
+    async def work(queues: GnmiQueues) -> None:
+        await queues.open()
+        before = await queues.read()
+        assert set(before) == {(port, queue) for port in rig.ports for queue in range(LEVELS)}
+        assert before[3, 5] == QueueSetting(3, 5, 5, 1, 0, None)
+        rig.kinds()
+        await queues.write(SETTINGS)
+        assert rig.kinds() == ["gnmi_set"]
+        assert await queues.read() == {**before, **{(s.port, s.queue): s for s in SETTINGS}}
+        # And the switch serves its queues so.
+        config = rig.ports[2].config(1)
+        assert (config.level, config.weight, config.min_rate_bps, config.max_rate_bps) == (6, 101, 100_000, 5_000_000)
+        rig.kinds()
+        await queues.write([])
+        assert rig.kinds() == []
+
+    connected(rig, work)
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        ({"port": 77}, "77"),
+        ({"weight": 1024}, "1024"),
+        ({"level": 8}, "8"),
+        ({"max_rate_bps": 1, "min_rate_bps": 2}, ""),
+    ],
+)
+def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str, int], named: str) -> None:
+    async def work(queues: GnmiQueues) -> None:
+        before = await queues.read()
+        with pytest.raises(SouthboundError, match=rf"^switch s1: queue configuration refused: .*{named}") as caught:
+            await queues.write([SETTINGS[0], replace(SETTINGS[1], **fault), SETTINGS[2]])  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+        assert await queues.read() == before
+
+    connected(rig, work)
+
+
+def test_a_switch_without_the_service() -> None:
+    queues = GnmiQueues("s1", lambda: None)
+    for call in (queues.open(), queues.read(), queues.write(SETTINGS)):
+        with pytest.raises(SouthboundError, match=r"^switch s1: no gNMI service, which queues are configured by$"):
+            asyncio.run(call)
+
+
+def test_a_switch_that_has_gone(rig: Any) -> None:
+    async def work(queues: GnmiQueues) -> None:
+        await asyncio.to_thread(rig.server.stop)
+        with pytest.raises(SouthboundError, match=r"^switch s1: reading queues refused: "):
+            await queues.read()
+
+    connected(rig, work)

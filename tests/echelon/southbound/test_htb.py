@@ -1,0 +1,480 @@
+"""HTB trees: what settings become, against commands worked out by hand, iproute2's own arithmetic, and the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.lowering.intent import QueueSetting
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.queues.bmv2 import Bmv2Queues, ShapedPort, socket_bytes
+from echelon.southbound.queues.htb import (
+    QUEUES,
+    Port,
+    Root,
+    build,
+    change,
+    parse,
+    rate_printed,
+    settings_of,
+    tree_of,
+)
+from tests.echelon.southbound import namespaces
+from tests.echelon.southbound.namespaces import Namespace
+
+TEN = Port(10_000_000)
+NOTHING = Root("noqueue", "0:", None)
+
+
+def setting(
+    queue: int, level: int | None = None, weight: int = 1, low: int = 0, high: int | None = None
+) -> QueueSetting:
+    return QueueSetting(1, queue, queue if level is None else level, weight, low, high)
+
+
+STRICT = tuple(setting(queue) for queue in range(QUEUES))
+
+
+# --- by hand -------------------------------------------------------------------------------------------------------
+
+# Level 2 holds queues 1 and 2 by 2 : 3; queue 0 has 1 % at least and 25 % at most; the others are strict.
+BY_HAND = (
+    setting(0, low=100_000, high=2_500_000),
+    setting(1, level=2, weight=2),
+    setting(2, level=2, weight=3),
+    *STRICT[3:],
+)
+# 10 Mbit/s: a burst of a millisecond is 1250 bytes, less than the two frames of 1514 that a bucket holds at least.
+# A queue without minimum has 10 Mbit/s / 10,000, and a queue's own bucket holds one frame.
+COMMANDS = """\
+qdisc add dev s1-eth3 root handle ec: htb default 10 direct_qlen 11
+class add dev s1-eth3 parent ec: classid ec:1 htb rate 10000000bit ceil 10000000bit burst 3028 cburst 3028
+class add dev s1-eth3 parent ec:1 classid ec:10 htb rate 100000bit ceil 2500000bit burst 1514 cburst 1514 prio 7 quantum 1514
+qdisc add dev s1-eth3 parent ec:10 handle ec10: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:11 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 5 quantum 1514
+qdisc add dev s1-eth3 parent ec:11 handle ec11: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:12 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 5 quantum 2271
+qdisc add dev s1-eth3 parent ec:12 handle ec12: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:13 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 4 quantum 1514
+qdisc add dev s1-eth3 parent ec:13 handle ec13: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:14 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 3 quantum 1514
+qdisc add dev s1-eth3 parent ec:14 handle ec14: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:15 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 2 quantum 1514
+qdisc add dev s1-eth3 parent ec:15 handle ec15: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:16 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 1 quantum 1514
+qdisc add dev s1-eth3 parent ec:16 handle ec16: pfifo limit 11
+class add dev s1-eth3 parent ec:1 classid ec:17 htb rate 1000bit ceil 10000000bit burst 1514 cburst 1514 prio 0 quantum 1514
+qdisc add dev s1-eth3 parent ec:17 handle ec17: pfifo limit 11
+"""  # noqa: E501
+
+
+def test_the_tree_of_a_port() -> None:
+    lines = build("s1-eth3", tree_of(BY_HAND, TEN), TEN, over=NOTHING)
+    assert lines[:18] == COMMANDS.splitlines()
+    filters = [re.findall(r"match u32 (\S+) (\S+) at 0 flowid (\S+)$", line)[0] for line in lines[18:]]
+    # IPv4 with a header of 20 bytes, and the queue in the three upper bits of the second byte.
+    assert [(int(value, 16), int(mask, 16), flow) for value, mask, flow in filters] == [
+        ((0x45 & 0x0F) << 24 | queue << 5 << 16, 0x0F << 24 | 0xE0 << 16, f"ec:1{queue}") for queue in range(1, 8)
+    ]
+
+
+def test_a_tree_is_changed_where_it_differs() -> None:
+    before = tree_of(BY_HAND, TEN)
+    assert change("x", before, before, TEN) == []
+    swapped = (*BY_HAND[:1], replace(BY_HAND[1], weight=3), replace(BY_HAND[2], weight=2), *BY_HAND[3:])
+    (first, second) = change("x", before, tree_of(swapped, TEN), TEN)
+    assert first.startswith("class change dev x parent ec:1 classid ec:11 htb ")
+    assert first.endswith(" quantum 2271")
+    assert second.startswith("class change dev x parent ec:1 classid ec:12 htb ")
+    assert second.endswith(" quantum 1514")
+    faster = Port(20_000_000)
+    lines = change("x", before, tree_of(STRICT, faster), faster)
+    assert lines[0] == (
+        "class change dev x parent ec: classid ec:1 htb rate 20000000bit ceil 20000000bit burst 3028 cburst 3028"
+    )
+    deeper = replace(TEN, depth_packets=12)
+    assert change("x", before, tree_of(BY_HAND, deeper), deeper)[0] == (
+        "qdisc change dev x parent ec:10 handle ec10: pfifo limit 12"
+    )
+
+
+def test_fast_ports_have_bursts_of_a_millisecond() -> None:
+    port = Port(10**9)
+    assert build("x", tree_of(STRICT, port), port, over=NOTHING)[1].endswith("burst 125000 cburst 125000")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (STRICT[:7], "settings of queues 0 to 7 are wanted, one each; given: 0, 1, 2, 3, 4, 5, 6$"),
+        ((*STRICT, STRICT[0]), "one each"),
+        ((replace(STRICT[0], level=8), *STRICT[1:]), r"queue 0: level 8 is not in 0\.\.7"),
+        ((replace(STRICT[0], weight=1024), *STRICT[1:]), r"queue 0: weight 1024 is not in 1\.\.1023"),
+        ((replace(STRICT[0], min_rate_bps=9, max_rate_bps=8), *STRICT[1:]), "maximum rate 8 bit/s is below"),
+        ((replace(STRICT[0], max_rate_bps=0), *STRICT[1:]), "queue 0: maximum rate 0 bit/s is below"),
+        (
+            tuple(replace(s, min_rate_bps=1_250_001) for s in STRICT),
+            r"minimum rates add up to 10000008 bit/s, more than the port's 10000000",
+        ),
+    ],
+)
+def test_what_no_tree_can_carry(changed: tuple[QueueSetting, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        tree_of(changed, TEN)
+
+
+def test_a_port_that_is_too_slow() -> None:
+    with pytest.raises(ValueError, match=r"a port of 1000 bit/s is too slow: \d+ bit/s at least"):
+        tree_of(STRICT, Port(1000))
+
+
+# --- for all settings ----------------------------------------------------------------------------------------------
+
+
+def printed_by_iproute2(rate_bps: int) -> str:
+    """`print_rate` of iproute2, which keeps four digits or more."""
+    bits = rate_bps // 8 * 8
+    units = ["bit", "Kbit", "Mbit", "Gbit", "Tbit"]
+    for unit in units[:-1]:
+        if bits < 1000 or (bits % 1000 and bits < 1000 * 1000):
+            return f"{bits}{unit}"
+        bits //= 1000
+    return f"{bits}{units[-1]}"
+
+
+def read_by_iproute2(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
+    return int(number) * 1000 ** ["bit", "Kbit", "Mbit", "Gbit", "Tbit"].index(unit)
+
+
+@given(st.integers(8, 10**15) | st.integers(8, 10**7))
+def test_rates_survive_being_printed(rate_bps: int) -> None:
+    rate = rate_printed(rate_bps)
+    assert read_by_iproute2(printed_by_iproute2(rate)) == rate
+    assert rate <= rate_bps
+    assert rate_bps - rate < max(8, rate_bps / 1000)
+
+
+@st.composite
+def ports(draw: st.DrawFn) -> Port:
+    mtu = draw(st.sampled_from([1500, 9000]))
+    return Port(draw(st.integers(100_000, 10**11)), mtu, draw(st.integers(1, 100)))
+
+
+@st.composite
+def settings_of_port(draw: st.DrawFn, port: Port) -> tuple[QueueSetting, ...]:
+    levels = draw(st.lists(st.integers(0, 7), min_size=QUEUES, max_size=QUEUES))
+    weights = draw(st.lists(st.integers(1, 1023), min_size=QUEUES, max_size=QUEUES))
+    shares = draw(st.lists(st.integers(0, 125), min_size=QUEUES, max_size=QUEUES))
+    out = []
+    for queue in range(QUEUES):
+        low = port.rate_bps * shares[queue] // 1000
+        high = draw(st.none() | st.integers(max(low, 1), 2 * port.rate_bps))
+        out.append(QueueSetting(1, queue, levels[queue], weights[queue], low, high))
+    return tuple(out)
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_every_tree_keeps_what_was_asked_for(data: st.DataObject) -> None:
+    port = data.draw(ports())
+    asked = data.draw(settings_of_port(port))
+    tree = tree_of(asked, port)
+    least = max(8 * port.frame_bytes / 60, port.rate_bps / 10_000)
+    assert tree.rate_bps <= port.rate_bps
+    assert sum(leaf.rate_bps for leaf in tree.leaves) <= port.rate_bps + QUEUES * (least * 1.001 + 16)
+    for wanted, leaf in zip(asked, tree.leaves, strict=True):
+        assert leaf.prio == 7 - wanted.level
+        assert leaf.rate_bps <= leaf.ceil_bps
+        assert leaf.ceil_bps <= max(tree.rate_bps, least + 16)
+        assert leaf.rate_bps >= wanted.min_rate_bps * Fraction(999, 1000) - 8
+        assert leaf.rate_bps <= max(wanted.min_rate_bps, least * 1.001 + 16)
+        # HTB sends whole frames: a smaller quantum would not be kept. And tc keeps bursts below 274 s.
+        assert leaf.quantum_bytes >= port.frame_bytes
+        assert 8 * port.frame_bytes / leaf.rate_bps < 274
+    for _, members in groupby(
+        sorted(zip(asked, tree.leaves, strict=True), key=lambda m: m[0].level), lambda m: m[0].level
+    ):
+        level = list(members)
+        for a, x in level:
+            for b, y in level:
+                share, exact = Fraction(x.quantum_bytes, y.quantum_bytes), Fraction(a.weight, b.weight)
+                assert abs(share / exact - 1) <= Fraction(2, port.frame_bytes)
+    # The same tree is read as settings that make it again.
+    read = settings_of(tree, 1, port)
+    assert read is not None
+    assert tree_of(read, port) == tree
+    assert [s.level for s in read] == [s.level for s in asked]
+
+
+def test_settings_that_fit_are_read_exactly() -> None:
+    assert settings_of(tree_of(STRICT, TEN), 1, TEN) == STRICT
+    assert settings_of(tree_of(BY_HAND, TEN), 1, TEN) == BY_HAND
+
+
+def test_somebody_elses_tree_has_no_settings() -> None:
+    tree = tree_of(BY_HAND, TEN)
+    assert settings_of(replace(tree, rate_bps=5_000_000), 1, TEN) is None
+    shallow = tuple(replace(leaf, limit_packets=3) for leaf in tree.leaves)
+    assert settings_of(replace(tree, leaves=shallow), 1, TEN) is None
+    light = (*tree.leaves[:1], replace(tree.leaves[1], quantum_bytes=700), *tree.leaves[2:])
+    assert settings_of(replace(tree, leaves=light), 1, TEN) is None
+
+
+# --- the kernel ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Namespace]:
+    reason = namespaces.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with namespaces.namespace() as made:
+        yield made
+
+
+@pytest.fixture
+def wire(network: Namespace) -> Iterator[Namespace]:
+    """With interfaces p1 and p2, and their peers p1_h and p2_h."""
+    network.veth("p1", "p2")
+    yield network
+    network.run("ip link del p1; ip link del p2")
+
+
+def driver(wire: Namespace, port: Port = TEN, ports: tuple[int, ...] = (1,)) -> Bmv2Queues:
+    return Bmv2Queues("s1", [ShapedPort(number, f"p{number}", port) for number in ports], wire.path)
+
+
+def by_queue(settings: tuple[QueueSetting, ...]) -> dict[tuple[int, int], QueueSetting]:
+    return {(s.port, s.queue): s for s in settings}
+
+
+def root_of(wire: Namespace, interface: str = "p1") -> Root:
+    show = "; ".join(f"tc -d {what} show dev {interface}" for what in ("qdisc", "class", "filter"))
+    return parse(wire.run(show))
+
+
+def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
+    async def main() -> None:
+        queues = driver(wire, ports=(1, 2))
+        await queues.open()
+        assert await queues.read() == {}
+        second = tuple(replace(s, port=2, weight=s.queue + 1, level=0) for s in STRICT)
+        await queues.write([*BY_HAND, *second])
+        wanted = by_queue((*BY_HAND, *second))
+        assert await queues.read() == wanted
+        assert root_of(wire).tree == tree_of(BY_HAND, TEN)
+        # Another controller, which was never asked for anything, reads the same from the kernel.
+        assert await driver(wire, ports=(1, 2)).read() == wanted
+
+    asyncio.run(main())
+
+
+ODD = tuple(
+    replace(s, weight=3 + 2 * s.queue, level=s.queue // 3, min_rate_bps=123_457 * s.queue, max_rate_bps=m)
+    for s, m in zip(STRICT, (7_777_777, None, 1_234_567, None, 999_999, None, 9_999_999, 20_000_000), strict=True)
+)
+
+
+def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
+    """Rates that are no whole bytes, and weights that are not the smallest: read back as they were asked for."""
+
+    async def main() -> None:
+        queues = driver(wire)
+        await queues.write(ODD)
+        assert await queues.read() == by_queue(ODD)
+        assert root_of(wire).tree == tree_of(ODD, TEN)
+        # Another controller writes the same anew, as it cannot know; the tree stays the same one.
+        handles = wire.run("tc -s class show dev p1")
+        other = driver(wire)
+        await other.write(ODD)
+        assert await other.read() == by_queue(ODD)
+        assert wire.run("tc -s class show dev p1") == handles
+
+    asyncio.run(main())
+
+
+SEND = """
+import socket, sys
+interface, tos, count, length = sys.argv[1], *map(int, sys.argv[2:])
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind((interface, 0))
+frame = bytes(12) + b"\\x08\\x00\\x45" + bytes([tos]) + bytes(length - 16)
+for _ in range(count):
+    raw.send(frame)
+"""
+
+
+def sent(wire: Namespace, what: str) -> int:
+    """Packets that a class or queue has sent."""
+    found = re.search(rf"{what} .*?Sent \d+ bytes (\d+) pkt", wire.run("tc -s class show dev p1"), re.DOTALL)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize(
+    ("tos", "queue"),
+    [(0x00, 0), (0x20, 1), (0xE0, 7), (0x62, 3), (0xBF, 5)],
+)
+def test_packets_go_to_the_queue_that_their_dscp_names(wire: Namespace, tos: int, queue: int) -> None:
+    asyncio.run(driver(wire).write(STRICT))
+    wire.python(SEND, "p1", str(tos), "3", "200")
+    counts = [sent(wire, f"ec:1{q}") for q in range(QUEUES)]
+    assert counts == [3 if q == queue else 0 for q in range(QUEUES)]
+
+
+def test_what_the_switch_has_not_marked_goes_to_queue_0(wire: Namespace) -> None:
+    asyncio.run(driver(wire).write(STRICT))
+    with_options = SEND.replace("\\x45", "\\x46")
+    wire.python(with_options, "p1", str(0xE0), "2", "200")
+    wire.python(SEND.replace("\\x08\\x00", "\\x08\\x06"), "p1", str(0xE0), "2", "200")
+    assert [sent(wire, f"ec:1{q}") for q in range(QUEUES)] == [4, *[0] * 7]
+
+
+def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
+    slow = Port(10_000)
+
+    async def main() -> None:
+        queues = driver(wire, slow)
+        await queues.write(STRICT)
+        # Two frames leave at once, the others one every 1.2 s.
+        wire.python(SEND, "p1", "0", "10", "1514")
+        await queues.write([replace(s, level=3, weight=5, min_rate_bps=1000) for s in STRICT])
+        shown = wire.run("tc -s class show dev p1")
+        found = re.search(r"ec:10 .*?Sent \d+ bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
+        assert found is not None
+        left, waiting = map(int, found.groups())
+        assert left + waiting == 10
+        assert waiting > 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "tc qdisc del dev p1 root",
+        "tc filter del dev p1 parent ec:",
+        "tc filter add dev p1 parent ec: protocol ip pref 9 u32 match u32 0 0 at 0 flowid ec:17",
+        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 1mbit prio 4 quantum 1514",
+        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 0 quantum 1514",
+        "tc class change dev p1 parent ec:1 classid ec:13 htb rate 1000bit ceil 10mbit prio 4 quantum 15140",
+        "tc class change dev p1 parent ec: classid ec:1 htb rate 9mbit ceil 9mbit",
+        "tc qdisc change dev p1 parent ec:15 handle ec15: pfifo limit 99",
+        "tc qdisc replace dev p1 parent ec:15 handle 15: bfifo limit 9999",
+        "tc class add dev p1 parent ec:1 classid ec:99 htb rate 1mbit",
+        "tc qdisc del dev p1 root; tc qdisc add dev p1 root handle ec: htb default 17",
+    ],
+)
+def test_drift_is_found_and_mended(wire: Namespace, damage: str) -> None:
+    async def main() -> None:
+        queues = driver(wire)
+        await queues.write(BY_HAND)
+        wire.run(damage)
+        read = await queues.read()
+        wrong = [s for s in BY_HAND if read.get((s.port, s.queue)) != s]
+        assert wrong
+        await queues.write(wrong)
+        assert await queues.read() == by_queue(BY_HAND)
+        assert root_of(wire).tree == tree_of(BY_HAND, TEN)
+
+    asyncio.run(main())
+
+
+def refusal(queues: Bmv2Queues, settings: tuple[QueueSetting, ...] = STRICT) -> str:
+    with pytest.raises(SouthboundError) as caught:
+        asyncio.run(queues.write(settings))
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_what_others_have_put_there_stays(wire: Namespace) -> None:
+    wire.run("tc qdisc add dev p1 root handle 7: tbf rate 1mbit burst 2000 limit 3000")
+    before = wire.run("tc qdisc show dev p1")
+    assert asyncio.run(driver(wire).read()) == {}
+    assert refusal(driver(wire)) == (
+        "switch s1, port 1 (p1): a tbf queueing discipline that is not ours is there; "
+        "remove it: tc qdisc del dev p1 root"
+    )
+    assert wire.run("tc qdisc show dev p1") == before
+
+
+def test_an_interface_that_is_not_there(wire: Namespace) -> None:
+    nowhere = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN), ShapedPort(2, "px", TEN)], wire.path)
+    both = (*STRICT, *(replace(s, port=2) for s in STRICT))
+    assert refusal(nowhere, both) == (
+        f"switch s1, port 2 (px): there is no such interface in namespace {wire.path}; "
+        "check `interfaces` and `namespace`"
+    )
+    assert root_of(wire).tree == tree_of(STRICT, TEN), "the other port is written all the same"
+
+
+def test_a_port_without_interface(wire: Namespace) -> None:
+    text = refusal(driver(wire), tuple(replace(s, port=9) for s in STRICT))
+    assert text == "switch s1: port 9 has no interface; add it to `interfaces`"
+
+
+def test_settings_that_do_not_fit_leave_the_port_as_it_is(wire: Namespace) -> None:
+    queues = driver(wire)
+    asyncio.run(queues.write(BY_HAND))
+    greedy = tuple(replace(s, min_rate_bps=9_000_000) for s in STRICT)
+    assert refusal(queues, greedy).startswith("switch s1, port 1 (p1): minimum rates add up to 72000000 bit/s")
+    assert asyncio.run(queues.read()) == by_queue(BY_HAND)
+
+
+def test_a_namespace_that_is_not_there() -> None:
+    if (reason := namespaces.why_not()) is not None:
+        pytest.skip(reason)
+    gone = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN)], "nosuch")
+    assert refusal(gone) == "switch s1, port 1 (p1): there is no network namespace nosuch; is the switch running?"
+
+
+def test_without_tc(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN)])
+    assert refusal(here) == "switch s1, port 1 (p1): there is no command tc here; install iproute2"
+
+
+def test_without_permission() -> None:
+    if (reason := namespaces.why_not("setpriv")) is not None:
+        pytest.skip(reason)
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:]\n"
+        "from echelon.southbound.queues.tc import Tc, TcError\n"
+        "try: print(Tc().run(['qdisc add dev lo root htb']))\n"
+        "except TcError as error: print(error)\n"
+    )
+    command = [
+        "unshare",
+        "--net",
+        "setpriv",
+        "--bounding-set",
+        "-all",
+        "--inh-caps",
+        "-all",
+        sys.executable,
+        "-c",
+        script,
+    ]
+    done = subprocess.run([*command, *sys.path], capture_output=True, text=True, check=True)
+    assert done.stdout == "not permitted; run as root, or with CAP_NET_ADMIN\n"
+
+
+def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
+    """The figure of the kernel here: 2048 bytes for the frame of 1514 and the skb's data, 256 for the skb."""
+    assert socket_bytes(1514) == 2304
+    deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
+    with pytest.raises(SouthboundError, match=r"switch s1: depth 10000: 8 queues of so many packets exceed .*give \d+"):
+        asyncio.run(deep.open())
+    asyncio.run(Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=1))]).open())

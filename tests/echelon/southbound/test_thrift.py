@@ -1,0 +1,198 @@
+"""BMv2's own queues over Thrift: a real switch where there is one, and every way in which there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.queues.bmv2 import Bmv2Queues
+from echelon.southbound.queues.thrift import DEPTH_PACKETS, ThriftError, open_queues
+
+BMV2 = "simple_switch_grpc"
+HERE = "127.0.0.1"
+T = TypeVar("T")
+
+
+def needs_bmv2(test: T) -> T:
+    absent = pytest.mark.skipif(shutil.which(BMV2) is None, reason=f"{BMV2} is not installed")
+    marked: T = pytest.mark.bmv2(absent(test))
+    return marked
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind((HERE, 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., int]]:
+    """Starts a BMv2 without program and interfaces; its Thrift port."""
+    running = []
+
+    def start(*options: str) -> int:
+        thrift = free_port()
+        command = [BMV2, "--no-p4", "--device-id", "1", "--thrift-port", str(thrift)]
+        process = subprocess.Popen(
+            [*command, "--", "--grpc-server-addr", f"{HERE}:{free_port()}", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        running.append(process)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and process.poll() is None:
+            with socket.socket() as s:
+                if s.connect_ex((HERE, thrift)) == 0:
+                    return thrift
+            time.sleep(0.02)
+        raise AssertionError(f"{BMV2} has no Thrift server after 20 s (status {process.poll()})")
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait()
+
+
+@needs_bmv2
+def test_a_real_switch(start: Callable[..., int]) -> None:
+    thrift = start("--priority-queues", "8")
+    open_queues(HERE, thrift)
+    open_queues(HERE, thrift)
+    asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, thrift)).open())
+
+
+@needs_bmv2
+def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., int]) -> None:
+    thrift = start()
+    with pytest.raises(SouthboundError, match=r"^switch s1: the switch has fewer than 8 .* --priority-queues 8$"):
+        asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, thrift)).open())
+
+
+class _Recorder:
+    """Answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the client's is."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def set_all_egress_queue_rates(self, rate_pps: int) -> int:
+        self.calls.append(("all rates", rate_pps))
+        return 0
+
+    def set_all_egress_queue_depths(self, depth_pkts: int) -> int:
+        self.calls.append(("all depths", depth_pkts))
+        return 0
+
+    def set_egress_priority_queue_depth(self, port_num: int, priority: int, depth_pkts: int) -> int:
+        self.calls.append(("depth", port_num, priority, depth_pkts))
+        return 0
+
+
+# The whole of BMv2's services that share the port, so that a name or number that is not as there would be refused.
+_PUBLISHED = """
+service SimpleSwitch {
+  i32 mirroring_mapping_add(1:i32 mirror_id, 2:i32 egress_port);
+  i32 set_egress_priority_queue_depth(1:i32 port_num, 2:i32 priority, 3:i32 depth_pkts);
+  i32 set_egress_queue_depth(1:i32 port_num, 2:i32 depth_pkts);
+  i32 set_all_egress_queue_depths(1:i32 depth_pkts);
+  i32 set_egress_priority_queue_rate(1:i32 port_num, 2:i32 priority, 3:i64 rate_pps);
+  i32 set_egress_queue_rate(1:i32 port_num, 2:i64 rate_pps);
+  i32 set_all_egress_queue_rates(1:i64 rate_pps);
+  i64 get_time_elapsed_us();
+}
+"""
+
+
+def test_what_the_switch_is_told() -> None:
+    thriftpy2 = pytest.importorskip("thriftpy2")
+    from thriftpy2.protocol import TBinaryProtocolFactory
+    from thriftpy2.thrift import TMultiplexedProcessor, TProcessor
+    from thriftpy2.transport import TBufferedTransportFactory, TServerSocket
+
+    service = thriftpy2.load_fp(io.StringIO(_PUBLISHED), "published_thrift").SimpleSwitch
+    recorder = _Recorder()
+    processor = TMultiplexedProcessor()
+    processor.register_processor("simple_switch", TProcessor(service, recorder))
+    listening = TServerSocket(HERE, 0)
+    listening.listen()
+
+    def serve_one() -> None:
+        accepted = listening.accept()
+        transport = TBufferedTransportFactory().get_transport(accepted)
+        protocol: Any = TBinaryProtocolFactory().get_protocol(transport)
+        for _ in range(3):
+            processor.process(protocol, protocol)
+        accepted.close()
+
+    server = threading.Thread(target=serve_one)
+    server.start()
+    try:
+        open_queues(HERE, listening.sock.getsockname()[1])
+    finally:
+        server.join(20)
+        listening.close()
+    # Unlimited, deep, and there must be a queue 7; which port is asked for does not matter.
+    assert recorder.calls[:2] == [("all rates", 0), ("all depths", DEPTH_PACKETS)]
+    assert [call[2:] for call in recorder.calls[2:]] == [(7, DEPTH_PACKETS)]
+
+
+def test_nobody_there() -> None:
+    port = free_port()
+    with pytest.raises(SouthboundError) as caught:
+        asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, port)).open())
+    assert str(caught.value).startswith(f"switch s1: no proper answer from a Thrift server at {HERE}:{port}: Could not")
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x80\x01\x00\x02\x00\x00\x00\x01x"])
+def test_somebody_else_there(says: bytes) -> None:
+    with socket.create_server((HERE, 0)) as listening:
+
+        def answer() -> None:
+            accepted, _ = listening.accept()
+            accepted.recv(4096)
+            accepted.sendall(says)
+            accepted.close()
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with pytest.raises(ThriftError, match="no proper answer from a Thrift server at") as caught:
+            open_queues(HERE, listening.getsockname()[1])
+        server.join(20)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "thriftpy2.transport", None)
+    with pytest.raises(ThriftError, match=r"thriftpy2 is not installed; pip install 'echelon-p4\[bmv2\]'"):
+        open_queues(HERE, 1)
+
+
+@pytest.mark.bmv2
+def test_bmv2s_own_interface_file_agrees() -> None:
+    """Where BMv2's Python files are installed: its generated client has the calls of ours, with the same numbers."""
+    patterns = (f"{lib}/python3*/*-packages/sswitch_runtime/SimpleSwitch.py" for lib in ("lib", "local/lib"))
+    found = next((path for pattern in patterns for path in Path("/usr").glob(pattern)), None)
+    if found is None:
+        pytest.skip("BMv2's Python files are not installed")
+    text = found.read_text()
+    for call, arguments in {
+        "set_egress_priority_queue_depth": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I32", "depth_pkts")],
+        "set_all_egress_queue_depths": [(1, "I32", "depth_pkts")],
+        "set_all_egress_queue_rates": [(1, "I64", "rate_pps")],
+    }.items():
+        specification = text[text.index(f"{call}_args.thrift_spec") :].split(")\n", 1)[0]
+        assert [(n, kind, name) for n, kind, name in arguments if f"({n}, TType.{kind}, '{name}'" in specification] == (
+            arguments
+        )

@@ -1,0 +1,223 @@
+"""TLS files checked before use, and sessions with a switch that wants TLS, and our certificate, or another's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from echelon.lowering.intent import Intent
+from echelon.p4program import program
+from echelon.southbound.connection import Endpoint, Event, Installed, StateChanged, SwitchConnection
+from echelon.southbound.lifecycle import Timing
+from echelon.southbound.tls import TlsError, TlsFiles
+from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
+
+NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+
+
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@dataclass(frozen=True)
+class Authority:
+    home: Path
+
+    @property
+    def certificate(self) -> Path:
+        return self.home / "ca.crt"
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """Certificate and key for `name` on loopback."""
+        key, request, out = (self.home / f"{name}.{suffix}" for suffix in ("key", "csr", "crt"))
+        extensions = self.home / "extensions"
+        extensions.write_text("subjectAltName=IP:127.0.0.1\n")
+        openssl("req", *NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+        authority = ("-CA", self.certificate, "-CAkey", self.home / "ca.key", "-CAcreateserial")
+        openssl("x509", "-req", "-in", request, *authority, "-days", "2", "-extfile", extensions, "-out", out)
+        return out, key
+
+
+def make_authority(home: Path) -> Authority:
+    home.mkdir()
+    subject = ("-days", "2", "-subj", f"/CN={home.name}")
+    openssl("req", "-x509", *NEW_KEY, "-nodes", *subject, "-keyout", home / "ca.key", "-out", home / "ca.crt")
+    return Authority(home)
+
+
+@dataclass(frozen=True)
+class Certificates:
+    authority: Authority
+    ours: TlsFiles
+    """What a switch that asks for certificates accepts."""
+    switch: tuple[Path, Path]
+    stranger: Authority
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    home = tmp_path_factory.mktemp("tls")
+    authority = make_authority(home / "authority")
+    return Certificates(
+        authority,
+        TlsFiles(authority.certificate, *authority.issue("controller")),
+        authority.issue("switch"),
+        make_authority(home / "stranger"),
+    )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def one_line(files: TlsFiles) -> str:
+    with pytest.raises(TlsError) as caught:
+        files.credentials()
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_good_files_are_handed_on_as_they_are(certificates: Certificates) -> None:
+    ours = certificates.ours
+    credentials = ours.credentials()
+    assert ours.ca is not None
+    assert ours.certificate is not None
+    assert ours.key is not None
+    assert credentials.cacert == ours.ca.read_bytes()
+    assert credentials.cert == ours.certificate.read_bytes()
+    assert credentials.private_key == ours.key.read_bytes()
+    nothing = TlsFiles().credentials()
+    assert (nothing.cacert, nothing.cert, nothing.private_key) == (None, None, None)
+    only_ca = TlsFiles(ca=ours.ca).credentials()
+    assert (only_ca.cert, only_ca.private_key) == (None, None)
+
+
+@pytest.mark.parametrize(("field", "word"), [("ca", "authority"), ("certificate", "certificate"), ("key", "key")])
+def test_a_file_that_is_not_there_or_is_no_file(
+    certificates: Certificates, tmp_path: Path, field: str, word: str
+) -> None:
+    missing = tmp_path / "nowhere.pem"
+    text = one_line(replace(certificates.ours, **{field: missing}))
+    assert text == f"TLS {word} {missing}: No such file or directory; check the path and who may read it"
+    assert "Is a directory" in one_line(replace(certificates.ours, **{field: tmp_path}))
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\x00" * 50, b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
+def test_files_that_hold_something_else(certificates: Certificates, tmp_path: Path, content: bytes) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(content)
+    assert one_line(replace(certificates.ours, ca=other)) == f"TLS authority {other}: holds no certificate in PEM form"
+    for field in ("certificate", "key"):
+        text = one_line(replace(certificates.ours, **{field: other}))
+        assert str(other) in text
+        assert "PEM form" in text
+
+
+def test_halves_pairs_that_do_not_match_and_locked_keys(certificates: Certificates, tmp_path: Path) -> None:
+    ours = certificates.ours
+    assert "without a key; give both or neither" in one_line(replace(ours, key=None))
+    assert "without a certificate; give both or neither" in one_line(replace(ours, certificate=None))
+    assert f"is not that of the certificate {ours.certificate}" in one_line(replace(ours, key=certificates.switch[1]))
+    locked = tmp_path / "locked.key"
+    assert ours.key is not None
+    openssl("ec", "-in", ours.key, "-aes256", "-passout", "pass:secret", "-out", locked)
+    assert one_line(replace(ours, key=locked)) == f"TLS key {locked}: is encrypted; give one without a passphrase"
+
+
+# -- a real switch -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def strict_switch(certificates: Certificates) -> Iterator[str]:
+    """Address of one that shows a certificate and asks for one."""
+    certificate, key = map(str, certificates.switch)
+    server = ("--grpc-server-ssl", "--grpc-server-cert", certificate, "--grpc-server-key", key)
+    clients = ("--grpc-server-cacert", str(certificates.authority.certificate), "--grpc-server-with-client-auth")
+    with switch_process(None, *server, *clients) as process:
+        yield process.address
+
+
+def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> Event:
+    """The first success or failure of a connection."""
+
+    async def main() -> Event:
+        outcome: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+
+        def take(event: Event) -> None:
+            told = isinstance(event, Installed) or (isinstance(event, StateChanged) and event.problem is not None)
+            if told and not outcome.done():
+                outcome.set_result(event)
+
+        endpoint = Endpoint("s1", address, 1, program(), tls=tls)
+        connection = SwitchConnection(endpoint, term=term, on_event=take, rng=random.Random(1), timing=Timing())
+        connection.set_intent(Intent("s1", ()), 1)
+        running = asyncio.create_task(connection.run())
+        try:
+            return await asyncio.wait_for(outcome, PATIENCE_S)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    return asyncio.run(main())
+
+
+def test_the_right_certificates_are_let_in(certificates: Certificates, strict_switch: str) -> None:
+    assert isinstance(attempt(strict_switch, certificates.ours), Installed)
+
+
+def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> None:
+    ours = certificates.ours
+    strangers = TlsFiles(certificates.authority.certificate, *certificates.stranger.issue("controller"))
+    cases = {
+        "plain text": None,
+        "an authority that has not signed the switch's": replace(ours, ca=certificates.stranger.certificate),
+        "no certificate of ours": TlsFiles(ca=ours.ca),
+        "a certificate of ours by another authority": strangers,
+    }
+    for name, tls in cases.items():
+        event = attempt(strict_switch, tls, term=100)
+        assert isinstance(event, StateChanged), name
+        assert event.state == "connecting", name
+        assert event.problem is not None, name
+        assert event.problem.startswith(f"switch s1: no P4Runtime session at {strict_switch}"), name
+        assert "\n" not in event.problem, name
+        print(event.problem)
+    # None of them has hurt it.
+    assert isinstance(attempt(strict_switch, ours, term=101), Installed)
+
+
+def test_a_bad_file_is_said_and_a_mended_one_taken(
+    certificates: Certificates, strict_switch: str, tmp_path: Path
+) -> None:
+    assert certificates.ours.ca is not None
+    ca = tmp_path / "ca.pem"
+
+    async def main() -> None:
+        told: asyncio.Queue[Event] = asyncio.Queue()
+        endpoint = Endpoint("s1", strict_switch, 1, program(), tls=replace(certificates.ours, ca=ca))
+        connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
+        connection.set_intent(Intent("s1", ()), 1)
+        running = asyncio.create_task(connection.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                event = await told.get()
+                assert isinstance(event, StateChanged)
+                assert event.problem is not None
+                assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
+                ca.write_bytes(certificates.authority.certificate.read_bytes())
+                while not isinstance(await told.get(), Installed):
+                    pass
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(main())

@@ -1,0 +1,282 @@
+"""The writer against a model of a switch that has drifted, is nearly full, loses statuses, and has others' entries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from finsy import GRPCStatusCode
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from echelon.southbound.channel import CallError, UpdateStatus
+from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.reconcile import Difference, Update, difference
+from echelon.southbound.wire import Kind, update_size
+from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
+
+Table = dict[int, int]
+STAGES = 3
+OK = UpdateStatus(GRPCStatusCode.OK, "")
+
+
+def encoded(key: int, value: int) -> EncodedEntry:
+    name = key.to_bytes(2, "big")
+    return EncodedEntry(name, bytes([value]), name + bytes([value]), key % STAGES)
+
+
+def entries(table: Table) -> dict[bytes, EncodedEntry]:
+    return {e.key: e for e in (encoded(key, value) for key, value in table.items())}
+
+
+@dataclass
+class Model:
+    """A switch, as far as a Write goes."""
+
+    ours: dict[bytes, EncodedEntry]
+    theirs: set[bytes]
+    room: int = 1 << 30
+    most_statuses: int = 1 << 30
+    """A failed batch of more updates than this comes back without statuses, though it was carried out in part."""
+    most_updates: int = 1 << 30
+    """A batch of more is refused before it is looked at."""
+    hated: set[bytes] = field(default_factory=set)
+    """Keys that are never inserted, for a reason of the switch's own."""
+    writes: int = 0
+
+    def write(self, updates: Sequence[Update]) -> None:
+        self.writes += 1
+        if len(updates) > self.most_updates:
+            raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "too large"))
+        statuses = tuple(self._apply(update) for update in updates)
+        if any(status.code for status in statuses):
+            whole = UpdateStatus(GRPCStatusCode.UNKNOWN, "some failed")
+            if len(updates) > self.most_statuses:
+                raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "metadata too large"))
+            raise CallError(whole, statuses)
+
+    def _apply(self, update: Update) -> UpdateStatus:
+        key = update.entry.key
+        there = key in self.ours or key in self.theirs
+        if update.kind is Kind.INSERT:
+            if there:
+                return UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
+            if key in self.hated:
+                return UpdateStatus(GRPCStatusCode.INVALID_ARGUMENT, "no")
+            if len(self.ours) + len(self.theirs) >= self.room:
+                return UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "full")
+            self.ours[key] = update.entry
+            return OK
+        assert key not in self.theirs, "somebody else's entry was written"
+        if not there:
+            return UpdateStatus(GRPCStatusCode.NOT_FOUND, "not there")
+        if update.kind is Kind.MODIFY:
+            self.ours[key] = update.entry
+        else:
+            del self.ours[key]
+        return OK
+
+    def look_up(self, updates: Sequence[Update]) -> Mapping[bytes, Found]:
+        found = {}
+        for update in updates:
+            key = update.entry.key
+            if key in self.theirs:
+                found[key] = Found(encoded(int.from_bytes(key, "big"), 9), ours=False)
+            elif key in self.ours:
+                found[key] = Found(self.ours[key], ours=True)
+        return found
+
+
+def run(writing: Writing, model: Model, random: Random) -> None:
+    """Instructions that are out together end in any order."""
+    out: list[Send | LookUp] = []
+    for _ in range(100_000):
+        out += writing.take()
+        if not out:
+            return
+        instruction = out.pop(random.randrange(len(out)))
+        if isinstance(instruction, LookUp):
+            writing.looked_up(instruction, model.look_up(instruction.updates))
+            continue
+        try:
+            model.write(instruction.updates)
+        except CallError as error:
+            if error.updates:
+                writing.failed_in_part(instruction, error.updates)
+            else:
+                writing.failed(instruction, error.whole)
+        else:
+            writing.succeeded(instruction)
+    raise AssertionError("no end")
+
+
+tables = st.dictionaries(st.integers(0, 30), st.integers(0, 2), max_size=30)
+keys = st.sets(st.integers(0, 30), max_size=8)
+
+
+def named(some: set[int]) -> set[bytes]:
+    return {encoded(key, 0).key for key in some}
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    known=tables,
+    drift=tables,
+    vanished=keys,
+    wanted=tables,
+    theirs=keys,
+    hated=keys,
+    room=st.integers(0, 40),
+    most_statuses=st.sampled_from([1, 3, 100]),
+    most_updates=st.sampled_from([1, 2, 100]),
+    batch=st.integers(1, 12),
+    window=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_afterwards_it_is_known_what_the_switch_holds_and_what_it_does_not_take(
+    known: Table,
+    drift: Table,
+    vanished: set[int],
+    wanted: Table,
+    theirs: set[int],
+    hated: set[int],
+    room: int,
+    most_statuses: int,
+    most_updates: int,
+    batch: int,
+    window: int,
+    seed: int,
+) -> None:
+    foreign = named(theirs)
+    actual = {key: value for key, value in {**known, **drift}.items() if key not in theirs and key not in vanished}
+    model = Model(entries(actual), foreign, room, most_statuses, most_updates, named(hated))
+    held = {key: entry for key, entry in entries(known).items() if key not in foreign}
+    change = difference(held, entries(wanted), list(held))
+    touched = {entry.key for entry in (*change.inserts, *change.modifies, *change.deletes)}
+    writing = Writing(change, held, batch_updates=batch, window=window)
+    run(writing, model, Random(seed))
+    refused = {refusal.update.entry.key: refusal for refusal in writing.refused}
+    assert len(refused) == len(writing.refused)
+    for key in touched - refused.keys():
+        assert model.ours.get(key) == held.get(key) == entries(wanted).get(key)
+    for key, refusal in refused.items():
+        event(GRPCStatusCode(refusal.status.code).name)
+        assert key in entries(wanted), "nothing keeps an entry from being deleted here"
+        assert key in foreign or key in named(hated) or refusal.status.code == GRPCStatusCode.RESOURCE_EXHAUSTED
+        assert held.get(key) == model.ours.get(key)
+    if refused and all(refusal.status.message == "full" for refusal in writing.refused):
+        assert len(model.ours) + len(foreign) >= room
+    assert sum(writing.done.values()) + len(refused) == len(touched)
+    assert model.theirs == foreign
+
+
+@given(tables, tables, st.integers(1, 7), st.integers(1, 4), st.integers(0, 99))
+def test_a_stage_ends_before_the_next_begins_and_batches_are_full(
+    before: Table, after: Table, batch: int, window: int, seed: int
+) -> None:
+    held = entries(before)
+    change = difference(held, entries(after), list(held))
+    stages = [{update.entry.key for update in stage} for stage in change.stages()]
+    writing = Writing(change, dict(held), batch_updates=batch, window=window)
+    random = Random(seed)
+    out: list[Send] = []
+    sent: list[Send] = []
+    while True:
+        for instruction in writing.take():
+            assert isinstance(instruction, Send)
+            out.append(instruction)
+            sent.append(instruction)
+        if not out:
+            break
+        assert len(out) <= window
+        assert len({next(n for n, s in enumerate(stages) if u.entry.key in s) for i in out for u in i.updates}) == 1
+        writing.succeeded(out.pop(random.randrange(len(out))))
+    assert len(sent) == sum(-(-len(stage) // batch) for stage in stages)
+    assert all(len(instruction.updates) <= batch for instruction in sent)
+
+
+def test_batches_are_limited_by_bytes_too() -> None:
+    large = [EncodedEntry(bytes([n]), b"v", bytes(1000), 0) for n in range(10)]
+    writing = Writing(Difference(tuple(large)), {}, batch_bytes=3 * update_size(bytes(1000)))
+    sizes = []
+    while instructions := writing.take():
+        for instruction in instructions:
+            assert isinstance(instruction, Send)
+            sizes.append(len(instruction.updates))
+            writing.succeeded(instruction)
+    assert sizes == [3, 3, 3, 1]
+    writing = Writing(Difference(tuple(large)), {}, batch_bytes=5, window=99)
+    assert len(writing.take()) == 10, "an entry that is larger than a batch goes alone"
+
+
+def test_a_batch_that_fails_as_a_whole_is_halved_until_the_culprit_is_found() -> None:
+    """As a server does that gives no statuses, and refuses the whole request for one update."""
+    table = entries(dict.fromkeys(range(0, 300, STAGES), 1))
+    culprit = encoded(33, 1)
+    writes = 0
+
+    async def write(updates: Sequence[Update]) -> None:
+        nonlocal writes
+        writes += 1
+        if any(update.entry.key == culprit.key for update in updates):
+            raise CallError(UpdateStatus(GRPCStatusCode.INVALID_ARGUMENT, "bad"))
+
+    async def read(updates: Sequence[Update]) -> Mapping[bytes, Found]:
+        raise AssertionError("nothing to look up")
+
+    held: dict[bytes, EncodedEntry] = {}
+    writing = Writing(Difference(tuple(table.values())), held)
+    asyncio.run(carry_out(writing, write, read))
+    assert [refusal.update.entry for refusal in writing.refused] == [culprit]
+    assert held == {key: entry for key, entry in table.items() if key != culprit.key}
+    assert writes <= 2 * len(table).bit_length() + 1
+
+
+@pytest.mark.parametrize("code", [GRPCStatusCode.UNAVAILABLE, GRPCStatusCode.PERMISSION_DENIED])
+def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPCStatusCode) -> None:
+    table = tuple(entries(dict.fromkeys(range(0, 60, STAGES), 1)).values())
+
+    async def main() -> None:
+        ended = 0
+        started = 0
+
+        async def write(updates: Sequence[Update]) -> None:
+            nonlocal ended, started
+            started += 1
+            if started == 3:
+                raise CallError(UpdateStatus(code, "away"))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended += 1
+
+        async def read(updates: Sequence[Update]) -> Mapping[bytes, Found]:
+            raise AssertionError("nothing to look up")
+
+        before = asyncio.all_tasks()
+        with pytest.raises(CallError, match="away"):
+            await carry_out(Writing(Difference(table), {}, batch_updates=2, window=3), write, read)
+        assert (started, ended) == (3, 2)
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(main())
+
+
+def test_a_switch_that_contradicts_itself_is_not_asked_for_ever() -> None:
+    entry = encoded(0, 1)
+    writing = Writing(Difference((entry,)), {})
+    rounds = 0
+    while instructions := writing.take():
+        rounds += 1
+        for instruction in instructions:
+            if isinstance(instruction, LookUp):
+                writing.looked_up(instruction, {})
+            else:
+                there = UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
+                writing.failed_in_part(instruction, [there] * len(instruction.updates))
+    assert rounds < 10
+    assert len(writing.refused) == 1
+    assert "exists and that it does not" in writing.refused[0].status.message
