@@ -55,7 +55,8 @@ def problem(reason: str, *at: Key) -> PydanticCustomError:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """What to write instead of the unknown `word`: the nearest of the `known` ones, or all of them."""
     choices = list(known)
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
+    # Nothing is near a word of that length, and finding that out would take its time.
+    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
     if near:
         return f"did you mean '{near[0]}'?"
     if len(choices) > MAX_CHOICES:
@@ -134,8 +135,8 @@ def path_text(path: Iterable[Key]) -> str:
         if isinstance(key, int):
             text += f"[{key}]"
         else:
-            # A key may be any text; what the terminal would act upon is not shown to it.
-            word = key if key.isprintable() else shown(key)
+            # A key may be any text; what the terminal would act upon is not shown to it, nor pages of it.
+            word = key if key.isprintable() and len(key) <= MAX_TEXT else shown(key)
             text += f".{word}" if text else word
     return text
 

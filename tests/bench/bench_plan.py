@@ -25,7 +25,9 @@ from echelon.jobs.graph import Job
 from echelon.jobs.pipeline import gpipe
 from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import Identity, ShimIdentity
+from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering
+from echelon.plan import Plan
 from echelon.policies import PARAMETERS, make_policy
 from echelon.policies.base import Policy
 
@@ -110,23 +112,40 @@ class Point:
     """Entries of the parts that the change made or remade, at all switches."""
 
 
-def measure(make: Callable[[], Policy], jobs: Sequence[Job], more: Job, fabric: Fabric) -> Point:
-    policy = make()
-    # A real switch has 16,384 flow identifiers; the largest points put more than that through a spine.
-    able = replace(softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20)
-    lowering = Lowering(fabric, dict.fromkeys(fabric.switches, able))
-    identities: dict[str, Mapping[str, Identity]] = {
-        job.name: {flow.name: ShimIdentity(number & 0xFFFF, index) for index, flow in enumerate(job.flows)}
-        for number, job in enumerate((*jobs, more), start=1)
-    }
-    lowering.lower(policy.plan([], fabric), {})
-    plan, plan_s = _timed(lambda: policy.plan(jobs, fabric))
-    before, lower_s = _timed(lambda: lowering.lower(plan, identities))
-    after, change_s = _timed(lambda: policy.plan([*jobs, more], fabric))
-    intents, lower_change_s = _timed(lambda: lowering.lower(after, identities))
-    known = {id(part) for intent in before.values() for part in intent.parts}
-    written = sum(len(p.entries) for intent in intents.values() for p in intent.parts if id(p) not in known)
-    return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
+class Rig:
+    """A fabric, and its switches as they are without jobs."""
+
+    def __init__(self) -> None:
+        self.fabric = leaf_spine()
+        # A real switch has 16,384 flow identifiers; the largest points put more than that through a spine.
+        able = replace(softswitch(), max_flows=1 << 20, max_echelonflows=1 << 20, max_profiles=1 << 20)
+        self.lowering = Lowering(self.fabric, dict.fromkeys(self.fabric.switches, able))
+        self.version = 0
+
+    def lower(self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]]) -> Mapping[str, Intent]:
+        self.version += 1
+        return self.lowering.lower(plan, identities, version=self.version)
+
+    def clear(self, policy: Policy) -> None:
+        """All jobs are gone, and the switches have said so."""
+        self.lower(policy.plan([], self.fabric), {})
+        for switch in self.fabric.switches:
+            self.lowering.numbering.settle(switch, self.version)
+
+    def measure(self, policy: Policy, jobs: Sequence[Job], more: Job) -> Point:
+        identities: dict[str, Mapping[str, Identity]] = {
+            job.name: {flow.name: ShimIdentity(number & 0xFFFF, index) for index, flow in enumerate(job.flows)}
+            for number, job in enumerate((*jobs, more), start=1)
+        }
+        self.clear(policy)
+        plan, plan_s = _timed(lambda: policy.plan(jobs, self.fabric))
+        before, lower_s = _timed(lambda: self.lower(plan, identities))
+        after, change_s = _timed(lambda: policy.plan([*jobs, more], self.fabric))
+        intents, lower_change_s = _timed(lambda: self.lower(after, identities))
+        known = {id(part) for intent in before.values() for part in intent.parts}
+        written = sum(len(p.entries) for intent in intents.values() for p in intent.parts if id(p) not in known)
+        self.clear(policy)
+        return Point(len(jobs), len(plan.flows), plan_s, lower_s, change_s, lower_change_s, written)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -150,9 +169,9 @@ def label(name: str, parameters: Mapping[str, str]) -> str:
 
 
 def bench() -> Iterator[tuple[str, float, str]]:
-    fabric = leaf_spine()
+    rig = Rig()
     for name, parameters in POLICIES:
-        points = [_point(name, parameters, count, fabric) for count in (10, 100)]
+        points = [_point(name, parameters, count, rig) for count in (10, 100)]
         last = points[-1]
         of = f"{label(name, parameters)}, {last.jobs} jobs, {last.flows} flows"
         yield f"plan, {of}", 1000 * last.plan_s, "ms"
@@ -161,9 +180,9 @@ def bench() -> Iterator[tuple[str, float, str]]:
         yield f"lowering after one job more, {of}", 1000 * last.lower_change_s, "ms"
 
 
-def _point(name: str, parameters: Mapping[str, str], count: int, fabric: Fabric) -> Point:
-    jobs = jobs_of(count + 1)
-    return measure(lambda: make_policy(name, **parameters), jobs[:-1], jobs[-1], fabric)
+def _point(name: str, parameters: Mapping[str, str], count: int, rig: Rig) -> Point:
+    *jobs, more = jobs_of(count + 1)
+    return rig.measure(make_policy(name, **parameters), jobs, more)
 
 
 def main() -> None:
@@ -171,20 +190,20 @@ def main() -> None:
     from rich.progress import Progress
     from rich.table import Table
 
-    counts = [int(word) for word in sys.argv[1:]] or [10, 32, 100, 316, 1000]
-    table = Table("policy", "jobs", "flows", "plan", "one job more", "lowering", "one job more", "entries written")
+    counts = [int(word) for word in sys.argv[1:]] or [10, 100, 1000]
+    table = Table("policy", "jobs", "flows", "plan", "1 more", "lowering", "1 more", "entries", title="milliseconds")
     fits = []
-    fabric = leaf_spine()
+    rig = Rig()
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("planning", total=len(POLICIES) * sum(counts))
         for name, parameters in POLICIES:
             points = []
             for count in counts:
                 progress.update(task, description=f"{label(name, parameters)}, {count} jobs")
-                point = _point(name, parameters, count, fabric)
+                point = _point(name, parameters, count, rig)
                 points.append(point)
                 times = (point.plan_s, point.change_s, point.lower_s, point.lower_change_s)
-                cells = [f"{1000 * time_s:,.1f} ms" for time_s in times]
+                cells = [f"{1000 * time_s:,.1f}" for time_s in times]
                 table.add_row(label(name, parameters), f"{count:,}", f"{point.flows:,}", *cells, f"{point.written:,}")
                 progress.advance(task, count)
             table.add_section()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import termios
@@ -26,7 +27,8 @@ def single_keys() -> Iterator[Callable[[float], str]]:
 
     def key(timeout_s: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], timeout_s)
-        return sys.stdin.read(1) if ready else ""
+        # Not through sys.stdin: its buffer would swallow a second key, of which `select` knows nothing.
+        return os.read(descriptor, 1).decode("ascii", "replace") if ready else ""
 
     try:
         yield key

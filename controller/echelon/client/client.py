@@ -126,10 +126,8 @@ class Client:
     def report_distances(self, job: str, echelonflow: str, offsets: Sequence[str | float]) -> JobResource:
         """Replaces the arrangement function of an EchelonFlow by a measured one: the ideal finish time of each flow
         after the first's, ascending, in seconds or as text with a unit (``"12 ms"``)."""
-        texts = [offset if isinstance(offset, str) else f"{offset!r} s" for offset in offsets]
-        return self._send(
-            JobResource, "POST", _path("jobs", job, "distances"), {"echelonflow": echelonflow, "offsets": texts}
-        )
+        report = {"echelonflow": echelonflow, "offsets": [_duration(offset) for offset in offsets]}
+        return self._send(JobResource, "POST", _path("jobs", job, "distances"), report)
 
     # --- plan, policy ----------------------------------------------------------------------------------------------
 
@@ -266,8 +264,8 @@ class Client:
             leader = _leader(response)
             if leader is None or leader == endpoint:
                 break
-            if endpoint.is_secure and not leader.is_secure and self._token is not None and endpoint.socket is None:
-                break  # the token would leave the encrypted way
+            if self._token is not None and endpoint.is_private and not leader.is_private:
+                break  # others could read the token on that way
             endpoint = leader
         return response
 
@@ -290,14 +288,18 @@ class Client:
         if isinstance(error, httpx.TimeoutException):
             why = f"no answer in {self._timeout_s:g} s"
         else:
-            why = str(error) or type(error).__name__
-        return ClientError(
-            None, f"{endpoint} does not answer: {why} (is the service running, and is that its address?)"
-        )
+            why = one_line(str(error)) or type(error).__name__
+        hint = "check ca, certificate and address" if "SSL" in why else "is the service running, and at that address?"
+        return ClientError(None, f"{endpoint} does not answer: {why} ({hint})")
 
 
 def _path(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _duration(value: str | float) -> str:
+    """As files have it. The shortest text of a float names exactly that float."""
+    return value if isinstance(value, str) else f"{float(value)!r} s"
 
 
 def _as(resource: type[R], response: httpx.Response) -> R:

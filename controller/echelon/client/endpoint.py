@@ -12,6 +12,7 @@ import httpx
 
 from echelon.client.errors import ClientError
 from echelon.quantities import shown
+from echelon.service.api.exposure import is_loopback
 
 UNIX = "unix:"
 
@@ -24,9 +25,11 @@ class Endpoint:
     """Path of a Unix socket, to which `base` is only a name."""
 
     @property
-    def is_secure(self) -> bool:
+    def is_private(self) -> bool:
         """Nobody on the way can listen."""
-        return self.socket is not None or self.base.startswith("https:")
+        return (
+            self.socket is not None or self.base.startswith("https:") or is_loopback(urlsplit(self.base).hostname or "")
+        )
 
     def __str__(self) -> str:
         return f"{UNIX}{self.socket}" if self.socket is not None else self.base

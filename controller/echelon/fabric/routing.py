@@ -105,6 +105,12 @@ class Router:
         self._jobs: dict[str, tuple[Job, Routes]] = {}
         self._users: Counter[Path] = Counter()
         """By path from edge switch to edge switch: how many connections have it."""
+        self._remembered: dict[str, Routes] = {}
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        """The paths that connections had, by job, before this router was made: one of a job that is still to come is
+        kept if it is a shortest one."""
+        self._remembered = dict(routes)
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """By job; the same object as at the last call if nothing in it changed. Jobs that are not among `jobs` are
@@ -120,6 +126,7 @@ class Router:
         for name, job in present.items():
             known, routes = self._jobs.get(name, (None, {}))
             if known is not job or moved:
+                routes = routes or self._remembered.get(name, {})
                 try:
                     wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in connections(job)}
                 except NoRouteError as error:
@@ -130,6 +137,7 @@ class Router:
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
             self._users.subtract(path[1:-1] for ends, path in routes.items() if not keeping.get(ends))
+            self._users.update(path[1:-1] for ends, path in keeping.items() if path and ends not in routes)
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
             chosen = {ends: path or self._choose(shortest, *ends) for ends, path in keeping.items()}

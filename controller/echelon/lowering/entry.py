@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from fractions import Fraction
+from functools import lru_cache
 
 from echelon.lowering.intent import ActionCall, Match, TableEntry
 
 _MICROSECONDS = 1_000_000
+_ADDRESSES = 1 << 16
+"""So many hosts' addresses are remembered: every switch has entries for every host."""
 
 
 def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
@@ -19,9 +22,11 @@ def microseconds(seconds: Fraction) -> int:
     return round(seconds * _MICROSECONDS)
 
 
+@lru_cache(maxsize=_ADDRESSES)
 def ipv4(text: str) -> int:
     return int(ipaddress.IPv4Address(text))
 
 
+@lru_cache(maxsize=_ADDRESSES)
 def mac(text: str) -> int:
     return int(text.replace(":", ""), 16)

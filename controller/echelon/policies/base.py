@@ -5,12 +5,13 @@ Both faces see jobs and fabric only. Numbers are `Fraction` so that the fluid si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 
@@ -55,6 +56,10 @@ class Policy(Protocol):
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """The plan for switches before the first iteration. Raises `PlanError` if the fabric cannot carry the jobs."""
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        """For a policy that takes over from another, or from itself before a restart: by job, the path that each of its
+        connections has. They stay on it if the policy does not need another one."""
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """The rates that the policy would ideally give `flows` from now on (needs `plan` first)."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import ActiveFlow, Allocation, Link
@@ -56,6 +57,9 @@ class Varys:
             best_effort_queue=BEST_EFFORT_QUEUE,
             reactive=True,
         )
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """Rates of Varys; best effort gets what no coflow can use, in max-min fair shares."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
 from echelon.policies import PlanError
@@ -70,6 +71,9 @@ class Echelon:
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """In the order of urgency each flow takes what is left on its path, until the order changes on some link.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
 from echelon.policies.base import ActiveFlow, Allocation, Link
@@ -33,6 +34,9 @@ class Fair:
             self._spread.update(jobs, paths),
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """Progressive filling; best effort takes part as any other flow, up to its senders' limits."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import CONTROL_QUEUE, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.policies.base import ActiveFlow, Allocation, Link
@@ -33,6 +34,9 @@ class Fifo:
             self._flows.update({job: (job, of_job) for job, of_job in paths.items()}),
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
+
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """The earliest flow gets all it can use, then the next."""

@@ -30,6 +30,10 @@ class FlowPaths:
         self._router = Router()
         self._paths = Kept(_paths)
 
+    def remember(self, routes: Mapping[str, Routes]) -> None:
+        """The paths that connections had before, by job; see `Router.remember`."""
+        self._router.remember(routes)
+
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, Paths]:
         """By job, in their order; the same object as at the last call where nothing changed.
 

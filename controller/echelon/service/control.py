@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from echelon.fluid import alone_iteration_s
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
@@ -130,6 +131,8 @@ class Control:
         """One plan at a time on its way to the switches."""
         self._following = Following(metrics, self._read_counters, self._decide, self._corrected)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._alone: dict[str, tuple[RegisteredJob, float]] = {}
+        """Seconds that an iteration takes on an otherwise empty fabric."""
         self._switches = Switches(
             config,
             leadership.term,
@@ -150,7 +153,7 @@ class Control:
         for name in self._register.jobs:
             self._progress.accepted(name, time.monotonic())
         self._fabric = self._config.fabric.without(self._register.drained)
-        self._planner.numbering.restore({name: dict(document) for name, document in snapshot["numbers"].items()})
+        self._planner.restore(snapshot["numbers"])
         self._metrics.leadership(self._leadership.term)
         log.info("loaded", term=self._leadership.term, jobs=len(self._register.jobs), store=self._store.url)
         self._changed.set()
@@ -219,6 +222,7 @@ class Control:
         await self._register.remove(name)
         log.info("job removed", job=name)
         self._progress.removed(name)
+        self._alone.pop(name, None)
         self._replan()
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
@@ -326,6 +330,7 @@ class Control:
             installed_at=installed_at,
             workers=job.spec.workers,
             flow_count=job.spec.flow_count,
+            alone_iteration_s=self._alone.get(job.name, (job, None))[1],
             iteration_times_s=() if seen is None else tuple(float(one) for one in seen.iteration_times_s),
             echelonflows=views.echelonflows(job, seen),
             flows=views.flow_numbers(job) if with_flows else (),
@@ -396,7 +401,7 @@ class Control:
 
     async def _save_numbers(self, planned: Planned) -> None:
         """On disk before any switch has them: a controller that comes after this one gives the same."""
-        self._unsaved |= planned.numbers
+        self._unsaved |= planned.kept
         while self._unsaved:
             puts: dict[Key, Document] = {("numbers", name): doc for name, doc in self._unsaved.items() if doc}
             deletes: list[Key] = [("numbers", name) for name, doc in self._unsaved.items() if not doc]
@@ -441,6 +446,15 @@ class Control:
 
     def acknowledged(self, switch: str, version: int) -> None:
         self._planning.submit(self._planner.settle, switch, version)
+
+    def completed(self, job: str) -> None:
+        self._spawn(self._time_alone(self._register.jobs[job]))
+
+    async def _time_alone(self, job: RegisteredJob) -> None:
+        """For comparison with what switches see; nobody waits for it."""
+        if self._alone.get(job.name, (None, 0.0))[0] is not job:
+            alone_s = await asyncio.to_thread(alone_iteration_s, job.job, self._fabric)
+            self._alone[job.name] = (job, float(alone_s))
 
     def _on_higher_primary(self, switch: str, primary_id: int) -> None:
         self._spawn(self._outrank(switch, primary_id))

@@ -33,7 +33,8 @@ class RefusedError(ServiceError):
 
 
 class UnavailableError(ServiceError):
-    """Not now: this controller is a standby, or its store does not answer. Nothing was changed."""
+    """Not now: this controller is a standby, or its store does not answer. Nothing was changed, unless the text says
+    that this is not known: asking the same again tells."""
 
     status = 503
 

@@ -95,7 +95,10 @@ class Metrics:
         self._switch_state = gauge("switch_state", "1 for the state that a switch is in", "switch", "state")
         self._sessions = counter("switch_sessions", "P4Runtime sessions opened", "switch")
         self._writes = histogram(
-            "switch_write_seconds", "From a change's first write to its last acknowledgement", _WRITE_BUCKETS, "switch"
+            "switch_write_seconds",
+            "Time to encode and write a change, until its last acknowledgement",
+            _WRITE_BUCKETS,
+            "switch",
         )
         self._written = counter("entries_written", "Table entries written, by operation", "switch", "operation")
         self._held = gauge("entries", "Entries of ours on a switch", "switch")
@@ -103,7 +106,6 @@ class Metrics:
         self._foreign = gauge("foreign_entries", "Entries of others on a switch, left alone", "switch")
         self._refused = gauge("refused_entries", "Entries of the intent that a switch refuses", "switch")
         self._drift = counter("drift_entries", "Entries found different from what was written, and mended", "switch")
-        self._audits = counter("audits", "Comparisons of a switch with what was written", "switch")
         self._digests = counter("digests", "Flow events received in digests", "switch")
         self._unknown = counter("digests_unknown", "Flow events that name a flow which no intent knows", "switch")
         self._of_switches = (
@@ -114,7 +116,6 @@ class Metrics:
             self._foreign,
             self._refused,
             self._drift,
-            self._audits,
             self._digests,
             self._unknown,
         )
@@ -232,7 +233,7 @@ class Metrics:
         self._sessions.labels(switch).inc()
 
     def written(self, switch: str, inserted: int, modified: int, deleted: int, duration_s: float) -> None:
-        """A change was written: entries by operation, and the time from its first write to its last acknowledgement."""
+        """A change was written: entries by operation, and the time from its encoding to its last acknowledgement."""
         self._writes.labels(switch).observe(duration_s)
         for operation, count in (("insert", inserted), ("modify", modified), ("delete", deleted)):
             self._written.labels(switch, operation).inc(count)
@@ -245,8 +246,7 @@ class Metrics:
         self._refused.labels(switch).set(refused)
 
     def audited(self, switch: str, drift: int) -> None:
-        """The switch was compared with what had been written; `drift` entries differed (0: none)."""
-        self._audits.labels(switch).inc()
+        """The switch was compared with what had been written, and `drift` entries differed."""
         self._drift.labels(switch).inc(drift)
 
     def digests(self, switch: str, events: int, unknown: int) -> None:

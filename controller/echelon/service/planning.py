@@ -13,13 +13,14 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering, LoweringError
 from echelon.lowering.numbering import Numbering
-from echelon.plan import Plan
+from echelon.plan import FlowPlan, Plan
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
 from echelon.reaction import DecisionDue
@@ -50,8 +51,8 @@ class Planned:
     intents: Mapping[str, Intent]
     problems: Mapping[str, str]
     """By job that was left out: why."""
-    numbers: Mapping[str, Mapping[str, Any]]
-    """By job whose numbers changed: the document to keep of them; empty: none."""
+    kept: Mapping[str, Mapping[str, Any]]
+    """By job whose numbers or paths changed: the document to keep of them; empty: none."""
     policy_s: float
     lowering_s: float
 
@@ -83,6 +84,10 @@ class Planner:
     policy: Policy | None = None
     """That made the last plan, with what it remembers; None: none did, or it failed."""
     _lowering: Lowering | None = None
+    _routes: dict[str, Routes] = field(default_factory=dict)
+    """The paths of connections, by job: a new policy goes on with them."""
+    _flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
+    """Of the last plan, by job."""
     _good: frozenset[str] = frozenset()
     """Names of the jobs in the last plan."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
@@ -113,6 +118,14 @@ class Planner:
         spent.policy_s = time.perf_counter() - began
         intents = self._lower(decided, last.registered, fabric, spent)
         return self._planned(decided, last.registered, intents, last.problems, spent)
+
+    def restore(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
+        """Numbers and paths of former plans, as `Planned.kept` had them. Before the first plan. Raises `ValueError`."""
+        self.numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
+        self._routes = {
+            name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
+            for name, document in documents.items()
+        }
 
     def settle(self, switch: str, version: int) -> None:
         """The switch has acknowledged that version: what it held before is gone, and its numbers are free."""
@@ -193,13 +206,36 @@ class Planner:
         problems: Mapping[str, str],
         spent: _Spent,
     ) -> Planned:
-        numbers = {name: self.numbering.export(name) for name in self.numbering.take_changed()}
-        return Planned(self.version, plan, jobs, intents, problems, numbers, spent.policy_s, spent.lowering_s)
+        changed = self._note_routes(plan) | self.numbering.take_changed()
+        kept = {name: self._document(name) for name in sorted(changed)}
+        return Planned(self.version, plan, jobs, intents, problems, kept, spent.policy_s, spent.lowering_s)
+
+    def _note_routes(self, plan: Plan) -> set[str]:
+        """The jobs whose connections have other paths than before."""
+        changed = set()
+        for name, flows in plan.by_job.items():
+            if self._flows.get(name) is not flows:
+                self._flows[name] = flows
+                routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows}
+                if self._routes.get(name) != routes:
+                    self._routes[name] = routes
+                    changed.add(name)
+        for name in [name for name in self._routes if name not in plan.by_job]:
+            del self._routes[name]
+            self._flows.pop(name, None)
+        return changed
+
+    def _document(self, name: str) -> Mapping[str, Any]:
+        """Empty: nothing of the job is left on any switch."""
+        numbers = self.numbering.export(name)
+        routes = self._routes.get(name, {})
+        return {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]} if numbers else {}
 
     def _policy_for(self, setting: PolicySetting) -> Policy:
         """The policy that was asked last time, with what it remembers, if it is still the one."""
         if self.policy is None or self._setting != setting:
             self.policy = make_policy(setting.name, **setting.parameters)
+            self.policy.remember(self._routes)
             self._setting = setting
         return self.policy
 

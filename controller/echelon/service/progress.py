@@ -67,6 +67,7 @@ class Progress:
         standing = self._jobs.setdefault(name, _Standing())
         standing.change = _Change(now_s)
         standing.version = None
+        standing.problem = None
         self._pending.discard(name)
 
     def removed(self, name: str) -> None:

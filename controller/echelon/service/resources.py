@@ -70,7 +70,7 @@ class JobResource(Resource):
     workers: tuple[str, ...]
     flow_count: int
     alone_iteration_s: float | None = None
-    """What an iteration takes on an otherwise empty fabric, by the policy's own model; None: not computed."""
+    """What an iteration takes on an otherwise empty fabric, in the fluid model; None: not computed yet."""
     iteration_times_s: tuple[float, ...] = ()
     """Latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()

@@ -50,6 +50,9 @@ class Owner(Protocol):
     def acknowledged(self, switch: str, version: int) -> None:
         """The switch holds the intent of that version, and nothing else of ours."""
 
+    def completed(self, job: str) -> None:
+        """The last change of the job is on every switch that its flows pass."""
+
 
 class Switches:
     """One connection for each switch of the configuration."""
@@ -70,6 +73,8 @@ class Switches:
         self._metrics = metrics
         self._progress = progress
         self._owner = owner
+        self._told: dict[str, int] = {}
+        """The last version that was acknowledged, by switch."""
         self._refused: dict[str, int] = {}
         """Entries of the intent, by switch."""
 
@@ -136,6 +141,7 @@ class Switches:
                 self._owner.session_opened(switch)
             case Installed(switch, version, applied):
                 self._refused[switch] = 0
+                self._told[switch] = version
                 self._installed(switch, version, applied)
                 self._owner.acknowledged(switch, version)
             case Refused(switch, version, problem, applied):
@@ -173,11 +179,12 @@ class Switches:
             assert timings is not None
             self._metrics.changed(timings.total_s)
             log.info("job installed", job=name, plan=version, total_s=round(timings.total_s, 6))
+            self._owner.completed(name)
 
     def _holds_again(self, switch: str) -> None:
-        """A switch that was away holds what it held before: of that there is no other news."""
+        """A switch that was away holds what it held before: of that there is no other news (of others `Installed`)."""
         version = self._connections[switch].snapshot().installed_version
-        if version is not None:
+        if version is not None and version == self._told.get(switch):
             self._progress.acknowledged(
                 switch, version, encoding_s=0.0, rpc_s=0.0, now_s=time.monotonic(), at=time.time()
             )

@@ -51,6 +51,11 @@ class Codec:
             for table in schema.tables
         }
 
+    @property
+    def stages(self) -> dict[str, int]:
+        """By table: see `EncodedEntry.stage`."""
+        return {table.alias: self._stages[table.id] for table in self._schema.tables}
+
     def encode(self, entry: TableEntry) -> EncodedEntry:
         """Raises ValueError, naming table and field, for what the P4Info does not know or a value that does not fit."""
         table = self._tables.get(entry.table)

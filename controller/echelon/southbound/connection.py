@@ -7,9 +7,11 @@ runs `SwitchConnection.run`, and no call of one connection waits for another swi
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import random
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -32,6 +34,9 @@ T = TypeVar("T")
 _REACH_S = 0.5
 """A switch that does not take a TCP connection in this time is not there yet: a lost SYN would be sent again only after
 a second, more than is left to a switch that has just started."""
+
+_RESOLVE_S = 5.0
+"""For the name of a switch."""
 
 _OPEN_S = 30.0
 """For arbitration and, where it is needed, the pipeline, once the switch takes connections."""
@@ -631,25 +636,43 @@ class _NobodyThereError(Exception):
 
 
 async def _reach(name: str, address: str) -> None:
-    """Whether anybody takes TCP connections there: cheaper than a session, and with an answer in time."""
+    """Whether anybody takes TCP connections there: cheaper than a session, and with an answer in time.
+
+    Raises `_NobodyThereError`. An address that is gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "/" in host or host == "unix":
-        # An address of gRPC's that is no host and port.
         return
+    reason = "has no address"
     try:
-        async with asyncio.timeout(_REACH_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        for numeric in await _resolve(host.strip("[]")):
+            try:
+                async with asyncio.timeout(_REACH_S):
+                    _, writer = await asyncio.open_connection(numeric, int(port))
+            except TimeoutError:
+                reason = f"no answer within {_REACH_S:g} s"
+            except OSError as error:
+                # asyncio words its own text around the number.
+                reason = os.strerror(error.errno) if error.errno else str(error)
+            else:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+                return
     except TimeoutError:
-        reason = f"no answer within {_REACH_S:g} s"
+        reason = f"its name was not resolved within {_RESOLVE_S:g} s"
     except OSError as error:
-        # asyncio words its own text around the number.
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-    else:
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
-        return
+        reason = error.strerror or str(error)
     raise _NobodyThereError(f"switch {name}: cannot connect to {address}: {reason}; is the switch running?")
+
+
+async def _resolve(host: str) -> list[str]:
+    """Numeric addresses. Raises OSError and TimeoutError."""
+    with suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
+    async with asyncio.timeout(_RESOLVE_S):
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
 def _loss(why: SouthboundError) -> lifecycle.Event:

@@ -28,7 +28,7 @@ class Timing:
 
     first_retry_s: float = 0.05
     """Ceiling of the first delay before another attempt; each further one's is twice as high."""
-    unreachable_retry_s: float = 1.0
+    unreachable_retry_s: float = 0.5
     """Highest ceiling while nothing answers at the address: a switch must be back soon after its port opens."""
     failed_retry_s: float = 10.0
     """Highest ceiling while the switch answers but no session comes about, which costs it more."""

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from echelon.lowering.intent import Part, TableEntry
 from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.wire import Kind
 
+_CHUNK = 1000
+"""Entries that are encoded at a time, while a switch is at work on those before."""
 
-class Update(NamedTuple):
+
+class Chunk(NamedTuple):
+    """Updates of one kind, of different keys. Their order is free, as P4Runtime leaves that in a batch."""
+
+    stage: tuple[int, int]
+    """Chunks of one stage are in any order too; all of them come before any of the next."""
     kind: Kind
-    entry: EncodedEntry
-    tries: int = 0
-    """How often it was sent before."""
+    entries: Sequence[EncodedEntry]
+
+
+# Make before break: new entries come first, then changed ones, then those that go. What packets look up last is written
+# first and deleted last, so that no packet finds an entry before what that entry leads to.
+_AGAIN, _NEW, _CHANGED, _GONE = range(4)
+
+
+def _staged(phase: int, kind: Kind, entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
+    stages: dict[int, list[EncodedEntry]] = defaultdict(list)
+    for entry in entries:
+        stages[entry.stage].append(entry)
+    for stage in sorted(stages, reverse=kind is Kind.DELETE):
+        yield Chunk((phase, stage), kind, stages[stage])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,40 +52,18 @@ class Difference:
     def __len__(self) -> int:
         return len(self.inserts) + len(self.modifies) + len(self.deletes)
 
-    def stages(self) -> Iterator[list[Update]]:
-        """Updates by what must be done before what: all of a stage before any of the next.
-
-        Make before break: new entries come first, then changed ones, then those that go. What packets look up last is
-        written first and deleted last, so that no packet finds an entry before what that entry leads to. Updates of one
-        stage are of one kind and table, with different keys: their order is free, as P4Runtime leaves that in a batch.
-        """
-        yield from in_stages(Update(Kind.INSERT, entry) for entry in self.inserts)
-        yield from in_stages(Update(Kind.MODIFY, entry) for entry in self.modifies)
-        yield from reversed(in_stages(Update(Kind.DELETE, entry) for entry in self.deletes))
-
-
-def in_stages(updates: Iterable[Update]) -> list[list[Update]]:
-    """Updates of one kind, those of one table together, what packets look up last first."""
-    stages: dict[int, list[Update]] = defaultdict(list)
-    for update in updates:
-        stages[update.entry.stage].append(update)
-    return [stages[stage] for stage in sorted(stages)]
+    def chunks(self) -> Iterator[Chunk]:
+        """In the order in which they must be written."""
+        yield from _staged(_NEW, Kind.INSERT, self.inserts)
+        yield from _staged(_CHANGED, Kind.MODIFY, self.modifies)
+        yield from _staged(_GONE, Kind.DELETE, self.deletes)
 
 
 def difference(
-    held: Mapping[bytes, EncodedEntry],
-    wanted: Mapping[bytes, EncodedEntry],
-    dropped: Iterable[bytes],
-    foreign: Collection[bytes] = (),
+    held: Mapping[bytes, EncodedEntry], wanted: Mapping[bytes, EncodedEntry], foreign: Collection[bytes] = ()
 ) -> Difference:
-    """What brings `held` to `wanted`; linear in the size of the last three.
-
-    Args:
-        held: our entries on the switch, by key.
-        wanted: entries that must be there, by key. Held ones that are neither wanted nor dropped stay.
-        dropped: keys of entries that must go, unless they are wanted.
-        foreign: keys of others' entries on the switch.
-    """
+    """What brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
+    `foreign`. Linear."""
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
     blocked: list[EncodedEntry] = []
@@ -77,74 +73,91 @@ def difference(
             (blocked if key in foreign else inserts).append(entry)
         elif there.value != entry.value:
             modifies.append(entry)
-    deletes = [held[key] for key in dropped if key in held and key not in wanted]
+    deletes = [entry for key, entry in held.items() if key not in wanted]
     return Difference(tuple(inserts), tuple(modifies), tuple(deletes), tuple(blocked))
 
 
-class WantedTwiceError(ValueError):
-    """Two entries of one key; `entry` is the second."""
-
-    def __init__(self, entry: EncodedEntry, owners: Sequence[str]) -> None:
-        super().__init__(f"wanted twice, by {' and '.join(owners)}")
-        self.entry = entry
-        self.owners = owners
-
-
 @dataclass(frozen=True, slots=True)
-class _EncodedPart:
+class InvalidEntry:
+    """An entry of an intent that cannot be written anywhere."""
+
+    owner: str
+    entry: TableEntry
+    reason: str
+
+
+@dataclass(eq=False, slots=True)
+class _Known:
+    """A part, as far as it is encoded."""
+
     part: Part
-    entries: tuple[EncodedEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """From one intent to the next: only of parts that are not the same object in both."""
-
-    come: Mapping[bytes, EncodedEntry]
-    """Entries of new parts, by key."""
-    gone: Collection[bytes]
-    """Keys of entries of former parts; they may be in `come` too."""
+    entries: list[EncodedEntry] = field(default_factory=list)
+    invalid: list[InvalidEntry] = field(default_factory=list)
 
 
 class Wanted:
     """What an intent wants on the switch, as bytes. Kept from intent to intent, so that parts that are the same object
     as before cost nothing."""
 
-    def __init__(self, encode: Callable[[TableEntry], EncodedEntry]) -> None:
+    def __init__(self, encode: Callable[[TableEntry], EncodedEntry], stages: Mapping[str, int]) -> None:
         self._encode = encode
-        self._parts: dict[int, _EncodedPart] = {}
+        self._stages = stages
+        self._parts: dict[int, _Known] = {}
         """By the identity of the part, which is kept alive here."""
         self.by_key: dict[bytes, EncodedEntry] = {}
 
     def turn_to(self, parts: Sequence[Part]) -> Turn:
-        """Want these parts from now on.
-
-        Raises `WantedTwiceError`, or ValueError for an entry that cannot be encoded; then nothing has changed.
-        """
+        """Want these parts from now on. What they hold is known when the result has been iterated over."""
         new = {id(part): part for part in parts}
-        former = [known for number, known in self._parts.items() if number not in new]
-        coming = [
-            _EncodedPart(part, tuple(map(self._encode, part.entries)))
-            for number, part in new.items()
-            if number not in self._parts
-        ]
+        # What was invalid may have been so because of a part that is there no longer.
+        stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
+        former = [self._parts.pop(number) for number in stale]
         gone = {entry.key for known in former for entry in known.entries}
-        come: dict[bytes, EncodedEntry] = {}
-        for part in coming:
-            for entry in part.entries:
-                if entry.key in come or (entry.key in self.by_key and entry.key not in gone):
-                    kept = [known for number, known in self._parts.items() if number in new]
-                    raise WantedTwiceError(entry, [p.part.owner for p in (*kept, *coming) if _has(p, entry)])
-                come[entry.key] = entry
-        for known in former:
-            del self._parts[id(known.part)]
-        for part in coming:
-            self._parts[id(part.part)] = part
         for key in gone:
-            if key not in come:
-                del self.by_key[key]
-        self.by_key.update(come)
-        return Turn(come, gone)
+            del self.by_key[key]
+        coming = {number: _Known(part) for number, part in new.items() if number not in self._parts}
+        self._parts.update(coming)
+        return Turn(gone, self._encoded(list(coming.values())))
+
+    def _encoded(self, coming: Sequence[_Known]) -> Iterator[list[EncodedEntry]]:
+        stages: dict[int, list[tuple[_Known, list[TableEntry]]]] = defaultdict(list)
+        for known in coming:
+            tables: dict[str, list[TableEntry]] = defaultdict(list)
+            for entry in known.part.entries:
+                tables[entry.table].append(entry)
+            for table, entries in tables.items():
+                stages[self._stages.get(table, 0)].append((known, entries))
+        encode, by_key = self._encode, self.by_key
+        for stage in sorted(stages):
+            chunk: list[EncodedEntry] = []
+            for known, entries in stages[stage]:
+                for entry in entries:
+                    try:
+                        encoded = encode(entry)
+                    except ValueError as error:
+                        known.invalid.append(InvalidEntry(known.part.owner, entry, str(error)))
+                        continue
+                    key = encoded.key
+                    if key in by_key:
+                        known.invalid.append(InvalidEntry(known.part.owner, entry, self._twice(known, key)))
+                        continue
+                    by_key[key] = encoded
+                    known.entries.append(encoded)
+                    chunk.append(encoded)
+                    if len(chunk) == _CHUNK:
+                        yield chunk
+                        chunk = []
+            if chunk:
+                yield chunk
+
+    def _twice(self, known: _Known, key: bytes) -> str:
+        first = next(k.part.owner for k in self._parts.values() if any(entry.key == key for entry in k.entries))
+        return f"wanted twice, by {first} and {known.part.owner}"
+
+    @property
+    def invalid(self) -> list[InvalidEntry]:
+        """Linear in the number of parts."""
+        return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
         """The parts that want the entries of these keys. Linear in the whole intent."""
@@ -156,5 +169,39 @@ class Wanted:
         }
 
 
-def _has(known: _EncodedPart, entry: EncodedEntry) -> bool:
-    return any(other.key == entry.key for other in known.entries)
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """From one intent to the next: only of parts that are not the same object in both."""
+
+    gone: set[bytes]
+    """Keys of entries of former parts; new parts may want them too."""
+    come: Iterator[list[EncodedEntry]]
+    """Entries of new parts: each list of one stage, stages in ascending order. Encoded as they are asked for."""
+
+
+def turned(
+    turn: Turn, wanted: Mapping[bytes, EncodedEntry], held: Mapping[bytes, EncodedEntry], again: Collection[bytes] = ()
+) -> Iterator[Chunk]:
+    """What brings a switch from the intent before to that of `turn`, in the order in which it must be written.
+
+    Args:
+        wanted: by key; what has come is in it once it has been taken from `turn`.
+        held: our entries on the switch, by key; changes while chunks are carried out.
+        again: further keys, of entries that are not as they should be.
+    """
+    known = [wanted[key] for key in again if key in wanted]
+    yield from _staged(_AGAIN, Kind.INSERT, [entry for entry in known if entry.key not in held])
+    modifies = [entry for entry in known if entry.key in held]
+    for entries in turn.come:
+        inserts = []
+        for entry in entries:
+            there = held.get(entry.key)
+            if there is None:
+                inserts.append(entry)
+            elif there.value != entry.value:
+                modifies.append(entry)
+        if inserts:
+            yield Chunk((_NEW, inserts[0].stage), Kind.INSERT, inserts)
+    yield from _staged(_CHANGED, Kind.MODIFY, modifies)
+    deletes = [held[key] for key in {*turn.gone, *again} if key in held and key not in wanted]
+    yield from _staged(_GONE, Kind.DELETE, deletes)

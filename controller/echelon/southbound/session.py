@@ -25,7 +25,7 @@ from finsy import (
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import p4r
 
-from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting, TableEntry
+from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.arbitration import FixedArbitrator
 from echelon.southbound.channel import BulkChannel, CallError
@@ -34,10 +34,11 @@ from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
 from echelon.southbound.queues.gnmi import GnmiQueues
-from echelon.southbound.reconcile import Difference, Turn, Update, Wanted, WantedTwiceError, difference
+from echelon.southbound.reconcile import Chunk, InvalidEntry, Wanted, difference, turned
 from echelon.southbound.texts import EntryText
+from echelon.southbound.values import value_text
 from echelon.southbound.wire import Kind, read_request, table_entries, write_header, write_request
-from echelon.southbound.writer import FOREIGN, Found, Refusal, Writing, carry_out
+from echelon.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
 
 __all__ = [
     "Applied",
@@ -83,6 +84,22 @@ class _Seconds:
     encoding: float = 0.0
     read: float = 0.0
     rpc: float = 0.0
+
+
+def _exhaust(come: Iterator[list[EncodedEntry]]) -> None:
+    for _ in come:
+        pass
+
+
+def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
+    """The same, counting the time that it takes to make them."""
+    while True:
+        started = time.perf_counter()
+        chunk = next(chunks, None)
+        seconds.encoding += time.perf_counter() - started
+        if chunk is None:
+            return
+        yield chunk
 
 
 class SwitchSession:
@@ -136,7 +153,7 @@ class SwitchSession:
         self._deposed: NotPrimaryError | None = None
         self._closing: asyncio.Future[None] | None = None
         self._codec = Codec(self._switch.p4info, owner)
-        self._wanted = Wanted(self._codec.encode)
+        self._wanted = self._new_wanted()
         self._held: dict[bytes, EncodedEntry] | None = None
         """Our entries on the switch, by key; None while unknown."""
         self._foreign: set[bytes] = set()
@@ -300,16 +317,18 @@ class SwitchSession:
         """Read what the switch holds, write the difference. Raises `SouthboundError`."""
         self._held = None
         started = time.perf_counter()
-        self._turn(self._wanted, intent.parts)
-        encoding_s = time.perf_counter() - started
+        _exhaust(self._wanted.turn_to(intent.parts).come)
+        seconds = _Seconds(encoding=time.perf_counter() - started)
         tables = await self._read_all(self._wanted.by_key)
         self._queues = await self._read_queues() if intent.queues else {}
         self._digests = await self._read_digests(intent.digests)
-        read_s = time.perf_counter() - started - encoding_s
+        seconds.read = time.perf_counter() - started - seconds.encoding
         self._foreign = tables.foreign
-        self._standing = {}
-        change = difference(tables.ours, self._wanted.by_key, tables.ours, tables.foreign)
-        return await self._apply(intent, change, tables.ours, _Seconds(encoding_s, read_s))
+        change = difference(tables.ours, self._wanted.by_key, tables.foreign)
+        blocked = [Refusal(Kind.INSERT, entry, FOREIGN) for entry in change.blocked]
+        self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
+        writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
+        return await self._apply(intent, writing, tables.ours, seconds)
 
     async def update(self, intent: Intent) -> Applied:
         """Write what differs from the last `reconcile` or `update`, without reading. Raises `SouthboundError`.
@@ -319,26 +338,24 @@ class SwitchSession:
         """
         if self._held is None:
             return await self.reconcile(intent)
-        held = self._held
+        held, self._held = self._held, None
         started = time.perf_counter()
-        turn = self._turn(self._wanted, intent.parts)
+        turn = self._wanted.turn_to(intent.parts)
+        # What goes may make room for what was refused before.
+        again = set(self._standing) - turn.gone if turn.gone else set()
         self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
-        wanted, dropped = dict(turn.come), set(turn.gone)
-        if turn.gone:
-            # What goes may make room for what was refused before.
-            wanted.update((key, self._wanted.by_key[key]) for key in self._standing if key in self._wanted.by_key)
-            dropped.update(key for key in self._standing if key not in self._wanted.by_key)
-        change = difference(held, wanted, dropped)
-        return await self._apply(intent, change, held, _Seconds(time.perf_counter() - started))
+        seconds = _Seconds(encoding=time.perf_counter() - started)
+        chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
+        return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
 
     async def compare(self, intent: Intent) -> Comparison:
         """Read what the switch holds; write nothing, and remember nothing of it. Raises `SouthboundError`."""
-        wanted = Wanted(self._codec.encode)
-        self._turn(wanted, intent.parts)
+        wanted = self._new_wanted()
+        _exhaust(wanted.turn_to(intent.parts).come)
         tables = await self._read_all(wanted.by_key)
         queues = await self._read_queues() if intent.queues else {}
         digests = await self._read_digests(intent.digests)
-        change = difference(tables.ours, wanted.by_key, tables.ours, tables.foreign)
+        change = difference(tables.ours, wanted.by_key, tables.foreign)
         owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
 
         def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
@@ -354,13 +371,8 @@ class SwitchSession:
             tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
         )
 
-    def _turn(self, wanted: Wanted, parts: Sequence[Part]) -> Turn:
-        try:
-            return wanted.turn_to(parts)
-        except WantedTwiceError as error:
-            raise SouthboundError(f"switch {self.name}: {self._codec.describe(error.entry)}: {error}") from None
-        except ValueError as error:
-            raise SouthboundError(f"switch {self.name}: {error}") from None
+    def _new_wanted(self) -> Wanted:
+        return Wanted(self._codec.encode, self._codec.stages)
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
         """Every entry of every table but constant and default ones; cheapest for those that are as `expected`."""
@@ -389,29 +401,29 @@ class SwitchSession:
                         yield raw
 
     async def _apply(
-        self, intent: Intent, change: Difference, held: dict[bytes, EncodedEntry], seconds: _Seconds
+        self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
     ) -> Applied:
-        self._held = None
         started = time.perf_counter()
-        # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
-        queues = await self._write_queues(intent.queues)
-        digests = await self._write_digests(intent.digests)
-        writing = Writing(change, held)
-        if change:
+        try:
+            # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
+            queues = await self._write_queues(intent.queues)
+            digests = await self._write_digests(intent.digests)
             header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
             with self._errors("writing tables"):
-                await carry_out(writing, lambda updates: self._write(header, updates, seconds), self._look_up)
+                await carry_out(writing, lambda send: self._write(header, send), self._look_up)
+        except BaseException:
+            # Perhaps not all of the intent was looked at.
+            self._wanted = self._new_wanted()
+            raise
         seconds.rpc += time.perf_counter() - started
-        refusals = [*writing.refused, *(Refusal(Update(Kind.INSERT, entry), FOREIGN) for entry in change.blocked)]
-        for key in (*(entry.key for entry in change.inserts), *(entry.key for entry in change.modifies)):
-            self._standing.pop(key, None)
-        self._standing.update((refusal.update.entry.key, self._refused(refusal)) for refusal in refusals)
+        self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
+        self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
         self._held = held
         return Applied(
             writing.done[Kind.INSERT],
             writing.done[Kind.MODIFY],
             writing.done[Kind.DELETE],
-            tuple(self._standing.values()),
+            (*map(self._invalid, self._wanted.invalid), *self._standing.values()),
             len(self._foreign),
             queues,
             digests,
@@ -420,30 +432,30 @@ class SwitchSession:
             seconds.rpc,
         )
 
-    def _refused(self, refusal: Refusal) -> RefusedEntry:
-        text = self._codec.describe(refusal.update.entry)
-        return RefusedEntry(
-            self.name,
-            text.table,
-            text.key,
-            refusal.status.message or "no reason given",
-            GRPCStatusCode(refusal.status.code).name,
-        )
+    def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
+        wanted, there = self._wanted.by_key.get(key), held.get(key)
+        return wanted is there if wanted is None or there is None else wanted.value == there.value
 
-    async def _write(self, header: bytes, updates: Sequence[Update], seconds: _Seconds) -> None:
+    def _refused(self, refusal: Refusal) -> RefusedEntry:
+        text = self._codec.describe(refusal.entry)
+        reason = refusal.status.message or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
+        return RefusedEntry(self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name)
+
+    def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
+        match = ", ".join(f"{name}={value_text(value)}" for name, value in invalid.entry.match)
+        reason = invalid.reason.removeprefix(f"table {invalid.entry.table}: ")
+        return RefusedEntry(self.name, invalid.entry.table, match, reason, "INVALID_ARGUMENT")
+
+    async def _write(self, header: bytes, send: Send) -> None:
         self._check_up()
         assert self._bulk is not None
-        started = time.perf_counter()
-        request = write_request(
-            header,
-            [(kind, entry.key if kind is Kind.DELETE else entry.wire) for kind, entry, _ in updates],
-        )
-        seconds.encoding += time.perf_counter() - started
-        await self._bulk.write(request, len(updates))
+        kind, entries = send.kind, send.entries
+        raw = [entry.key for entry in entries] if kind is Kind.DELETE else [entry.wire for entry in entries]
+        await self._bulk.write(write_request(header, kind, raw), len(raw))
 
-    async def _look_up(self, updates: Sequence[Update]) -> Mapping[bytes, Found]:
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
         found = {}
-        async for raw in self._read([update.entry.key for update in updates]):
+        async for raw in self._read([entry.key for entry in lookup.entries]):
             if (decoded := self._codec.decode(raw)) is not None:
                 entry, ours = decoded
                 found[entry.key] = Found(entry, ours)

@@ -52,17 +52,26 @@ def counted(number: int, value: int) -> bytes:
     return bytes([number << 3]) + varint(value)
 
 
-@cache
-def _frame(kind: int, size: int) -> bytes:
-    """What stands before a TableEntry of `size` bytes in a WriteRequest."""
-    inner = delimiter(2, size)
-    update = counted(1, kind) + delimiter(2, len(inner) + size) + inner
-    return delimiter(4, len(update) + size) + update
+class _Frames(dict[int, bytes]):
+    """What stands before a TableEntry of so many bytes in a WriteRequest."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, size: int) -> bytes:
+        inner = delimiter(2, size)
+        update = counted(1, self._kind) + delimiter(2, len(inner) + size) + inner
+        frame = self[size] = delimiter(4, len(update) + size) + update
+        return frame
+
+
+_FRAMES = {kind: _Frames(kind) for kind in Kind}
 
 
 def update_size(entry: bytes) -> int:
     """Bytes that an update of `entry` takes in a WriteRequest."""
-    return len(_frame(Kind.INSERT, len(entry))) + len(entry)
+    return len(_FRAMES[Kind.INSERT][len(entry)]) + len(entry)
 
 
 def write_header(device_id: int, election_id: int, role: str = "") -> bytes:
@@ -72,13 +81,10 @@ def write_header(device_id: int, election_id: int, role: str = "") -> bytes:
     return header
 
 
-def write_request(header: bytes, updates: Iterable[tuple[int, bytes]]) -> bytes:
-    """A WriteRequest of `header` and updates of serialized TableEntry messages, each with its `Kind`."""
-    parts = [header]
-    for kind, entry in updates:
-        parts.append(_frame(kind, len(entry)))
-        parts.append(entry)
-    return b"".join(parts)
+def write_request(header: bytes, kind: Kind, entries: Iterable[bytes]) -> bytes:
+    """A WriteRequest of `header` and one update for each of some serialized TableEntry messages."""
+    frames = _FRAMES[kind]
+    return header + b"".join([part for entry in entries for part in (frames[len(entry)], entry)])
 
 
 def read_request(device_id: int, entries: Iterable[bytes], role: str = "") -> bytes:

@@ -7,15 +7,15 @@ written again in another way; the rest is reported, and does not keep what remai
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from finsy import GRPCStatusCode
 
 from echelon.southbound.channel import CallError, UpdateStatus
 from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.reconcile import Difference, Update, in_stages
+from echelon.southbound.reconcile import Chunk
 from echelon.southbound.wire import Kind, update_size
 
 BATCH_UPDATES = 1000
@@ -25,6 +25,8 @@ BATCH_BYTES = 3 << 20
 WINDOW = 4
 """Writes under way at a time, where their order is free."""
 
+_LARGEST_FRAME = 32
+"""Bytes that an entry has around it in a Write, at most."""
 _MOST_TRIES = 3
 
 _OF_THE_CONTENT = {
@@ -42,24 +44,29 @@ _OF_THE_CONTENT = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """As the state machine knows it."""
+    """An update that the switch does not carry out, and why."""
 
-    update: Update
+    kind: Kind
+    entry: EncodedEntry
     status: UpdateStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Write these updates in one request."""
+    """Write these entries in one request."""
 
-    updates: tuple[Update, ...]
+    kind: Kind
+    entries: Sequence[EncodedEntry]
+    tries: int = 0
+    """How often they were sent before, in this way or another."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """Read the entries of these keys: each was to be inserted, and there is one."""
 
-    updates: tuple[Update, ...]
+    entries: Sequence[EncodedEntry]
+    tries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,142 +78,182 @@ class Found:
 
 
 class Writing:
-    """One difference on its way to a switch. Instructions out (`take`), outcomes in; no I/O.
+    """A difference on its way to a switch. Instructions out (`take`), outcomes in; no I/O.
 
     `held` (our entries, by key) follows what the switch says, outcome by outcome. An outcome belongs to an instruction
     that was taken; instructions that are out together may end in any order.
+
+    Args:
+        chunks: what to write, in its order; taken when it can be sent, or ahead of that by `prepare`.
+        held: our entries on the switch, by key.
+        deletes: whether there may be deletes among `chunks`: what finds no room is then kept until they are done.
     """
 
     def __init__(
         self,
-        change: Difference,
+        chunks: Iterable[Chunk],
         held: dict[bytes, EncodedEntry],
         *,
+        deletes: bool,
         batch_updates: int = BATCH_UPDATES,
         batch_bytes: int = BATCH_BYTES,
         window: int = WINDOW,
     ) -> None:
+        self._chunks = iter(chunks)
         self._held = held
+        self._deletes = deletes
         self._batch_updates = batch_updates
         self._batch_bytes = batch_bytes
         self._window = window
-        self._stages = deque(change.stages())
-        self._deletes = bool(change.deletes)
+        self._stage: object = None
         self._ready: deque[Send | LookUp] = deque()
-        """What the present stage has left to send."""
+        """What the present stage has left to send, so far."""
+        self._ahead: Chunk | None = None
+        """Taken from `chunks`; of the present stage or another."""
         self._out = 0
-        self._postponed: list[Update] = []
+        self._postponed: list[EncodedEntry] = []
         """For want of room, until the deletes are done."""
         self.refused: list[Refusal] = []
         self.done: Counter[Kind] = Counter()
         """Entries inserted, modified and deleted."""
 
-    def take(self) -> list[Send | LookUp]:
-        """What may be sent now, beside what is under way. Nothing, with nothing under way: the end."""
-        if not self._ready and not self._out:
-            self._next_stage()
-        taken: list[Send | LookUp] = []
-        while self._ready and self._out < self._window:
-            taken.append(self._ready.popleft())
-            self._out += 1
-        return taken
+    def take(self) -> Send | LookUp | None:
+        """What may be sent now, beside what is under way. None: nothing; with nothing under way, the end."""
+        if self._out >= self._window:
+            return None
+        if not self._ready:
+            self._advance()
+        if not self._ready:
+            return None
+        self._out += 1
+        return self._ready.popleft()
 
-    def _next_stage(self) -> None:
-        if not self._stages and self._postponed:
-            self._stages.extend(in_stages(self._postponed))
-            self._postponed = []
-            self._deletes = False
-        if self._stages:
-            self._ready.extend(map(Send, self._batches(self._stages.popleft())))
+    def prepare(self) -> bool:
+        """Take the next chunk while the switch is at work on others; whether there was one to take."""
+        if self._ahead is None:
+            self._ahead = next(self._chunks, None)
+            return self._ahead is not None
+        return False
 
-    def _batches(self, updates: Iterable[Update]) -> Iterable[tuple[Update, ...]]:
-        batch: list[Update] = []
+    def _advance(self) -> None:
+        """Go on to the next chunk, if it may be written beside what is under way."""
+        self.prepare()
+        if self._ahead is None and not self._out and self._postponed:
+            again, self._postponed, self._deletes = self._postponed, [], False
+            self._chunks = _by_stage(again)
+            self.prepare()
+        chunk = self._ahead
+        if chunk is not None and (chunk.stage == self._stage or not self._out):
+            self._stage, self._ahead = chunk.stage, None
+            self._ready.extend(Send(chunk.kind, batch) for batch in self._batches(chunk.entries))
+
+    def _batches(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
+        for start in range(0, len(entries), self._batch_updates):
+            batch = entries[start : start + self._batch_updates]
+            if sum(len(entry.wire) for entry in batch) + _LARGEST_FRAME * len(batch) <= self._batch_bytes:
+                yield batch
+            else:
+                yield from self._smaller(batch)
+
+    def _smaller(self, entries: Sequence[EncodedEntry]) -> Iterator[Sequence[EncodedEntry]]:
+        batch: list[EncodedEntry] = []
         size = 0
-        for update in updates:
-            more = update_size(update.entry.wire)
-            if batch and (len(batch) >= self._batch_updates or size + more > self._batch_bytes):
-                yield tuple(batch)
+        for entry in entries:
+            more = update_size(entry.wire)
+            if batch and size + more > self._batch_bytes:
+                yield batch
                 batch, size = [], 0
-            batch.append(update)
+            batch.append(entry)
             size += more
         if batch:
-            yield tuple(batch)
+            yield batch
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
     def succeeded(self, send: Send) -> None:
         """The whole batch was carried out."""
         self._out -= 1
-        self._carried_out(send.updates)
+        self._carried_out(send.kind, send.entries)
 
     def failed_in_part(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
         """There is a status for each update."""
         self._out -= 1
-        self._settle(send.updates, statuses)
+        self._settle(send, statuses)
 
     def failed(self, send: Send, status: UpdateStatus) -> None:
         """Of the single updates nothing is known. Smaller batches may fare better, or show which update it is."""
         self._out -= 1
-        updates = send.updates
-        if len(updates) == 1:
-            self._settle(updates, (status,))
+        entries = send.entries
+        if len(entries) == 1:
+            self._settle(send, (status,))
         else:
-            middle = len(updates) // 2
-            self._ready.appendleft(Send(updates[middle:]))
-            self._ready.appendleft(Send(updates[:middle]))
+            middle = len(entries) // 2
+            self._ready.appendleft(Send(send.kind, entries[middle:], send.tries))
+            self._ready.appendleft(Send(send.kind, entries[:middle], send.tries))
 
     def looked_up(self, lookup: LookUp, found: Mapping[bytes, Found]) -> None:
         """What the switch holds under those keys."""
         self._out -= 1
-        again: list[Update] = []
-        for update in lookup.updates:
-            there = found.get(update.entry.key)
+        missing: list[EncodedEntry] = []
+        different: list[EncodedEntry] = []
+        for entry in lookup.entries:
+            there = found.get(entry.key)
             if there is None:
-                # Gone since; but a switch that says both again and again is not believed.
-                again.append(update)
+                missing.append(entry)
             elif not there.ours:
-                self.refused.append(Refusal(update, FOREIGN))
-            elif there.entry.value == update.entry.value:
-                self._carried_out((update,))
+                self.refused.append(Refusal(Kind.INSERT, entry, FOREIGN))
+            elif there.entry.value == entry.value:
+                self._carried_out(Kind.INSERT, (entry,))
             else:
-                again.append(update._replace(kind=Kind.MODIFY))
-        self._send_again(again, _CONTRADICTION)
+                different.append(entry)
+        self._again(Kind.INSERT, missing, lookup.tries)
+        self._again(Kind.MODIFY, different, lookup.tries)
 
-    def _settle(self, updates: Sequence[Update], statuses: Sequence[UpdateStatus]) -> None:
-        lookups: list[Update] = []
-        again: list[Update] = []
-        for update, status in zip(updates, statuses, strict=True):
-            match update.kind, status.code:
-                case _, GRPCStatusCode.OK:
-                    self._carried_out((update,))
-                case Kind.DELETE, GRPCStatusCode.NOT_FOUND:
-                    self._carried_out((update,))
-                case Kind.INSERT, GRPCStatusCode.ALREADY_EXISTS if update.tries < _MOST_TRIES:
-                    lookups.append(update._replace(tries=update.tries + 1))
-                case Kind.MODIFY, GRPCStatusCode.NOT_FOUND if update.tries < _MOST_TRIES:
-                    self._held.pop(update.entry.key, None)
-                    again.append(update._replace(kind=Kind.INSERT, tries=update.tries + 1))
+    def _settle(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
+        kind, tries = send.kind, send.tries
+        done: list[EncodedEntry] = []
+        there: list[EncodedEntry] = []
+        gone: list[EncodedEntry] = []
+        for entry, status in zip(send.entries, statuses, strict=True):
+            match kind, status.code:
+                case (_, GRPCStatusCode.OK) | (Kind.DELETE, GRPCStatusCode.NOT_FOUND):
+                    done.append(entry)
+                case Kind.INSERT, GRPCStatusCode.ALREADY_EXISTS:
+                    there.append(entry)
+                case Kind.MODIFY, GRPCStatusCode.NOT_FOUND:
+                    self._held.pop(entry.key, None)
+                    gone.append(entry)
                 case Kind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED if self._deletes:
-                    self._postponed.append(update)
+                    self._postponed.append(entry)
                 case _:
-                    self.refused.append(Refusal(update, status))
-        if lookups:
-            self._ready.appendleft(LookUp(tuple(lookups)))
-        self._send_again(again, _CONTRADICTION)
+                    self.refused.append(Refusal(kind, entry, status))
+        self._carried_out(kind, done)
+        if there:
+            self._ready.appendleft(LookUp(there, tries + 1))
+        self._again(Kind.INSERT, gone, tries + 1)
 
-    def _send_again(self, updates: Sequence[Update], otherwise: UpdateStatus) -> None:
-        """In this stage still: what follows may depend on it."""
-        for kind in Kind:
-            self._ready.extend(map(Send, self._batches(u for u in updates if u.kind is kind and u.tries < _MOST_TRIES)))
-        self.refused += [Refusal(update, otherwise) for update in updates if update.tries >= _MOST_TRIES]
+    def _again(self, kind: Kind, entries: Sequence[EncodedEntry], tries: int) -> None:
+        """In this stage still: what follows may depend on it. But a switch that contradicts itself is not believed for
+        ever."""
+        if tries < _MOST_TRIES:
+            self._ready.extend(Send(kind, batch, tries) for batch in self._batches(entries))
+        else:
+            self.refused += [Refusal(kind, entry, _CONTRADICTION) for entry in entries]
 
-    def _carried_out(self, updates: Sequence[Update]) -> None:
-        for kind, entry, _ in updates:
-            if kind is Kind.DELETE:
+    def _carried_out(self, kind: Kind, entries: Sequence[EncodedEntry]) -> None:
+        if kind is Kind.DELETE:
+            for entry in entries:
                 self._held.pop(entry.key, None)
-            else:
-                self._held[entry.key] = entry
-            self.done[kind] += 1
+        else:
+            self._held.update([(entry.key, entry) for entry in entries])
+        self.done[kind] += len(entries)
+
+
+def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
+    stages: dict[int, list[EncodedEntry]] = defaultdict(list)
+    for entry in entries:
+        stages[entry.stage].append(entry)
+    return (Chunk((-1, stage), Kind.INSERT, stages[stage]) for stage in sorted(stages))
 
 
 FOREIGN = UpdateStatus(
@@ -216,8 +263,8 @@ _CONTRADICTION = UpdateStatus(
     GRPCStatusCode.ABORTED, "the switch says that the entry exists and that it does not; somebody else may write it too"
 )
 
-Write = Callable[[Sequence[Update]], Awaitable[None]]
-Read = Callable[[Sequence[Update]], Awaitable[Mapping[bytes, Found]]]
+Write = Callable[[Send], Awaitable[None]]
+Read = Callable[[LookUp], Awaitable[Mapping[bytes, Found]]]
 
 
 async def carry_out(writing: Writing, write: Write, read: Read) -> None:
@@ -226,16 +273,18 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
     `write` and `read` raise `CallError`. Raised again is what concerns no update (the switch is away, or obeys another
     controller); what the switch holds is not known then. Nothing is under way afterwards, however this ends.
     """
-    tasks: dict[asyncio.Task[None], None] = {}
+    tasks: set[asyncio.Task[None]] = set()
     try:
         while True:
-            for instruction in writing.take():
-                tasks[asyncio.ensure_future(_do(instruction, writing, write, read))] = None
-            if not tasks:
+            instruction = writing.take()
+            if instruction is not None:
+                tasks.add(asyncio.ensure_future(_do(instruction, writing, write, read)))
+            elif not tasks:
                 return
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            # While the switch is at work, the next entries are made ready.
+            idle = instruction is None and not writing.prepare()
+            done, tasks = await _ended(tasks, wait=idle)
             for task in done:
-                del tasks[task]
                 task.result()
     finally:
         for task in tasks:
@@ -243,14 +292,26 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _ended(
+    tasks: set[asyncio.Task[None]], *, wait: bool
+) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
+    """Those that have ended, and those that have not; with `wait`, once one has ended."""
+    if wait:
+        return await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    # Once for a new task to begin, once more for what it has sent to leave, and for answers to come in.
+    await asyncio.sleep(0)
+    done = {task for task in tasks if task.done()}
+    return done, tasks - done
+
+
 async def _do(instruction: Send | LookUp, writing: Writing, write: Write, read: Read) -> None:
     if isinstance(instruction, LookUp):
-        writing.looked_up(instruction, await read(instruction.updates))
+        writing.looked_up(instruction, await read(instruction))
         return
     try:
-        await write(instruction.updates)
+        await write(instruction)
     except CallError as error:
-        if len(error.updates) == len(instruction.updates):
+        if len(error.updates) == len(instruction.entries):
             writing.failed_in_part(instruction, error.updates)
         elif error.whole.code in _OF_THE_CONTENT:
             writing.failed(instruction, error.whole)

@@ -81,8 +81,8 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         header = write_header(DEVICE_ID, _PRIMARY)
         ready = []
         for intent in intents:
-            updates = [(Kind.INSERT, codec.encode(entry).wire) for entry in intent.entries]
-            ready.append([(write_request(header, part), len(part)) for part in _parts(updates)])
+            entries = [codec.encode(entry).wire for entry in intent.entries]
+            ready.append([(write_request(header, Kind.INSERT, part), len(part)) for part in _parts(entries)])
         channels = [BulkChannel(address) for address in addresses]
 
         async def send(channel: BulkChannel, requests: list[tuple[bytes, int]]) -> None:

@@ -65,7 +65,7 @@ class Operated:
         return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def operated() -> Iterator[Operated]:
     with TemporaryDirectory(prefix="cli-") as name:
         directory = Path(name)

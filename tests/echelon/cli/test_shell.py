@@ -13,7 +13,7 @@ import pytest
 from echelon.cli.shell import HIGHEST_BACKUP_ID, Place, arguments
 from echelon.cli.shell_environment import PINS, ShellEnvironment, ShellEnvironmentError, cache_directory
 from tests.echelon.cli.conftest import Operated
-from tests.echelon.service.lab import PATIENCE_S
+from tests.echelon.service.lab import PATIENCE_S, settle
 
 ECHELON = Path(sys.executable).with_name("echelon")
 CACHE = Path(__file__).parents[3] / ".venv-interop"
@@ -48,6 +48,8 @@ def test_it_reads_and_cannot_write(by: str, service: Operated, cache: Path, tmp_
         "service": ["--url", service.url, "--token-file", str(service.tokens["read-only"])],
         "configuration": ["--config", str(config)],
     }
+    with service.client() as client:
+        settle(client)
     before = service.lab.switches["leaf1"].entries()
     done = subprocess.run(
         [ECHELON, "shell", "leaf1", *where[by]],
@@ -75,7 +77,7 @@ def test_it_reads_and_cannot_write(by: str, service: Operated, cache: Path, tmp_
 def test_a_switch_that_is_not_there(service: Operated) -> None:
     assert "'leaf9'" in service.bad("shell", "leaf9")
     line = service.bad("shell", "leaf9", "--config", service.lab.directory / "echelon.yaml")
-    assert line.endswith("echelon.yaml: switches: there is no 'leaf9' (did you mean 'leaf1'?)")
+    assert line.endswith("echelon.yaml: switches: there is no 'leaf9' (did you mean 'leaf2'?)")
 
 
 def test_arguments_with_and_without_tls(tmp_path: Path) -> None:
@@ -98,6 +100,7 @@ def test_the_cache_directory() -> None:
     assert cache_directory({"XDG_CACHE_HOME": "x"}) == cache_directory({}) == Path.home() / ".cache" / "echelon"
 
 
+@pytest.mark.long  # an environment with pip is made for it
 def test_without_a_package_index_it_says_so_and_leaves_nothing_half_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,19 +11,18 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from echelon.client import DEFAULT_URL, Client, ClientError
 from echelon.client.client import TOKEN_FILE_VARIABLE, URL_VARIABLE, read_token
 from echelon.client.endpoint import Endpoint, parse_endpoint, parse_endpoints
-from echelon.documents import DocumentError, parse_document
+from echelon.documents import DocumentError
 from echelon.service.api import ApiSettings, create_app
 from echelon.service.api.server import ServerSettings
 from echelon.service.api.tokens import TokensFile, new_token
 from echelon.service.config_file import ListenAddress
 from echelon.service.errors import UnavailableError
-from echelon.service.resources import DistanceReport
 from tests.echelon.service.api.memory import MemoryService
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
 
@@ -126,14 +125,20 @@ def test_strange_names_are_only_unknown(client: Client, name: str) -> None:
     assert error_of(lambda: client.set_link(name, name, "up")).status == 404
 
 
-@given(st.lists(st.floats(0, 10**6), min_size=1, max_size=5))
-def test_distances_in_seconds_arrive_as_they_are(offsets: list[float]) -> None:
-    sent = {"echelonflow": "ring", "offsets": [f"{offset!r} s" for offset in offsets]}
-    if any(abs(offset) < 1e-90 and offset for offset in offsets):
-        return
-    parsed = parse_document(DistanceReport, sent, "").offsets
-    assert isinstance(parsed, tuple)
-    assert [float(offset) for offset in parsed] == offsets
+@given(st.lists(st.just(0.0) | st.floats(1e-90, 10**6), min_size=1, max_size=5))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_distances_in_seconds_arrive_as_they_are(client: Client, service: MemoryService, offsets: list[float]) -> None:
+    client.register_job(JOB)
+    client.report_distances("d", "ring", offsets)
+    arrived = service.reports[-1].offsets
+    assert isinstance(arrived, tuple)
+    assert [float(offset) for offset in arrived] == offsets
+
+
+def test_distances_that_are_none(client: Client) -> None:
+    client.register_job(JOB)
+    for wrong in ("1 B", -1.0, float("nan"), float("inf"), 1e12):
+        assert error_of(lambda wrong=wrong: client.report_distances("d", "ring", [wrong])).path == "offsets[0]"  # type: ignore[misc]
 
 
 # --- tokens ----------------------------------------------------------------------------------------------------------
@@ -214,9 +219,10 @@ def test_what_is_no_url(url: str) -> None:
     assert "a:b" not in str(error)
 
 
-def test_several_urls_and_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_urls_and_the_default() -> None:
     assert [str(one) for one in parse_endpoints("http://a:1, unix:/b,http://a:1")] == ["http://a:1", "unix:/b"]
-    error = error_of(lambda: Client("http://127.0.0.1:1").status())
+    with Client("http://127.0.0.1:1") as client:
+        error = error_of(client.status)
     assert (error.status, "http://127.0.0.1:1 does not answer: " in str(error)) == (None, True)
     assert DEFAULT_URL == "http://127.0.0.1:8080"
 
@@ -247,7 +253,8 @@ def test_faulty_tls_files(tmp_path: Path, argument: str) -> None:
 
 @contextmanager
 def scripted(answers: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives each connection one of the `answers` (empty: none) and closes it. Yields its URL and requests."""
+    """A server that gives each connection one of the `answers` (empty: none) and closes it. Yields its URL and what it
+    was asked."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(TIMEOUT_S)
     heard: list[bytes] = []
@@ -307,8 +314,8 @@ def test_what_would_fail_again_is_not_tried_again() -> None:
 
 
 def test_retries_end() -> None:
-    error = error_of(lambda: Client("http://127.0.0.1:1", retry_s=0.3).jobs())
-    assert error.status is None
+    with Client("http://127.0.0.1:1", retry_s=0.3) as client:
+        assert error_of(client.jobs).status is None
 
 
 def test_a_removal_whose_answer_was_lost_has_worked() -> None:
@@ -383,38 +390,49 @@ def test_a_leader_that_is_gone_is_left_for_the_standby_that_takes_over() -> None
 
         thread = threading.Thread(target=take_over)
         thread.start()
-        error = error_of(lambda: Client(running.url).jobs())
+        with Client(running.url) as hasty:
+            error = error_of(hasty.jobs)
         assert "http://127.0.0.1:1 does not answer" in str(error)
         asked.set()
         assert client.jobs() == []
         thread.join()
 
 
-def test_a_token_does_not_leave_the_encrypted_way(tmp_path: Path) -> None:
-    """From https to http nobody is followed; from a socket of this machine to another machine's http neither."""
-    moved = http(503, b'{"error": {"status": 503, "reason": "a standby", "path": ""}}')
-    with scripted([EMPTY_LIST]) as (leader, heard):
-        path = tmp_path / "a.sock"
-        service = MemoryService()
-        service.fault = UnavailableError("a standby", leader=leader)
-        made = new_token("ci", "operator")
-        (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
-        app = create_app(service, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
-        with (
-            serving(app, ServerSettings(ListenAddress(None, 0, path))) as running,
-            Client(running.url, token=made.token) as client,
-        ):
-            assert error_of(client.jobs).status == 503
-        assert not heard
-        with Client(leader) as client:
-            assert client.jobs() == []
-    assert moved
+def test_a_token_does_not_leave_the_encrypted_way(tmp_path: Path, running: Serving) -> None:
+    """A leader that is reached by plain HTTP over a network is not followed from where nobody could listen."""
+    made = new_token("ci", "operator")
+    (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
+    standby = MemoryService()
+    app = create_app(standby, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
+    with (
+        serving(app, ServerSettings(ListenAddress(None, 0, tmp_path / "a.sock"))) as other,
+        Client(other.url, token=made.token, timeout_s=5) as client,
+    ):
+        standby.fault = UnavailableError("a standby", leader="http://192.0.2.1:8080")
+        assert error_of(client.jobs).status == 503
+        standby.fault = UnavailableError("a standby", leader=running.url)
+        assert client.jobs() == []
 
 
-def test_only_one_port_of_a_closed_client(running: Serving) -> None:
+@pytest.mark.parametrize(
+    ("url", "private"),
+    [
+        ("https://ctl1", True),
+        ("http://ctl1", False),
+        ("http://127.0.0.1:8080", True),
+        ("http://[::1]:8080", True),
+        ("http://10.0.0.1", False),
+        ("http://127.0.0.1.example", False),
+        ("unix:/x", True),
+    ],
+)
+def test_where_nobody_can_listen(url: str, private: bool) -> None:
+    assert parse_endpoint(url).is_private is private
+
+
+def test_a_closed_client_may_be_used_again(running: Serving) -> None:
     client = Client(running.url)
-    assert client.is_alive()
-    client.close()
-    client.close()
-    assert client.is_alive()
-    client.close()
+    for _ in range(2):
+        assert client.is_alive()
+        client.close()
+        client.close()

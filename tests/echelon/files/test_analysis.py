@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import GraphError, connections, earliest_start_s, topological_order, with_profile_error
+from echelon.documents import DocumentError
+from echelon.jobs.analysis import (
+    GraphError,
+    connections,
+    earliest_start_s,
+    topological_order,
+    with_offsets,
+    with_profile_error,
+)
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 
 
@@ -38,7 +46,11 @@ def test_an_order_is_found_exactly_when_there_is_one(needs: dict[str, tuple[str,
     order = topological_order(job_of(needs))
     assert sorted(order) == sorted(needs)
     assert all(order.index(before) < order.index(name) for name, after in needs.items() for before in after)
-    assert order == topological_order(job_of(needs))
+    # Layer by layer: what waits for one layer more comes later, and a layer is in the job's order.
+    job = job_of(needs)
+    listed = [step.name for step in (*job.computes, *job.flows)]
+    layers = {name: number for number, layer in enumerate(nx.topological_generations(graph)) for name in layer}
+    assert list(order) == sorted(listed, key=lambda name: (layers.get(name, 0), listed.index(name)))
 
 
 def test_the_cycle_is_named() -> None:
@@ -89,3 +101,49 @@ def test_profile_error_scales_compute_times_and_distances_and_nothing_else(
     assert believed.echelonflows[0].offsets_s == tuple(Fraction(offset) for offset in offsets)
     restored = tuple(replace(b, duration_s=c.duration_s) for b, c in zip(believed.computes, computes, strict=True))
     assert replace(believed, computes=restored, echelonflows=(held,)) == job
+
+
+@given(any_graph(), st.lists(st.fractions(0, 3, max_denominator=7), min_size=3, max_size=3))
+@settings(max_examples=200, deadline=None)
+def test_a_connection_carries_its_flows_as_they_start(
+    needs: dict[str, tuple[str, ...]], durations: list[Fraction]
+) -> None:
+    graph = nx.DiGraph([(before, name) for name, after in needs.items() for before in after])
+    if not nx.is_directed_acyclic_graph(graph):
+        return
+    job = job_of(needs)
+    job = replace(job, computes=tuple(replace(c, duration_s=d) for c, d in zip(job.computes, durations, strict=True)))
+    start = earliest_start_s(job, lambda _: Fraction(0))
+    order = topological_order(job)
+    (carried,) = connections(job).values()
+    assert carried == tuple(sorted(job.flows, key=lambda flow: (start[flow.name], order.index(flow.name))))
+
+
+def arranged() -> Job:
+    job = job_of({"a": (), "D": ("a",), "E": ("a",), "F": ("a",)})
+    held = (EchelonFlow("h", ("D", "E"), (Fraction(0), Fraction(1))), EchelonFlow("i", ("F",), (Fraction(0),)))
+    return replace(job, echelonflows=held)
+
+
+def test_reported_offsets_take_the_place_of_those_of_the_graph() -> None:
+    job = arranged()
+    changed = with_offsets(job, {"h": [Fraction(0), Fraction(5, 2)]})
+    assert changed.echelonflows[0].offsets_s == (0, Fraction(5, 2))
+    assert changed.echelonflows[1] is job.echelonflows[1]
+    assert replace(changed, echelonflows=job.echelonflows) == job
+    assert with_offsets(job, {}) is job
+
+
+@pytest.mark.parametrize(
+    ("name", "offsets", "line"),
+    [
+        ("x", [0, 1], "job j: echelonflow: 'x' is not one of the job's (known: h, i)"),
+        ("h", [0], "job j: offsets: has 1 values, EchelonFlow 'h' has 2 flows (give one for each)"),
+        ("h", [1, 2], "job j: offsets[0]: is not 0 (offsets count from the ideal finish time of the first flow)"),
+        ("h", [0, -1], "job j: offsets[1]: is less than the one before (give them in ascending order)"),
+    ],
+)
+def test_offsets_that_do_not_fit_are_refused(name: str, offsets: list[int], line: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        with_offsets(arranged(), {name: [Fraction(offset) for offset in offsets]})
+    assert str(caught.value) == line

@@ -35,6 +35,7 @@ job: d
 parallelism: data
 workers: [h1, h2]
 data: {compute: 500 ms, gradient: 5 MB}
+recognition: {by: bytes, protocol: udp, source_port: 5001, destination_port: 5002, idle_gap: 50 ms}
 """
 FABRIC = """\
 fabric: f
@@ -142,6 +143,22 @@ BROKEN = [
     ("data.yaml", "{compute: 500 ms, gradient: 5 MB}", "500 ms", "data", "'500 ms' is not a mapping"),
     ("data.yaml", "gradient: 5 MB", "gradient: 1 B", "data.gradient", "less than a byte for each of 2 workers"),
     ("data.yaml", "500 ms", "500 msec", "data.compute", "'msec' is not a unit of duration (use s, ms,"),
+    ("data.yaml", "by: bytes", "by: dscp", "recognition.by", "'dscp' is not allowed (use 'shim' or 'bytes')"),
+    ("data.yaml", "by: bytes", "by: shim", "recognition.protocol", "does not go with 'by: shim'"),
+    ("data.yaml", "by: bytes, protocol: udp, ", "", "recognition.source_port", "does not go with 'by: shim'"),
+    ("data.yaml", "protocol: udp", "protocol: sctp", "recognition.protocol", "(use 'tcp' or 'udp')"),
+    ("data.yaml", "source_port: 5001, ", "", "recognition.source_port", "is missing (switches need it"),
+    ("data.yaml", ", idle_gap: 50 ms", "", "recognition.idle_gap", "is missing (switches need it"),
+    ("data.yaml", "5001", "0", "recognition.source_port", "0 is too small (give 1 or more)"),
+    ("data.yaml", "5002", "65536", "recognition.destination_port", "65536 is too large (give 65535 or less)"),
+    ("data.yaml", "5002", "http", "recognition.destination_port", "'http' is not a whole number"),
+    ("data.yaml", "5002", "61200", "recognition.destination_port", "61200 is the port of senders that write the shim"),
+    ("data.yaml", "50 ms", "0 s", "recognition.idle_gap", "0 s' is zero"),
+    ("data.yaml", "50 ms", "0.1 us", "recognition.idle_gap", "is not between 1 us and 71 min"),
+    ("data.yaml", "50 ms", "2 h", "recognition.idle_gap", "is not between 1 us and 71 min"),
+    ("data.yaml", "5 MB", "5 GB", "recognition.by", "a connection carries 5000000000 B in an iteration"),
+    ("data.yaml", "idle_gap", "gap", "recognition.gap", "unknown key"),
+    ("data.yaml", "{by: bytes, ", "[by, bytes]\nx: {", "x", "unknown key"),
     ("fabric.yaml", "[h1, s1]", "[h1, s9]", "links[0].between[1]", "'s9' is neither a host nor a switch"),
     ("fabric.yaml", "[s1, s2]", "[s1, h1]", "links[2].between[1]", "host 'h1' has a link already, links[0]"),
     ("fabric.yaml", "[s1, s2]", "[s1, s1]", "links[2].between", "links 's1' to itself"),
@@ -181,6 +198,13 @@ BROKEN = [
         "workers: [h1, h9]",
         "jobs[1].workers[1]",
         "'h9' is not a host of fabric 'f'",
+    ),
+    (
+        "scenario.yaml",
+        "{job: d, parallelism: data,",
+        "{job: d, parallelism: data, recognition: {by: bytes, source_port: 1, destination_port: 2, idle_gap: 1 s},",
+        "jobs[1].recognition.by",
+        "'bytes' is for senders that know nothing of Echelon, a scenario's write the shim",
     ),
     ("scenario.yaml", "{job: d,", "{job: p,", "jobs[1].job", "the name 'p' is that of jobs[0] as well"),
     ("scenario.yaml", "pipeline.yaml", "gone.yaml", "jobs[0]", "there is no file 'gone.yaml' next to it"),

@@ -283,7 +283,7 @@ def test_a_connection_is_of_one_job() -> None:
     first = lowering.lower(plan_of(a=(flow("a"),)), of_a)
     both = {"b": of_a["a"], **of_a}
     with pytest.raises(
-        LoweringError, match="job b: tcp 10.0.0.1:1001 to 10.0.0.3:1001 is a connection of job a"
+        LoweringError, match=r"job b: tcp 10\.0\.0\.1:1001 to 10\.0\.0\.3:1001 is a connection of job a"
     ) as caught:
         lowering.lower(plan_of(b=(flow("b"),), a=(flow("a"),)), both)
     assert caught.value.job == "b"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.lowering.capabilities import Capabilities, softswitch
+from echelon.lowering.capabilities import Capabilities, VirtualQueueMarks, softswitch
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, TableEntry
 from echelon.lowering.lower import LoweringError, lower
@@ -55,7 +57,7 @@ def only(intent: Intent, table: str) -> list[TableEntry]:
 
 
 @given(
-    st.lists(st.fractions(0, 3000, max_denominator=10**6), min_size=7, max_size=7).map(sorted),
+    st.lists(st.integers(0, 3 * 10**10).map(lambda n: Fraction(n, 10**7)), min_size=7, max_size=7).map(sorted),
     st.integers(0, 7),
     st.integers(0, 7),
     st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=20),
@@ -181,3 +183,77 @@ def test_more_flows_than_identifiers_are_refused() -> None:
     flows = (deadline(), FlowPlan("a", "g", Fixed(0), PATH))
     with pytest.raises(LoweringError, match="switch s1: more than 1 flows"):
         lower(Plan("test", flows, strict()), diamond(), IDENTITIES, levels_only(max_flows=1))
+
+
+def test_marks_by_a_virtual_queue_where_the_target_has_no_queue_of_its_own() -> None:
+    able = replace(softswitch(), ecn=VirtualQueueMarks(backlog_bytes=7000))
+    intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, able)["s2"]
+    assert only(intent, "ecn_threshold") == []
+    marks = [(dict(e.match), e.actions[0].name, dict(e.actions[0].arguments)) for e in only(intent, "virtual_queue")]
+    assert marks == [({"port": p}, "drain", {"bits_per_ms": 10_000, "mark_above_bytes": 7000}) for p in (1, 2)]
+    inside = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())["s2"]
+    assert len(only(inside, "ecn_threshold")) == 2 * LEVELS
+    assert only(inside, "virtual_queue") == []
+
+
+def test_levels_and_shares_that_cannot_be_are_refused() -> None:
+    few = replace(softswitch(), levels=4)
+    lower(
+        Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), (QueuePlan(0),) * 7 + (QueuePlan(3),)),
+        diamond(),
+        IDENTITIES,
+        few,
+    )
+    with pytest.raises(LoweringError, match="switch s1: target softswitch: 4 strict levels, policy test needs 8"):
+        lower(Plan("test", (deadline(),), strict()), diamond(), IDENTITIES, few)
+    half = QueuePlan(0, min_share=Fraction(1, 2))
+    with pytest.raises(LoweringError, match="policy test: minimum shares of the queues of every port exceed"):
+        lower(Plan("test", (), (half,) * 8), diamond(), IDENTITIES, softswitch())
+    torn = {("s1", "s2"): (replace(half, max_share=Fraction(1, 4)), *strict()[1:])}
+    with pytest.raises(LoweringError, match="of port s1 to s2 exceed"):
+        lower(Plan("test", (), strict(), torn), diamond(), IDENTITIES, softswitch())
+
+
+def test_what_is_drained_keeps_its_queues_and_loses_its_routes() -> None:
+    drained = diamond().without([("s1", "s2")])
+    whole = lower(plan_of(), diamond(), {}, softswitch())
+    intents = lower(plan_of(), drained, {}, softswitch())
+    assert intents["s1"].queues == whole["s1"].queues
+    assert only(intents["s1"], "ecn_threshold") == only(whole["s1"], "ecn_threshold")
+    assert only(intents["s1"], "ecmp") == []
+    ports = [dict(e.actions[0].arguments)["port"] for e in only(intents["s1"], "ipv4_lpm")]
+    assert ports == [1, 3]
+    cut = lower(plan_of(), diamond().without([("h2", "s4")]), {}, softswitch())
+    assert [len(only(cut[s], "ipv4_lpm")) for s in ("s1", "s2", "s3", "s4")] == [1, 1, 1, 1]
+    assert [len(only(cut[s], "station")) for s in ("s1", "s4")] == [1, 1]
+
+
+def wide(hosts: int, spines: int) -> Fabric:
+    """Two leaves, hosts on the second."""
+    ends = [("h0", 0, "l1", 1)] + [(f"h{i}", 0, "l2", i) for i in range(1, hosts + 1)]
+    ends += [(leaf, 400 + j, f"p{j}", n) for n, leaf in enumerate(("l1", "l2")) for j in range(spines)]
+    names = ["l1", "l2", *(f"p{j}" for j in range(spines))]
+    return Fabric(
+        "wide",
+        {
+            f"h{i}": Host(f"h{i}", f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
+            for i in range(hosts + 1)
+        },
+        {name: Switch(name, n) for n, name in enumerate(names, start=1)},
+        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
+    )
+
+
+def test_groups_that_do_not_fit_give_way_to_one_next_hop_a_host() -> None:
+    """A selector holds 1,024 members: 64 hosts over 16 spines fit, 65 do not."""
+    fits = lower(plan_of(), wide(64, 16), {}, softswitch())["l1"]
+    assert sum(len(e.actions) for e in only(fits, "ecmp")) == 1024
+    too_many = lower(plan_of(), wide(65, 16), {}, softswitch())["l1"]
+    assert only(too_many, "ecmp") == []
+    ports = Counter(dict(e.actions[0].arguments)["port"] for e in only(too_many, "ipv4_lpm"))
+    assert ports.pop(1) == 1
+    assert sorted(ports) == list(range(400, 416))
+    assert set(ports.values()) == {4, 5}, "hosts take the spines in turn"
+    routes = [dict(e.actions[0].arguments) for e in only(too_many, "ipv4_lpm")]
+    stations = [(dict(e.match)["dst"], dict(e.actions[0].arguments)["port"]) for e in only(too_many, "station")]
+    assert stations == [(route["dst_mac"], route["port"]) for route in routes]

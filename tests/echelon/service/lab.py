@@ -324,6 +324,14 @@ class Host:
         self.close()
 
 
+def until(condition: Callable[[], object], what: str) -> None:
+    """Fails, saying `what`, if it does not come true in a long time."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, what
+        time.sleep(0.02)
+
+
 def settle(client: Client) -> None:
     """Until nothing is under way, and every switch is there."""
     give_up_at = time.monotonic() + PATIENCE_S

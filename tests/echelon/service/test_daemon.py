@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring, settle
+from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring, settle, until
 
 
 def test_jobs_come_and_go(build: Build) -> None:
@@ -24,6 +25,16 @@ def test_jobs_come_and_go(build: Build) -> None:
         assert client.job("a", wait_s=30).state == "installed"
         settle(client)
         assert_exactly(lab, client)
+
+
+def test_what_an_iteration_takes_alone(build: Build) -> None:
+    """Two workers, one link of 1 Gbit/s each way: half of 4 MB twice, 16 ms each, after 10 ms of computing."""
+    lab = build(LINE)
+    with lab.client(lab.daemon()) as client:
+        client.register_job(ring("a", ["h1", "h2"], gradient="4 MB", compute="10 ms"))
+        settle(client)
+        until(lambda: client.job("a").alone_iteration_s is not None, "it was not computed")
+        assert client.job("a").alone_iteration_s == pytest.approx(0.042)
 
 
 def test_policies_change_while_running(build: Build) -> None:

@@ -131,6 +131,28 @@ def test_prometheus_loads_the_rules_and_scrapes_what_they_ask_for() -> None:
     assert named == {scrape["job_name"]}
 
 
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (Debian's package prometheus)")
+def test_prometheus_itself_agrees(tmp_path: Path) -> None:
+    """Its checks of configuration, rules and metrics; and every alert fires when it should, and only then."""
+    token = tmp_path / "token"
+    token.write_text("any")
+    for source in (DEPLOY / "rules.yml", Path(__file__).with_name("rules_test.yml")):
+        shutil.copy(source, tmp_path)
+    config = (DEPLOY / "prometheus.yml").read_text().replace("/etc/prometheus/echelon.token", str(token))
+    (tmp_path / "prometheus.yml").write_text(config)
+
+    def promtool(*words: str, text: bytes = b"") -> None:
+        done = subprocess.run(["promtool", *words], cwd=tmp_path, input=text, capture_output=True, timeout=PATIENCE_S)
+        assert (done.returncode, done.stderr) == (0, b""), done.stdout.decode()
+
+    promtool("check", "config", "prometheus.yml")
+    promtool("check", "metrics", text=exercised().render()[0])
+    promtool("test", "rules", "rules_test.yml")
+    tested = yaml.safe_load((tmp_path / "rules_test.yml").read_text())["tests"]
+    fired = {one["alertname"] for test in tested for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert fired == {rule["alert"] for rule in rules()}
+
+
 def test_the_dashboard_fits_its_grid() -> None:
     taken: set[tuple[int, int]] = set()
     ids = [panel["id"] for panel in dashboard()["panels"]]
@@ -350,3 +372,30 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     subprocess.run([*pip, f"{made}[etcd]"], check=True, timeout=600)
     for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
         subprocess.run([tmp_path / "venv/bin" / command[0], *command[1:]], cwd=tmp_path, check=True, timeout=PATIENCE_S)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_metric_with_its_labels() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text()
+    rows = re.findall(r"^\| `(echelon_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
+    documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(documented) == len(rows)
+    shown = {
+        name + ("_total" if family.type == "counter" else ""): (
+            family.type,
+            {label for sample in family.samples for label in sample.labels} - {"le"},
+        )
+        for name, family in families(exercised()).items()
+        if name.startswith("echelon_")
+    }
+    assert set(documented) == set(shown)
+    for name, (kind, labels) in shown.items():
+        assert documented[name][0] == kind, name
+        assert labels <= documented[name][1], name
+
+
+def test_the_page_lists_every_alert() -> None:
+    page = (ROOT / "docs" / "observability.md").read_text()
+    assert re.findall(r"^\| `(Echelon\w+)` \|", page, re.MULTILINE) == [rule["alert"] for rule in rules()]

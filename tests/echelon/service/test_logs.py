@@ -250,7 +250,7 @@ HINTS = ("://", "bearer", "basic", "token", "pass", "secret", "credential", "aut
 words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=30)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     st.recursive(
         words | st.integers() | st.none(), lambda one: st.lists(one) | st.dictionaries(words, one), max_leaves=8
@@ -265,7 +265,7 @@ def test_scrubbing_leaves_the_rest_alone(value: object) -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(value=words, event=words)
 def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> None:
     """Whatever a name holds, it neither looks like another record nor moves the cursor."""

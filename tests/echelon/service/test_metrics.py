@@ -61,7 +61,6 @@ def test_every_method_counts_where_it_should() -> None:
         ("echelon_entries_wanted", (("switch", "s1"),)): 6,
         ("echelon_foreign_entries", (("switch", "s1"),)): 7,
         ("echelon_refused_entries", (("switch", "s1"),)): 1,
-        ("echelon_audits_total", (("switch", "s1"),)): 1,
         ("echelon_drift_entries_total", (("switch", "s1"),)): 2,
         ("echelon_digests_total", (("switch", "s1"),)): 10,
         ("echelon_digests_unknown_total", (("switch", "s1"),)): 4,
@@ -134,7 +133,7 @@ def test_histograms_hold_what_was_observed() -> None:
 def test_a_switch_has_series_before_anything_happens_to_it() -> None:
     metrics = Metrics("1")
     metrics.switch_added("s9")
-    for name in ("switch_sessions", "drift_entries", "audits", "digests", "digests_unknown"):
+    for name in ("switch_sessions", "drift_entries", "digests", "digests_unknown"):
         assert value(metrics, f"echelon_{name}_total", switch="s9") == 0
     assert value(metrics, "echelon_entries_written_total", switch="s9", operation="insert") == 0
 

@@ -20,7 +20,7 @@ from echelon.client import Client, ClientError
 from echelon.p4program import program
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, PATIENCE_S, TWO_BY_TWO, Switch, free_port, ring, settle
+from tests.echelon.service.lab import LINE, PATIENCE_S, TWO_BY_TWO, Switch, free_port, ring, settle, until
 
 AUDIT_S = 1
 
@@ -37,14 +37,6 @@ def write(switch: Switch, election_id: int, kind: int, entries: list[p4r.TableEn
             p4r.WriteRequest(device_id=switch.device_id, election_id=U128.encode(election_id), updates=updates),
             timeout=PATIENCE_S,
         )
-
-
-def until(condition: object, what: str) -> None:
-    assert callable(condition)
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up_at, what
-        time.sleep(0.02)
 
 
 def test_a_restarted_switch_gets_its_entries_back(build: Build) -> None:

@@ -14,6 +14,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
+from echelon.client import Client
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
@@ -191,7 +193,7 @@ async def order(address: str, thrift: int) -> dict[str, object]:
             arrivals = await line.receive(1)
             # What follows of that flow is late: its time was up when its first packet passed.
             await asyncio.sleep(0.05)
-            throttle("5kbit")
+            throttle("10kbit")
             line.send("early", range(1, 11))
             line.send("late", range(1, 9))
             while taken() < 19:
@@ -203,7 +205,7 @@ async def order(address: str, thrift: int) -> dict[str, object]:
 
 def throttle(rate: str) -> None:
     """Of the port to h3, behind its tree's back."""
-    what = f"htb rate {rate} ceil {rate} burst 1600 cburst 1600"
+    what = f"htb rate {rate} ceil {rate} burst 3028 cburst 3028"
     tc.Tc().run([f"class change dev s1-eth3 parent ec: classid ec:1 {what}"])
 
 
@@ -257,6 +259,56 @@ async def depths(address: str, thrift: int) -> dict[str, object]:
     return {"error": text}
 
 
+async def service(address: str, thrift: int) -> dict[str, object]:
+    """The real daemon on this switch: a job comes, the tree is taken away, the policy changes."""
+    with tempfile.TemporaryDirectory() as directory:
+        return await asyncio.to_thread(_service, Path(directory), address, thrift)
+
+
+def _service(directory: Path, address: str, thrift: int) -> dict[str, object]:
+    hosts = [f"h{n}" for n in PORTS]
+    links = [{"between": [host, "s1"], "rate": "10 Mbit/s", "delay": "1 us"} for host in hosts]
+    listen = f"127.0.0.1:{free_port()}"
+    (directory / "fabric.yaml").write_text(
+        json.dumps({"fabric": "star", "hosts": hosts, "switches": ["s1"], "links": links})
+    )
+    switch = {"address": address, "target": "bmv2", "interfaces": "s1-eth{port}", "thrift": f"127.0.0.1:{thrift}"}
+    config = {"service": "test", "fabric": "fabric.yaml", "switches": {"s1": switch}, "audit": "1 s"}
+    (directory / "echelon.yaml").write_text(json.dumps({**config, "api": {"listen": listen}}))
+    start = "import sys; from echelon.cli import main; sys.argv[0] = 'echelon'; main()"
+    command = [sys.executable, "-c", start, "serve", "--config", str(directory / "echelon.yaml")]
+    with (directory / "log").open("w") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        with Client(f"http://{listen}", retry_s=PATIENCE_S) as client:
+            data = {"compute": "1 s", "gradient": "1 MB"}
+            client.register_job({"job": "a", "parallelism": "data", "workers": ["h1", "h3"], "data": data})
+            state = client.job("a", wait_s=PATIENCE_S).state
+            ranked = _prios("s1-eth3")
+            subprocess.run(["tc", "qdisc", "del", "dev", "s1-eth3", "root"], check=True)
+            _until(lambda: client.switch("s1").drift_found > 0)
+            mended = _prios("s1-eth3")
+            client.set_policy("fifo")
+            _until(lambda: not any("100Kbit" in rest for rest in _prios("s1-eth3").values()))
+            return {"state": state, "ranked": ranked, "mended": mended, "fifo": _prios("s1-eth3")}
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "not in time"
+        time.sleep(0.05)
+
+
+def _prios(interface: str) -> dict[str, str]:
+    """By queue: `prio` and rate of its class."""
+    shown = subprocess.run(["tc", "class", "show", "dev", interface], capture_output=True, text=True, check=True)
+    return dict(re.findall(r"leaf ec1(\d): (prio \d rate \w+) ", shown.stdout))
+
+
 def _address(flow: int) -> FlowAddress:
     hosts = fabric().hosts
     source, destination = hosts["h1"], hosts["h3"]
@@ -270,7 +322,9 @@ def _socket(interface: str) -> socket.socket:
     return opened
 
 
-LOOKS: dict[str, Callable[[str, int], Any]] = {look.__name__: look for look in (twice, order, promotion, marks, depths)}
+LOOKS: dict[str, Callable[[str, int], Any]] = {
+    look.__name__: look for look in (twice, order, promotion, marks, depths, service)
+}
 
 
 def main() -> None:

@@ -148,9 +148,9 @@ def test_what_is_late_leaves_before_what_has_time(shaped: Callable[[str], Any]) 
     late = [n for name, n in others if name == "late"]
     early = [n for name, n in others if name == "early"]
     assert (late, early) == (list(range(1, 9)), list(range(1, 11))), "no flow is reordered"
-    start = others.index(("late", 1))
-    assert [name for name, _ in others[start : start + 8]] == ["late"] * 8, "nothing comes between"
-    assert start < 10, "most of what was sent first waits"
+    # In order of arrival all that has time would be first. A few get away while the others are on their way.
+    last = others.index(("late", 8))
+    assert sum(name == "early" for name, _ in others[last:]) >= 5
 
 
 @pytest.mark.xfail(
@@ -173,3 +173,13 @@ def test_a_virtual_queue_marks_what_would_wait(shaped: Callable[[str], Any]) -> 
 def test_without_its_thrift_server_nothing_is_written(shaped: Callable[[str], Any]) -> None:
     error = shaped("depths")["error"]
     assert error.startswith("SouthboundError: switch s1: no proper answer from a Thrift server at 127.0.0.1:")
+
+
+def test_the_daemon_keeps_the_trees(shaped: Callable[[str], Any]) -> None:
+    seen = shaped("service")
+    assert seen["state"] == "installed"
+    # The policy `echelon`: strict levels, of which all but the highest have 1 % of 10 Mbit/s.
+    wanted = {str(queue): f"prio {7 - queue} rate {'1Kbit' if queue == 7 else '100Kbit'}" for queue in range(LEVELS)}
+    assert seen["ranked"] == seen["mended"] == wanted
+    # The policy `fifo`: all in one level, but for acknowledgements; no minimum rates.
+    assert seen["fifo"] == {str(queue): f"prio {6 if queue == 7 else 7} rate 1Kbit" for queue in range(LEVELS)}

@@ -43,7 +43,7 @@ def entries(count: int, metadata: bytes = b"echelon") -> list[EncodedEntry]:
 
 
 def inserts(some: list[EncodedEntry], election_id: int = PRIMARY) -> bytes:
-    return write_request(write_header(1, election_id), [(Kind.INSERT, entry.wire) for entry in some])
+    return write_request(write_header(1, election_id), Kind.INSERT, [entry.wire for entry in some])
 
 
 async def read(channel: BulkChannel) -> list[bytes]:

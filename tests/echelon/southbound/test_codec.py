@@ -13,7 +13,7 @@ from finsy import P4Schema
 from finsy.p4schema import P4MatchType, P4Table
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from echelon.lowering.intent import ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
@@ -180,7 +180,7 @@ def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["echelon", "every kind of match"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: st.DataObject) -> None:
     schema, codec = SCHEMAS[which], CODECS[which]
@@ -202,7 +202,7 @@ def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: s
     assert p4r.TableEntry.FromString(encoded.key) == message
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), which=st.integers(0, 1))
 def test_what_comes_back_in_any_order_and_padded_is_recognised(data: st.DataObject, which: int) -> None:
     """P4Runtime leaves the order of fields, parameters and members open, and older servers padded numbers."""
@@ -250,7 +250,9 @@ def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> None:
     codec = CODECS[0]
     room = {"queue_to_dscp": 8, "traffic_class": 4}
 
-    @settings(max_examples=200, deadline=None, derandomize=True, database=None)
+    @settings(
+        max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     @given(entries_of(SCHEMAS[0]))
     def collect(entry: TableEntry) -> None:
         found.setdefault(codec.encode(entry).key, entry)

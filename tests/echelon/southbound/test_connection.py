@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -329,7 +330,7 @@ def test_a_switch_process_that_is_killed_and_comes_back_empty(
             async with connected(first.address) as (connection, owner):
                 connection.set_intent(intent, 1)
                 await owner.until(lambda: owner.installed)
-                for round_ in range(3):
+                for round_ in range(2):
                     switches[-1].kill()
                     await owner.until(lambda: owner.states[-1] == "away")
                     opening = asyncio.create_task(opens())
@@ -386,6 +387,43 @@ def test_a_switch_that_is_stuck_holds_up_no_other(station: Station) -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:{port}", "Connection refused"),
+        ("localhost:{port}", "Connection refused"),
+        ("[::1]:{port}", "(Connection refused|Cannot assign requested address|not supported)"),
+        ("no-such-switch.invalid:9559", "[Nn]ame"),
+    ],
+)
+def test_why_nobody_is_there(address: str, reason: str) -> None:
+    address = address.format(port=free_port())
+
+    async def main() -> None:
+        async with connected(address) as (_, owner):
+            await owner.until(lambda: owner.events)
+            event = owner.events[0]
+            assert isinstance(event, StateChanged)
+            assert event.state == "connecting"
+            pattern = rf"switch s1: cannot connect to {re.escape(address)}: .*{reason}.*; is the switch running\?"
+            assert re.fullmatch(pattern, event.problem or "")
+
+    run(main)
+
+
+def test_a_switch_known_by_name(station: Station) -> None:
+    station.start()
+
+    async def main() -> None:
+        # gRPC takes it in its own notation, too.
+        for term, prefix in enumerate(("localhost:", "dns:///localhost:"), TERM):
+            async with connected(prefix + station.address.rpartition(":")[2], term=term) as (connection, owner):
+                connection.set_intent(bare(shim_flow(1)), 1)
+                await owner.until(lambda: owner.installed)
+
+    run(main)
+
+
 # -- changes of intent -------------------------------------------------------------------------------------------------
 
 
@@ -424,6 +462,32 @@ def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> 
             await owner.until(lambda: owner.states[-1] == "ready")
             assert station.kinds()["write"] == 0
             assert station.held() == before
+
+    run(main)
+
+
+def test_waiting_until_a_version_is_written(station: Station) -> None:
+    async def main() -> None:
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(shim_flow(1)), 1)
+            assert not await connection.written(1), "there is no session"
+            station.start()
+            await owner.until(lambda: owner.installed)
+            assert await connection.written(1)
+            assert await connection.written(0)
+            with station.device.lock:
+                connection.set_intent(bare(shim_flow(2)), 2)
+                connection.set_intent(bare(shim_flow(3)), 3)
+                connection.set_intent(bare(shim_flow(4)), 4)
+                waiting = [asyncio.create_task(connection.written(version)) for version in (2, 3, 4, 9)]
+                await asyncio.sleep(0.02)
+                assert not any(task.done() for task in waiting)
+            assert await waiting[0]
+            assert await waiting[1], "by a newer one"
+            assert await waiting[2]
+            assert len(station.held()) == 1
+            await asyncio.to_thread(station.stop)
+            assert not await waiting[3], "the session has gone"
 
     run(main)
 
@@ -652,7 +716,7 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
     higher: list[tuple[str, int]] = []
 
     async def main() -> None:
-        old_terms = {"on_higher_primary": lambda switch, primary: higher.append((switch, primary))}
+        old_terms: dict[str, Any] = {"on_higher_primary": lambda switch, primary: higher.append((switch, primary))}
         async with connected(station.address, term=100, **old_terms) as (old, of_old):
             old.set_intent(old_intent, 1)
             await of_old.until(lambda: of_old.installed)
@@ -691,25 +755,34 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
     run(main)
 
 
-def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) -> None:
-    """Between the moment in which another one takes over, and the moment in which it hears of that."""
+def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the moment in which another one takes over, and the moment in which it hears of that: here, never."""
     station.start()
+    higher: list[int] = []
+
+    async def deaf(*_arguments: object) -> None:
+        pass
 
     async def main() -> None:
-        async with connected(station.address, term=100) as (old, of_old):
+        takeover: dict[str, Any] = {"on_higher_primary": lambda _switch, primary: higher.append(primary)}
+        async with connected(station.address, term=100, **takeover) as (old, of_old):
             old.set_intent(bare(shim_flow(1)), 1)
             await of_old.until(lambda: of_old.installed)
-            # Its Write waits at the switch when the other one takes over.
+            monkeypatch.setattr("echelon.southbound.arbitration.FixedArbitrator.update", deaf)
+            stream = station.device.open_stream(lambda _message: None, lambda _status: None)
+            claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(200))
+            await asyncio.to_thread(stream.receive, p4r.StreamMessageRequest(arbitration=claim))
             before = station.held()
-            with station.device.lock:
-                stream = station.device.open_stream(lambda _message: None, lambda _status: None)
-                claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(200))
-                old.set_intent(bare(shim_flow(2)), 2)
-                await asyncio.sleep(0.05)
-                stream.receive(p4r.StreamMessageRequest(arbitration=claim))
+            assert old.snapshot().state == "ready"
+            old.set_intent(bare(shim_flow(2)), 2)
+            assert not await old.written(2)
             await of_old.until(lambda: of_old.states[-1] == "backup")
             assert station.held() == before
             assert of_old.installed == [1]
+            assert higher == [200], "asked again who it is, to be told"
+            assert not await old.written(2)
 
     run(main)
 

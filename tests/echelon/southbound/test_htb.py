@@ -20,8 +20,10 @@ from echelon.southbound.errors import SouthboundError
 from echelon.southbound.queues.bmv2 import Bmv2Queues, ShapedPort, socket_bytes
 from echelon.southbound.queues.htb import (
     QUEUES,
+    Leaf,
     Port,
     Root,
+    Tree,
     build,
     change,
     parse,
@@ -222,6 +224,46 @@ def test_settings_that_fit_are_read_exactly() -> None:
     assert settings_of(tree_of(BY_HAND, TEN), 1, TEN) == BY_HAND
 
 
+# What iproute2 6.1 printed of a tree with other numbers; one queue of eight.
+PRINTED_QUEUE = """\
+class htb ec:1{q} parent ec:1 leaf ec1{q}: prio 6 quantum 15140 rate 999992bit ceil 1234Kbit linklayer ethernet \
+burst 1513b/1 mpu 0b cburst 3026b/1 mpu 0b level 0 """
+PRINTED_FILTER = """\
+filter parent ec: protocol ip pref 1 u32 chain 0 fh 800::80{q} order 2048 key ht 800 bkt 0 *flowid ec:1{q} not_in_hw
+  match {value:08x}/0fe00000 at 0"""
+PRINTED = "\n".join(
+    [
+        "qdisc htb ec: root refcnt 3 r2q 10 default 0x10 direct_packets_stat 0 ver 3.17 direct_qlen 11",
+        *(f"qdisc pfifo ec1{q}: parent ec:1{q} limit 1{q}p" for q in (3, 0, 1, 2, 7, 6, 5, 4)),
+        *(PRINTED_QUEUE.format(q=q) for q in (3, 0, 1, 2, 7, 6, 5, 4)),
+        "class htb ec:1 root rate 2500Mbit ceil 2500Mbit linklayer ethernet burst 3026b/1 mpu 0b cburst 3026b/1 mpu 0b",
+        "filter parent ec: protocol ip pref 1 u32 chain 0 ",
+        "filter parent ec: protocol ip pref 1 u32 chain 0 fh 800: ht divisor 1 ",
+        *(PRINTED_FILTER.format(q=q, value=0x05000000 + q * 0x200000) for q in range(1, 8)),
+        "",
+    ]
+)
+
+
+def test_what_tc_prints_is_understood() -> None:
+    leaves = tuple(Leaf(999_992, 1_234_000, 6, 15140, 10 + queue) for queue in range(QUEUES))
+    assert parse(PRINTED) == Root("htb", "ec:", Tree(2_500_000_000, leaves))
+    assert parse("qdisc noqueue 0: root refcnt 2 \n") == Root("noqueue", "0:", None)
+    assert parse("qdisc tbf 8001: root refcnt 3 rate 1Mbit burst 2000b lat 8ms \n") == Root("tbf", "8001:", None)
+    for nothing in ("", "class htb ec:1 root rate 1Mbit", "qdisc pfifo ec10: parent ec:10 limit 11p"):
+        with pytest.raises(ValueError, match="tc shows no root queueing discipline"):
+            parse(nothing)
+
+
+@pytest.mark.parametrize("missing", range(1, len(PRINTED.splitlines())))
+def test_a_tree_with_a_line_missing_is_damaged(missing: int) -> None:
+    lines = PRINTED.splitlines()
+    left = parse("\n".join([*lines[:missing], *lines[missing + 1 :]]))
+    # The first two lines of a filter's table say nothing about packets.
+    is_heading = lines[missing].endswith("chain 0 ") or "ht divisor" in lines[missing]
+    assert (left.tree is None) == (not is_heading)
+
+
 def test_somebody_elses_tree_has_no_settings() -> None:
     tree = tree_of(BY_HAND, TEN)
     assert settings_of(replace(tree, rate_bps=5_000_000), 1, TEN) is None
@@ -418,6 +460,13 @@ def test_an_interface_that_is_not_there(wire: Namespace) -> None:
         "check `interfaces` and `namespace`"
     )
     assert root_of(wire).tree == tree_of(STRICT, TEN), "the other port is written all the same"
+
+
+def test_a_refusal_says_how_many_ports_it_is_about(wire: Namespace) -> None:
+    nowhere = Bmv2Queues("s1", [ShapedPort(n, f"px{n}", TEN) for n in (1, 2, 3)], wire.path)
+    text = refusal(nowhere, tuple(replace(s, port=n) for s in STRICT for n in (1, 2, 3)))
+    assert text.startswith("switch s1, port 1 (px1): there is no such interface")
+    assert text.endswith(" (and 2 more ports)")
 
 
 def test_a_port_without_interface(wire: Namespace) -> None:

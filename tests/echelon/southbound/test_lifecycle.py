@@ -222,6 +222,9 @@ class World(RuleBasedStateMachine):
         assert answers or self.machine.wake_at is not None
         if self.machine.wake_at is not None:
             assert self.machine.wake_at - self.now <= LONGEST_DELAY_S
+        if self.session == "open" and not self.pinging:
+            assert self.machine.wake_at is not None
+            assert self.machine.wake_at - self.now <= TIMING.heartbeat_s
 
     @invariant()
     def states_mean_what_they_say(self) -> None:
@@ -320,15 +323,15 @@ def test_delays_double_up_to_a_cap_and_begin_anew_after_success() -> None:
     out = machine()
     out.handle(Wanted(1), 0)
     out.handle(Start(), 0)
-    assert retries(out, 0, 7, answered=False) == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1, 1])
+    assert retries(out, 0, 7, answered=False) == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5])
     assert out.state == "connecting"
     out.handle(Opened(), 100)
     # A session alone is no success: a switch that loses each at once would be asked for ever faster.
     assert out.handle(Lost("gone"), 100) == [Close()]
     assert out.handle(Closed(), 100) == []
     assert out.state == "away"
-    assert out.wake_at == 101
-    assert out.handle(Tick(), 101) == [Open(10)]
+    assert out.wake_at == 100.5
+    assert out.handle(Tick(), 100.5) == [Open(10)]
     out.handle(Opened(), 101)
     out.handle(Written(None), 101)
     out.handle(Lost("gone"), 102)
@@ -435,6 +438,13 @@ def test_a_refusal_is_tried_again_and_a_failure_soon() -> None:
     assert out.handle(Opened(), 0.65) == [Write(3, afresh=True, audit=False)]
     assert out.handle(WriteFailed("tables cannot be read"), 0.65) == []
     assert out.wake_at == pytest.approx(0.85)
+    assert out.handle(Tick(), out.wake_at) == [Write(3, afresh=True, audit=False)]
+    # Success, and everything begins anew.
+    assert out.handle(Written(None), 0.85) == []
+    assert (out.state, out.problem) == ("ready", None)
+    assert out.handle(Wanted(4), 0.9) == [Write(4, afresh=False, audit=False)]
+    assert out.handle(WriteFailed("tables cannot be read"), 0.9) == []
+    assert out.wake_at == pytest.approx(0.95)
 
 
 def test_a_newer_controller_is_left_alone_until_the_term_is_above_its() -> None:

@@ -306,15 +306,31 @@ def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> 
     during_session(rig, work)
 
 
-def test_an_entry_that_is_wanted_twice_or_not_known_is_refused_before_anything_is_written(rig: Any) -> None:
+def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
+    good = tuple(shim_flow(number) for number in range(5))
+    bad = (replace(shim_flow(77), table="nowhere"), shim_flow(1 << 16), shim_flow(78, queue=8))
+    twice = Part("b", (shim_flow(3, queue=2), shim_flow(6)))
+
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare())
-        rig.kinds()
-        with pytest.raises(SouthboundError, match=r"switch s1: table shim_flow, job=1, flow=4: wanted twice"):
-            await session.update(bare(shim_flow(3), shim_flow(4), shim_flow(4, queue=2)))
-        with pytest.raises(SouthboundError, match=r"switch s1: .*nowhere"):
-            await session.update(bare(shim_flow(3), replace(shim_flow(4), table="nowhere")))
-        assert rig.kinds() == []
+        for change in (
+            await session.update(Intent("s1", (Part("a", (*good, *bad)), twice))),
+            await session.reconcile(Intent("s1", (Part("a", (*good, *bad)), twice))),
+        ):
+            said = [str(refused) for refused in change.refused]
+            assert sorted(line.split(": ", 2)[2] for line in said)[:3] == [
+                "action rank_fixed: parameter flow: 65536 does not fit 14 bits [INVALID_ARGUMENT]",
+                "action rank_fixed: parameter queue: 8 does not fit 3 bits [INVALID_ARGUMENT]",
+                f"not in the P4 program; there are: {', '.join(session._codec.stages)} [INVALID_ARGUMENT]",
+            ]
+            assert said[-1] == "switch s1: table shim_flow, job=1, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
+            assert len(change.refused) == 4
+            assert session.entries == len(rig.held()) == 6
+        # The second one of the two that were the same is free to come when the first has gone.
+        change = await session.update(Intent("s1", (twice,)))
+        change.require()
+        assert (session.entries, len(rig.held())) == (2, 2)
+        assert not await session.reconcile(Intent("s1", (twice,)))
 
     during_session(rig, work)
 
@@ -336,9 +352,8 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
         # From part to part.
         moved = (Part("a", (shim_flow(701),)), Part("b", (shim_flow(700, queue=3),)))
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
-        with pytest.raises(SouthboundError, match=r"table shim_flow, job=1, flow=900: wanted twice, by job 9 and late"):
-            await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (shim_flow(900),)))))
-        # What was refused has changed nothing.
+        late = await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (shim_flow(900),)))))
+        assert (len(late), [refused.reason for refused in late.refused]) == (0, ["wanted twice, by job 9 and late"])
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
         assert len(await session.update(Intent("s1", ()))) == 992
         assert rig.held() == []

@@ -23,21 +23,21 @@ def table_entry(draw: st.DrawFn) -> p4r.TableEntry:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(Kind), table_entry()), max_size=5), st.integers(0, (1 << 128) - 1))
+@given(st.sampled_from(Kind), st.lists(table_entry(), max_size=5), st.integers(0, (1 << 128) - 1))
 def test_a_write_request_is_what_protocol_buffers_writes(
-    updates: list[tuple[Kind, p4r.TableEntry]], election: int
+    kind: Kind, entries: list[p4r.TableEntry], election: int
 ) -> None:
     expected = p4r.WriteRequest(
         device_id=7,
         election_id=U128.encode(election),
         role="some",
-        updates=[p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for kind, entry in updates],  # type: ignore[arg-type]
+        updates=[p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries],  # type: ignore[arg-type]
     )
-    raw = [(kind, entry.SerializeToString()) for kind, entry in updates]
+    raw = [entry.SerializeToString() for entry in entries]
     header = write_header(7, election, "some")
-    request = write_request(header, raw)
+    request = write_request(header, kind, raw)
     assert p4r.WriteRequest.FromString(request) == expected
-    assert len(request) == len(header) + sum(update_size(entry) for _, entry in raw) == expected.ByteSize()
+    assert len(request) == len(header) + sum(map(update_size, raw)) == expected.ByteSize()
 
 
 def test_the_kinds_are_those_of_p4runtime() -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
 from finsy import GRPCStatusCode
-from hypothesis import event, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from echelon.southbound.channel import CallError, UpdateStatus
 from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.reconcile import Difference, Update, difference
+from echelon.southbound.reconcile import Chunk, Difference, difference
 from echelon.southbound.wire import Kind, update_size
 from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
 
@@ -45,44 +45,41 @@ class Model:
     """A batch of more is refused before it is looked at."""
     hated: set[bytes] = field(default_factory=set)
     """Keys that are never inserted, for a reason of the switch's own."""
-    writes: int = 0
 
-    def write(self, updates: Sequence[Update]) -> None:
-        self.writes += 1
-        if len(updates) > self.most_updates:
+    def write(self, send: Send) -> None:
+        if len(send.entries) > self.most_updates:
             raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "too large"))
-        statuses = tuple(self._apply(update) for update in updates)
+        statuses = tuple(self._apply(send.kind, entry) for entry in send.entries)
         if any(status.code for status in statuses):
             whole = UpdateStatus(GRPCStatusCode.UNKNOWN, "some failed")
-            if len(updates) > self.most_statuses:
+            if len(send.entries) > self.most_statuses:
                 raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "metadata too large"))
             raise CallError(whole, statuses)
 
-    def _apply(self, update: Update) -> UpdateStatus:
-        key = update.entry.key
+    def _apply(self, kind: Kind, entry: EncodedEntry) -> UpdateStatus:
+        key = entry.key
         there = key in self.ours or key in self.theirs
-        if update.kind is Kind.INSERT:
+        if kind is Kind.INSERT:
             if there:
                 return UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
             if key in self.hated:
                 return UpdateStatus(GRPCStatusCode.INVALID_ARGUMENT, "no")
             if len(self.ours) + len(self.theirs) >= self.room:
                 return UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "full")
-            self.ours[key] = update.entry
+            self.ours[key] = entry
             return OK
         assert key not in self.theirs, "somebody else's entry was written"
         if not there:
             return UpdateStatus(GRPCStatusCode.NOT_FOUND, "not there")
-        if update.kind is Kind.MODIFY:
-            self.ours[key] = update.entry
+        if kind is Kind.MODIFY:
+            self.ours[key] = entry
         else:
             del self.ours[key]
         return OK
 
-    def look_up(self, updates: Sequence[Update]) -> Mapping[bytes, Found]:
+    def look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
         found = {}
-        for update in updates:
-            key = update.entry.key
+        for key in (entry.key for entry in lookup.entries):
             if key in self.theirs:
                 found[key] = Found(encoded(int.from_bytes(key, "big"), 9), ours=False)
             elif key in self.ours:
@@ -94,15 +91,18 @@ def run(writing: Writing, model: Model, random: Random) -> None:
     """Instructions that are out together end in any order."""
     out: list[Send | LookUp] = []
     for _ in range(100_000):
-        out += writing.take()
+        if random.random() < 0.3:
+            writing.prepare()
+        while (taken := writing.take()) is not None:
+            out.append(taken)
         if not out:
             return
         instruction = out.pop(random.randrange(len(out)))
         if isinstance(instruction, LookUp):
-            writing.looked_up(instruction, model.look_up(instruction.updates))
+            writing.looked_up(instruction, model.look_up(instruction))
             continue
         try:
-            model.write(instruction.updates)
+            model.write(instruction)
         except CallError as error:
             if error.updates:
                 writing.failed_in_part(instruction, error.updates)
@@ -121,7 +121,7 @@ def named(some: set[int]) -> set[bytes]:
     return {encoded(key, 0).key for key in some}
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     known=tables,
     drift=tables,
@@ -154,11 +154,11 @@ def test_afterwards_it_is_known_what_the_switch_holds_and_what_it_does_not_take(
     actual = {key: value for key, value in {**known, **drift}.items() if key not in theirs and key not in vanished}
     model = Model(entries(actual), foreign, room, most_statuses, most_updates, named(hated))
     held = {key: entry for key, entry in entries(known).items() if key not in foreign}
-    change = difference(held, entries(wanted), list(held))
+    change = difference(held, entries(wanted))
     touched = {entry.key for entry in (*change.inserts, *change.modifies, *change.deletes)}
-    writing = Writing(change, held, batch_updates=batch, window=window)
+    writing = Writing(change.chunks(), held, deletes=bool(change.deletes), batch_updates=batch, window=window)
     run(writing, model, Random(seed))
-    refused = {refusal.update.entry.key: refusal for refusal in writing.refused}
+    refused = {refusal.entry.key: refusal for refusal in writing.refused}
     assert len(refused) == len(writing.refused)
     for key in touched - refused.keys():
         assert model.ours.get(key) == held.get(key) == entries(wanted).get(key)
@@ -178,38 +178,45 @@ def test_a_stage_ends_before_the_next_begins_and_batches_are_full(
     before: Table, after: Table, batch: int, window: int, seed: int
 ) -> None:
     held = entries(before)
-    change = difference(held, entries(after), list(held))
-    stages = [{update.entry.key for update in stage} for stage in change.stages()]
-    writing = Writing(change, dict(held), batch_updates=batch, window=window)
+    change = difference(held, entries(after))
+    stages = [{entry.key for entry in chunk.entries} for chunk in change.chunks()]
+    writing = Writing(change.chunks(), dict(held), deletes=True, batch_updates=batch, window=window)
     random = Random(seed)
     out: list[Send] = []
     sent: list[Send] = []
     while True:
-        for instruction in writing.take():
+        if random.random() < 0.5:
+            writing.prepare()
+        while (instruction := writing.take()) is not None:
             assert isinstance(instruction, Send)
             out.append(instruction)
             sent.append(instruction)
         if not out:
             break
         assert len(out) <= window
-        assert len({next(n for n, s in enumerate(stages) if u.entry.key in s) for i in out for u in i.updates}) == 1
+        assert len({next(n for n, s in enumerate(stages) if e.key in s) for i in out for e in i.entries}) == 1
         writing.succeeded(out.pop(random.randrange(len(out))))
     assert len(sent) == sum(-(-len(stage) // batch) for stage in stages)
-    assert all(len(instruction.updates) <= batch for instruction in sent)
+    assert all(len(instruction.entries) <= batch for instruction in sent)
+    places = [next(n for n, s in enumerate(stages) if i.entries[0].key in s) for i in sent]
+    assert places == sorted(places)
 
 
 def test_batches_are_limited_by_bytes_too() -> None:
-    large = [EncodedEntry(bytes([n]), b"v", bytes(1000), 0) for n in range(10)]
-    writing = Writing(Difference(tuple(large)), {}, batch_bytes=3 * update_size(bytes(1000)))
-    sizes = []
-    while instructions := writing.take():
-        for instruction in instructions:
+    large = tuple(EncodedEntry(bytes([n]), b"v", bytes(1000), 0) for n in range(10))
+
+    def sizes(most: int) -> list[int]:
+        writing = Writing(Difference(large).chunks(), {}, deletes=False, batch_bytes=most)
+        found = []
+        while (instruction := writing.take()) is not None:
             assert isinstance(instruction, Send)
-            sizes.append(len(instruction.updates))
+            found.append(len(instruction.entries))
             writing.succeeded(instruction)
-    assert sizes == [3, 3, 3, 1]
-    writing = Writing(Difference(tuple(large)), {}, batch_bytes=5, window=99)
-    assert len(writing.take()) == 10, "an entry that is larger than a batch goes alone"
+        return found
+
+    assert sizes(3 * update_size(bytes(1000))) == [3, 3, 3, 1]
+    assert sizes(1 << 20) == [10]
+    assert sizes(5) == [1] * 10, "an entry that is larger than a batch goes alone"
 
 
 def test_a_batch_that_fails_as_a_whole_is_halved_until_the_culprit_is_found() -> None:
@@ -218,19 +225,19 @@ def test_a_batch_that_fails_as_a_whole_is_halved_until_the_culprit_is_found() ->
     culprit = encoded(33, 1)
     writes = 0
 
-    async def write(updates: Sequence[Update]) -> None:
+    async def write(send: Send) -> None:
         nonlocal writes
         writes += 1
-        if any(update.entry.key == culprit.key for update in updates):
+        if any(entry.key == culprit.key for entry in send.entries):
             raise CallError(UpdateStatus(GRPCStatusCode.INVALID_ARGUMENT, "bad"))
 
-    async def read(updates: Sequence[Update]) -> Mapping[bytes, Found]:
+    async def read(lookup: LookUp) -> Mapping[bytes, Found]:
         raise AssertionError("nothing to look up")
 
     held: dict[bytes, EncodedEntry] = {}
-    writing = Writing(Difference(tuple(table.values())), held)
+    writing = Writing(Difference(tuple(table.values())).chunks(), held, deletes=False)
     asyncio.run(carry_out(writing, write, read))
-    assert [refusal.update.entry for refusal in writing.refused] == [culprit]
+    assert [refusal.entry for refusal in writing.refused] == [culprit]
     assert held == {key: entry for key, entry in table.items() if key != culprit.key}
     assert writes <= 2 * len(table).bit_length() + 1
 
@@ -243,7 +250,7 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
         ended = 0
         started = 0
 
-        async def write(updates: Sequence[Update]) -> None:
+        async def write(send: Send) -> None:
             nonlocal ended, started
             started += 1
             if started == 3:
@@ -253,12 +260,14 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
             finally:
                 ended += 1
 
-        async def read(updates: Sequence[Update]) -> Mapping[bytes, Found]:
+        async def read(lookup: LookUp) -> Mapping[bytes, Found]:
             raise AssertionError("nothing to look up")
 
         before = asyncio.all_tasks()
         with pytest.raises(CallError, match="away"):
-            await carry_out(Writing(Difference(table), {}, batch_updates=2, window=3), write, read)
+            await carry_out(
+                Writing(Difference(table).chunks(), {}, deletes=False, batch_updates=2, window=3), write, read
+            )
         assert (started, ended) == (3, 2)
         assert asyncio.all_tasks() == before
 
@@ -266,17 +275,41 @@ def test_what_concerns_no_update_ends_it_and_leaves_nothing_under_way(code: GRPC
 
 
 def test_a_switch_that_contradicts_itself_is_not_asked_for_ever() -> None:
-    entry = encoded(0, 1)
-    writing = Writing(Difference((entry,)), {})
+    writing = Writing(Difference((encoded(0, 1),)).chunks(), {}, deletes=False)
     rounds = 0
-    while instructions := writing.take():
+    while (instruction := writing.take()) is not None:
         rounds += 1
-        for instruction in instructions:
-            if isinstance(instruction, LookUp):
-                writing.looked_up(instruction, {})
-            else:
-                there = UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
-                writing.failed_in_part(instruction, [there] * len(instruction.updates))
+        if isinstance(instruction, LookUp):
+            writing.looked_up(instruction, {})
+        else:
+            there = UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
+            writing.failed_in_part(instruction, [there] * len(instruction.entries))
     assert rounds < 10
     assert len(writing.refused) == 1
     assert "exists and that it does not" in writing.refused[0].status.message
+
+
+def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
+    """And no further than the next: the intent is not encoded all at once."""
+    made: list[int] = []
+
+    def chunks() -> Iterator[Chunk]:
+        for number in range(4):
+            made.append(number)
+            yield Chunk((0, number), Kind.INSERT, (encoded(number, 1),))
+
+    async def main() -> None:
+        at_work: list[list[int]] = []
+
+        async def write(send: Send) -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            at_work.append(list(made))
+
+        async def read(lookup: LookUp) -> Mapping[bytes, Found]:
+            raise AssertionError("nothing to look up")
+
+        await carry_out(Writing(chunks(), {}, deletes=False), write, read)
+        assert at_work == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
+
+    asyncio.run(main())

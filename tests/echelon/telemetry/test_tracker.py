@@ -108,7 +108,7 @@ def followed() -> Tracker:
     return out
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25)
 @given(histories())
 def test_like_brute_force(history: History) -> None:
     tracker = followed()
@@ -145,7 +145,7 @@ def test_like_brute_force(history: History) -> None:
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
 @given(histories(lossy=False), st.lists(st.integers(), min_size=3, max_size=3))
 def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
     shift = dict(zip(SWITCHES, shifts_s, strict=True))
@@ -156,7 +156,7 @@ def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
     assert replace(one.view("j"), last_seen=None) == replace(other.view("j"), last_seen=None)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10)
 @given(histories(count=5), st.data())
 def test_other_jobs_make_no_difference(history: History, data: st.DataObject) -> None:
     """Jobs come and go, their flows have the same names, and unknown ones are reported."""

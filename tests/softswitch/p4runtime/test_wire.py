@@ -56,7 +56,7 @@ def spoilt(update: p4r.Update, random_: random.Random) -> p4r.Update:
     if change == "type":
         copy.type = random_.choice([0, 2, 3])
     elif change == "metadata":
-        entry.metadata = b"m"
+        entry.metadata = random_.choice([b"", b"m", b"othermark", b"\0" * 130])
     elif change == "value" and match.HasField("exact"):
         match.exact.value = b"\0" * random_.randint(0, 3) + match.exact.value
     elif change == "wide":
@@ -81,17 +81,24 @@ def spoilt(update: p4r.Update, random_: random.Random) -> p4r.Update:
     return copy
 
 
+@pytest.mark.parametrize("mark", [b"", b"somemark"], ids=["unmarked", "marked"])
 @pytest.mark.parametrize("table", TABLES)
-def test_bytes_and_messages_come_to_the_same(twins: tuple[Device, Device], program: Any, table: str) -> None:
+def test_bytes_and_messages_come_to_the_same(
+    twins: tuple[Device, Device], program: Any, table: str, mark: bytes
+) -> None:
     random_ = random.Random(table)
     seen: set[int] = set()
     for _ in range(6):
         batch = list(updates(program.p4info, table, 120))
+        for update in batch:
+            update.entity.table_entry.metadata = mark
         random_.shuffle(batch)
         mixed = [spoilt(update, random_) if random_.random() < 0.3 else update for update in batch[:90]]
         seen.update(both(twins, mixed))
+        both(twins, [p4r.Update(type=p4r.Update.MODIFY, entity=update.entity) for update in batch[40:70]])
         deletions = [p4r.Update(type=p4r.Update.DELETE, entity=update.entity) for update in batch[:60]]
         both(twins, deletions)
+        assert contents(twins[0]) == contents(twins[1])
     assert contents(twins[0]) == contents(twins[1])
     if table != "profile_table":
         assert seen >= {Code.OK, Code.INVALID_ARGUMENT}

@@ -11,7 +11,7 @@ from fastapi import Depends, Query, Response
 
 from echelon.jobs.spec import JobSpec
 from echelon.service.api.answers import WITH_BODY, RequestError, errors
-from echelon.service.api.body import Mapping, described, parsed
+from echelon.service.api.body import checked, described, parsed
 from echelon.service.api.routing import Stopping, TheService, router
 from echelon.service.interface import Registered
 from echelon.service.resources import DistanceReport, JobResource, JobSummary
@@ -43,6 +43,8 @@ DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 
 LOCATION = {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}
 CREATED = {"model": JobResource, "description": "Registered.", **LOCATION}
 
+JobMapping = Annotated[dict[str, Any], Depends(checked(JobSpec))]
+
 jobs = router("jobs")
 
 
@@ -58,7 +60,7 @@ async def list_jobs(service: TheService) -> Sequence[JobSummary]:
     response_description="Was registered already, the same.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
-async def register_job(service: TheService, spec: Mapping, response: Response) -> JobResource:
+async def register_job(service: TheService, spec: JobMapping, response: Response) -> JobResource:
     """Registers a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
 
     It is on disk before the answer comes. A job of that name that is another one is refused (409): PUT replaces it.
@@ -72,7 +74,7 @@ async def register_job(service: TheService, spec: Mapping, response: Response) -
     response_description="Changed, or the same already.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
-async def put_job(service: TheService, name: str, spec: Mapping, response: Response) -> JobResource:
+async def put_job(service: TheService, name: str, spec: JobMapping, response: Response) -> JobResource:
     """Registers a job, or puts it in the place of the one that has its name."""
     given = spec.get("job")
     if isinstance(given, str) and given != name:

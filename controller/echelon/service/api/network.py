@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Response
 
+from echelon.service.api import streaming
 from echelon.service.api.answers import WITH_BODY, errors
 from echelon.service.api.body import described, parsed
 from echelon.service.api.routing import TheService, router
@@ -44,10 +45,10 @@ async def show_switch(service: TheService, name: str) -> SwitchResource:
     return service.switch(name)
 
 
-@switches.get("/switches/{name}/intent", responses=errors(404))
-async def show_intent(service: TheService, name: str) -> IntentResource:
+@switches.get("/switches/{name}/intent", response_model=IntentResource, responses=errors(404))
+async def show_intent(service: TheService, name: str) -> Response:
     """What the switch should hold."""
-    return service.intent(name)
+    return streaming.answer(service.intent(name), "entries")
 
 
 @switches.get("/switches/{name}/difference", responses=errors(404))
@@ -74,23 +75,25 @@ async def set_link(
     return await service.set_link(a, b, setting)
 
 
-@plan.get("/plan", responses=errors(404))
+@plan.get("/plan", response_model=PlanResource, responses=errors(404))
 async def show_plan(
     service: TheService,
     job: Annotated[str | None, Query(description="Only flows of this job.")] = None,
     switch: Annotated[str | None, Query(description="Only flows through this switch.")] = None,
-) -> PlanResource:
+) -> Response:
     """The plan in force."""
-    whole = service.plan()
-    if job is None and switch is None:
-        return whole
+    made = service.plan()
     # The name of nothing would look like a job without flows.
     if job is not None:
         service.job(job)
     if switch is not None:
         service.switch(switch)
-    flows = tuple(flow for flow in whole.flows if job in (None, flow.job) and (switch is None or switch in flow.path))
-    return whole.model_copy(update={"flows": flows})
+    if job is not None or switch is not None:
+        chosen = tuple(
+            flow for flow in made.flows if job in (None, flow.job) and (switch is None or switch in flow.path)
+        )
+        made = made.model_copy(update={"flows": chosen})
+    return streaming.answer(made, "flows")
 
 
 @policy.get("/policy", responses=errors())

@@ -64,7 +64,8 @@ class ApiServer:
     """Listens from the start; answers while `serve` runs."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
-        """Raises `ListenError` for the address, `DocumentError` for a certificate, key or authority."""
+        """`app`: of `create_app`. Raises `ListenError` for the address, `DocumentError` for a certificate, key or
+        authority."""
         self._settings = settings
         self._tls = None if settings.tls is None else server_context(settings.tls)
         config = uvicorn.Config(
@@ -207,7 +208,8 @@ def _bind(listen: ListenAddress, mode: int) -> socket.socket:
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    # A name may mean several addresses; clients that are told none try 127.0.0.1.
+    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -82,12 +82,18 @@ class Bmv2Queues:
             async with slots:
                 return await asyncio.to_thread(work, *given)
 
-        done = await asyncio.gather(*map(one, arguments), return_exceptions=True)
-        results = []
-        for result in done:
-            if isinstance(result, BaseException):
+        results: list[T] = []
+        refused: list[SouthboundError] = []
+        for result in await asyncio.gather(*map(one, arguments), return_exceptions=True):
+            if isinstance(result, SouthboundError):
+                refused.append(result)
+            elif isinstance(result, BaseException):
                 raise result
-            results.append(result)
+            else:
+                results.append(result)
+        if refused:
+            more = f" (and {len(refused) - 1} more ports)" if len(refused) > 1 else ""
+            raise SouthboundError(f"{refused[0]}{more}")
         return results
 
     def _read_port(self, shaped: ShapedPort) -> tuple[QueueSetting, ...]:

@@ -35,6 +35,7 @@ class MemoryService:
         self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "coflow": {}})
         self._link = LinkResource(a="s1", b="s2", rate_bps=10**9, delay_s=0.0, state="up")
         self.problem_list: list[str] = []
+        self.reports: list[DistanceReport] = []
         self.fault: Exception | None = None
         """Raised by the next calls."""
         self.release = asyncio.Event()
@@ -93,7 +94,9 @@ class MemoryService:
         del self._specs[name]
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
-        return self.job(name)
+        job = self.job(name)
+        self.reports.append(report)
+        return job
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         job = self.job(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -44,7 +44,7 @@ class Serving:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
 
     def stop(self) -> None:
-        if self._thread.is_alive():
+        with suppress(RuntimeError):  # it has stopped already
             self._loop.call_soon_threadsafe(self.server.stop)
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()

@@ -49,26 +49,31 @@ def as_json(file: Path) -> bytes | None:
 JOB_FAULTS = [case for case in BROKEN if case[0] in ("pipeline.yaml", "data.yaml")]
 
 
-def test_a_faulty_job_is_refused_in_the_words_of_the_files_loader(http: httpx.Client, tmp_path: Path) -> None:
+def assert_same_words(http: httpx.Client, directory: Path) -> None:
+    """As the loader of files has for each of its faulty jobs."""
     compared = 0
     for name, old, new, *_ in JOB_FAULTS:
-        file = tmp_path / name
+        file = directory / name
         file.write_text(LOADERS[name][0].replace(old, new, 1))
         body = as_json(file)
         if body is None:
             continue
         with pytest.raises(DocumentError) as caught:
             load_job_spec(file)
-        name = json.loads(body).get("job")
-        put = f"/jobs/{name}" if name in ("p", "d") else "/jobs/p"
-        wrong_name = isinstance(name, str) and name not in ("p", "d")
-        for method, path in [("POST", "/jobs")] if wrong_name else [("POST", "/jobs"), ("PUT", put)]:
-            response = http.request(method, path, content=body, headers=JSON)
-            error = fault(response, 422)
+        given = json.loads(body).get("job")
+        paths = [("POST", "/jobs")]
+        if not isinstance(given, str) or given in ("p", "d"):
+            paths.append(("PUT", f"/jobs/{given or 'p'}"))
+        for method, path in paths:
+            error = fault(http.request(method, path, content=body, headers=JSON), 422)
             assert (error["path"], error["reason"]) == (caught.value.path, caught.value.reason)
         compared += 1
     # The rest are faults of YAML, which JSON cannot have.
     assert compared >= len(JOB_FAULTS) - 12
+
+
+def test_a_faulty_job_is_refused_in_the_words_of_the_files_loader(http: httpx.Client, tmp_path: Path) -> None:
+    assert_same_words(http, tmp_path)
 
 
 def test_faults_that_json_can_have_as_well(http: httpx.Client) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from echelon.service.api.exposure import ExposureError, check_exposure, is_loopback
+from tests.echelon.service.lab import LINE, Lab
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost", "LOCALHOST", "::ffff:127.0.0.1"])
@@ -28,3 +31,14 @@ def test_the_network(host: str) -> None:
 
 def test_a_unix_socket_is_this_machine() -> None:
     assert check_exposure(None, tokens=False, tls=False) is None
+
+
+def test_the_daemon_does_not_start_where_everybody_could_give_orders(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, LINE, api={"listen": "0.0.0.0:0"})
+    try:
+        daemon = lab.daemon()
+        assert daemon.join() == 2
+    finally:
+        lab.stop()
+    (line,) = (line for line in daemon.lines if "for everybody who can reach it" in line)
+    assert "api.listen" in line

@@ -7,14 +7,17 @@ import logging
 import queue
 import re
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
-from echelon.service.api import ApiSettings, Exchange, create_app
+from echelon.documents import parse_document
+from echelon.service.api import ApiSettings, Exchange, body, create_app
 from echelon.service.api.gate import CLIENT_LEFT
 from echelon.service.api.tokens import Tokens
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
@@ -68,7 +71,7 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
     ["", "Bearer", "Basic b3BzOm9wcw==", "bearer wrong", "Bearer échelon", "Bearer " + "x" * 8000, "TOKEN"],
 )
 def test_nothing_with_a_wrong_token(http: httpx.Client, header: str) -> None:
-    fault(http.get("/jobs", headers={"Authorization": header.encode()}), 401)  # type: ignore[dict-item]
+    fault(http.get("/jobs", headers={b"Authorization": header.encode()}), 401)
 
 
 def test_a_token_is_accepted_in_one_header_only(http: httpx.Client, api: Api) -> None:
@@ -121,6 +124,36 @@ def test_the_size_of_bodies(http: httpx.Client, api: Api, send: Callable[[bytes]
         error = fault(http.post("/jobs", content=send(job_of(size)), headers=headers), 413)
         assert f"more than {BODY_BYTES} bytes" in error["reason"]
     assert http.get("/jobs", headers=headers).status_code == 200
+
+
+def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
+    http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its check takes seconds; on the loop nobody else would be answered meanwhile."""
+    threads: list[threading.Thread] = []
+
+    def seen(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parse_document(*arguments)
+
+    monkeypatch.setattr(body, "parse_document", seen)
+    monkeypatch.setitem(api.app.state._state, "settings", replace(api.app.state.settings, body_bytes=10**6))
+    loop_thread = api.serving.call(threading.current_thread)
+    section = {"micro_batches": 1, "activation": "1 MB", "forward": ["1 s"] * 30_000}
+    spec = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}
+    report = {"echelonflow": "x", "offsets": ["1 B"] * 30_000}
+    for path, sent, reason in [
+        ("/jobs", spec, "has 30000 values but 2 workers"),
+        ("/jobs/x/distances", report, "'B' is not a unit of duration"),
+    ]:
+        assert reason in fault(http.post(path, json=sent, headers=bearer(api.operator)), 422)["reason"]
+    assert len(threads) == 2
+    assert loop_thread not in threads
+
+
+def test_a_key_of_a_whole_page_is_shortened(http: httpx.Client, api: Api) -> None:
+    error = fault(http.post("/jobs", json={"x" * 5000: 1}, headers=bearer(api.operator)), 422)
+    assert len(error["path"] + error["reason"]) < 300
 
 
 def test_bodies_that_nobody_reads_do_no_harm(http: httpx.Client, api: Api) -> None:

@@ -14,6 +14,7 @@ from echelon.client import Client
 from echelon.documents import DocumentError
 from echelon.jobs.spec import load_job_spec
 from tests.echelon.service.api.malformed import DAMAGES, DATA, FLOW_LIMIT, PIPELINE, Malformed, malformed
+from tests.echelon.service.api.test_errors import assert_same_words
 from tests.echelon.service.lab import Lab
 
 BODIES = malformed(seed=20, count=1000)
@@ -71,6 +72,11 @@ def test_the_daemon_refuses_each_with_one_line(url: str) -> None:
         # What they were made from is right.
         for spec in (PIPELINE, DATA):
             assert client.register_job(spec).name == spec["job"]
+
+
+def test_the_daemon_has_the_words_of_the_files_loader(url: str, tmp_path: Path) -> None:
+    with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+        assert_same_words(http, tmp_path)
 
 
 def test_the_loader_of_files_refuses_each_with_one_line(tmp_path: Path) -> None:

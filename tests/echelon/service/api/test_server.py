@@ -160,6 +160,7 @@ def test_tls(authority: Authority, tmp_path: Path) -> None:
             with Client(url, ca=home / "ca.crt") as client, pytest.raises(ClientError) as caught:
                 client.status()
             assert "CERTIFICATE_VERIFY_FAILED" in caught.value.reason
+            assert caught.value.reason.endswith("(check ca, certificate and address)")
         with Client(by_name(running).replace("https", "http")) as client:
             assert not client.is_alive()
 

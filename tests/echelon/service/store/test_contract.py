@@ -13,28 +13,20 @@ from echelon.service.store import (
     COLLECTIONS,
     Candidate,
     Changes,
+    Document,
+    Key,
     NotLeaderError,
     Store,
     StoreError,
     open_store,
 )
 from echelon.service.store.base import MAX_KEY_BYTES, MAX_TERM
+from tests.echelon.service.store.running import run
 
 A = Candidate("a", "https://a.example:8080")
 B = Candidate("b", "https://b.example:8080")
 
-LEASE_S = 2.0
-
-
-def run(body: Awaitable[None]) -> None:
-    """Nothing may be left over: no task, and (warnings are errors) no open file or channel."""
-
-    async def whole() -> None:
-        async with asyncio.timeout(60):
-            await body
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(whole())
+LEASE_S = 3.0
 
 
 def with_store(url: str, body: Callable[[Store], Awaitable[None]]) -> None:
@@ -88,7 +80,9 @@ def test_a_key_is_any_text(url: str, key: str) -> None:
                 await store.commit(Changes({("jobs", key): {}}))
             return
         # Neither the shorter nor the longer one is touched by what happens to the key.
-        others = {("jobs", key + "0"): {"n": 2}} if len(key) < MAX_KEY_BYTES else {("jobs", key[:-1]): {"n": 2}}
+        others: dict[Key, Document] = (
+            {("jobs", key + "0"): {"n": 2}} if len(key) < MAX_KEY_BYTES else {("jobs", key[:-1]): {"n": 2}}
+        )
         await store.commit(Changes({("jobs", key): {"n": 1}, **others}))
         assert (await store.load())["jobs"] == {key: {"n": 1}} | {name: body for (_, name), body in others.items()}
         await store.commit(Changes(deletes=[("jobs", key)]))
@@ -134,7 +128,9 @@ def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) -> Non
 
 def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
     """More operations than one transaction of etcd takes, and documents above its limit."""
-    numbers = {("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n} for n in range(10_000)}
+    numbers: dict[Key, Document] = {
+        ("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n} for n in range(10_000)
+    }
     job = {"spec": ["x" * 1000] * 2500}
 
     async def body(store: Store) -> None:
@@ -145,7 +141,7 @@ def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
         assert snapshot["jobs"] == {"small": {"n": 1}, "big": job}
         assert snapshot["numbers"] == {key: document for (_, key), document in numbers.items()}
         # Shorter than before, and most numbers gone.
-        kept = ("numbers", "7")
+        kept: Key = ("numbers", "7")
         await store.commit(Changes({("jobs", "big"): {"spec": []}}, [key for key in numbers if key != kept]))
         snapshot = await store.load()
         assert snapshot["jobs"] == {"small": {"n": 1}, "big": {"spec": []}}
@@ -235,7 +231,7 @@ def test_a_standby_leads_when_the_leader_resigns(url: str) -> None:
             assert await other.leader() == A
             waiting = asyncio.create_task(other.campaign(B))
             # Long enough for any number of tries.
-            done, _ = await asyncio.wait([waiting], timeout=1.5 * LEASE_S)
+            done, _ = await asyncio.wait([waiting], timeout=LEASE_S)
             assert not done
             await first.resign()
             second = await waiting
@@ -258,7 +254,7 @@ def test_leadership_lasts_longer_than_a_lease(url: str) -> None:
     async def body(store: Store) -> None:
         leadership = await store.campaign(A)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(leadership.lost.wait(), 2 * LEASE_S)
+            await asyncio.wait_for(leadership.lost.wait(), 1.5 * LEASE_S)
         await store.commit(Changes({("jobs", "x"): {}}))
         assert store.problem is None
 

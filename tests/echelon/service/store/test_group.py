@@ -12,7 +12,7 @@ from echelon.service.store import Candidate, Key, Leadership
 from echelon.service.store.encoding import EncodedChanges, in_order
 from echelon.service.store.group import GroupCommit, Limits
 
-keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.sampled_from("abcde"))  # type: ignore[arg-type]
+keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.sampled_from("abcde"))
 
 
 @st.composite

@@ -49,9 +49,9 @@ def largest(lines: Iterable[str]) -> int:
 
 
 @contextlib.asynccontextmanager
-async def writer(url: str) -> AsyncIterator[Writer]:
+async def writer(url: str, lease_s: float = LEASE_S) -> AsyncIterator[Writer]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.echelon.service.store.writer", url, str(LEASE_S)),
+        *(sys.executable, "-m", "tests.echelon.service.store.writer", url, str(lease_s)),
         stdout=asyncio.subprocess.PIPE,
         cwd=HERE,
         env={**os.environ, "PYTHONPATH": f"{HERE / 'controller'}:{HERE}"},
@@ -114,7 +114,7 @@ def test_what_was_acknowledged_survives_many_kills(url: str) -> None:
 
 def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
     async def body() -> None:
-        async with await open_store(url, lease_s=LEASE_S) as store, writer(url) as leader:
+        async with await open_store(url, lease_s=3) as store, writer(url, lease_s=3) as leader:
             term = await leader.leads()
             waiting = asyncio.create_task(store.campaign(ME))
             await leader.line()

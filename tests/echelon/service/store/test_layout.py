@@ -16,7 +16,7 @@ from echelon.service.store.etcd.transaction import MAX_BYTES, MAX_OPERATIONS, De
 
 LAYOUT = Layout("lab/one")
 
-keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.text("ab/%0é", min_size=1, max_size=3))  # type: ignore[arg-type]
+keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.text("ab/%0é", min_size=1, max_size=3))
 
 
 @st.composite
@@ -83,7 +83,7 @@ def test_a_chunked_change_is_whole_wherever_it_stops(
     after = expected(before.documents, second)
 
     chunks, pending = LAYOUT.chunked(second, "id", 2)
-    steps = [*transactions(chunks), [Put(LAYOUT.pending, pending.encoded())]]
+    steps: list[list[Operation]] = [*transactions(chunks), [Put(LAYOUT.pending, pending.encoded())]]
     commits_at = len(steps)
     steps += transactions(LAYOUT.operations(second, before.parts))
     steps.append(LAYOUT.done(2))

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,12 +55,12 @@ async def written_by_the_first(url: str) -> None:
         await store.commit(Changes({**jobs, ("settings", "ranking"): {"name": "fair"}}))  # type: ignore[dict-item]
 
 
-BEFORE = {
+BEFORE: dict[str, dict[str, Any]] = {
     "jobs": {str(n): {"n": n} for n in range(COUNT)},
     "numbers": {},
     "settings": {"ranking": {"name": "fair"}},
 }
-AFTER = {
+AFTER: dict[str, dict[str, Any]] = {
     "jobs": {str(n): {"n": n, "version": 2} for n in range(COUNT)},
     "numbers": {},
     "settings": {"policy": {"name": "fair"}},

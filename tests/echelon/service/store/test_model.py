@@ -145,7 +145,7 @@ def check(url: str, examples: int, steps: int) -> None:
         base = url.removesuffix(".db")
         urls = itertools.count()
 
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         OnThisStore,
         settings=settings(
             max_examples=examples,

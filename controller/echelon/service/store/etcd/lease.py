@@ -68,7 +68,9 @@ class Lease:
             pass
         except StoreError as error:
             reason = error.reason
-        ended(reason)
+        finally:
+            # Whatever ended this: nobody renews the lease any more.
+            ended(reason)
 
     async def _renew(self, problem: Callable[[str | None], None]) -> None:
         for pause_s in pauses():

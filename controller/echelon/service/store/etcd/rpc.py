@@ -158,12 +158,15 @@ class Etcd:
                 await call.write(request)
                 while True:
                     answer = await call.read()
-                    # The end of the stream, of the watch (compacted), or of the key.
-                    if answer is grpc.aio.EOF or answer.canceled or answer.events:
+                    if answer is grpc.aio.EOF or answer.canceled:
+                        raise StoreUnavailableError(f"{self._address}: does not let {key.decode()} be watched")
+                    if answer.events:
                         return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     raise
+            except asyncio.InvalidStateError:
+                raise StoreUnavailableError(f"{self._address}: ended a watch before it began") from None
             finally:
                 call.cancel()
 
@@ -192,6 +195,13 @@ class Etcd:
             ):
                 self._token = None
             raise self._error(error) from error
+        except asyncio.CancelledError:
+            # A server's status CANCELLED comes out of gRPC as if this task had been cancelled.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            failed = True
+            raise StoreUnavailableError(f"{self._address}: cancelled a call (is it stopping?)") from None
         finally:
             member.waiting -= 1
             if failed and member is self._member:
@@ -232,7 +242,8 @@ class Etcd:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnavailableError(f"{where}: does not answer")
         if code is grpc.StatusCode.UNAVAILABLE:
-            return StoreUnavailableError(f"{where}: cannot be reached: {details}")
+            check = "whether it wants TLS" if self._address.tls is None else "ca, certificate and key"
+            return StoreUnavailableError(f"{where}: cannot be reached: {details} (check its address, and {check})")
         if code is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in details:
             return StoreUnavailableError(f"{where}: the login has expired: {details}")
         if code in _PASSING:

@@ -74,7 +74,7 @@ class EtcdStore:
         self._address = address
         self._layout = Layout(address.prefix)
         self._schema = schema
-        self._ttl_s = math.ceil(lease_s)
+        self._ttl_s = max(1, math.ceil(lease_s))
         self._etcd = Etcd(address)
         self._group = GroupCommit(self._write, LIMITS)
         self._held: _Held | None = None
@@ -184,12 +184,12 @@ class EtcdStore:
         held.lease.keep(lambda reason: self._lose(held, reason), self._note)
         self._held = held
         try:
-            contents = await self._contents()
-            held.commit = contents.commit
-            held.parts = dict(contents.parts)
-            schema = self._schema.version if contents.schema is None else contents.schema
-            self._schema.check(schema, self.url)
             async with held.lock:
+                contents = await self._contents()
+                held.commit = contents.commit
+                held.parts = dict(contents.parts)
+                schema = self._schema.version if contents.schema is None else contents.schema
+                self._schema.check(schema, self.url)
                 if contents.pending is not None:
                     await self._carry_out(held, contents.pending)
                 await self._transact(held, self._layout.done(schema))
@@ -322,14 +322,17 @@ class EtcdStore:
                 continue
             except StoreError as error:
                 self._problem = error.reason
+                # etcd answers the transaction that fills it with an error, and carries it out.
+                if await self._is_last(held, name):
+                    self._done(held, name)
+                    return
                 if unanswered is None:
                     raise
                 self._lose(held, error.reason)
                 raise self._outcome(held, unanswered) from error
             self._problem = None
             if outcome.succeeded or outcome.found.get(layout.commit) == name:
-                held.commit = name
-                held.transactions += 1
+                self._done(held, name)
                 return
             leader = _candidate(outcome.found.get(layout.leader))
             self._lose(held, f"{leader.id} leads" if leader else "the lease has expired")
@@ -337,6 +340,19 @@ class EtcdStore:
                 f"{self.url}: this controller does not lead any more: {held.leadership.reason}",
                 leader.url if leader else None,
             )
+
+    def _done(self, held: _Held, name: bytes) -> None:
+        held.commit = name
+        held.transactions += 1
+
+    async def _is_last(self, held: _Held, name: bytes) -> bool:
+        """Whether the last transaction that took effect is that one."""
+        try:
+            found, _ = await until_answered(lambda: self._etcd.get(self._layout.commit), held.lease.left_s)
+        except StoreUnavailableError as error:
+            self._lose(held, error.reason)
+            raise self._outcome(held, error) from error
+        return found == name
 
     def _outcome(self, held: _Held, unanswered: StoreUnavailableError | None) -> StoreError:
         if unanswered is None:

@@ -1,0 +1,52 @@
+"""docs/service.md: what it shows is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer
+
+import echelon.service.config as config
+from echelon.cli import app
+from echelon.documents import parse_document
+from echelon.jobs.spec import JobSpec
+
+PAGE = (Path(__file__).parents[3] / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+def test_the_configuration_is_that_of_the_module() -> None:
+    example = (config.__doc__ or "").split("```yaml\n")[1].split("```")[0]
+    assert example in PAGE
+
+
+def test_every_command_and_option_of_the_table_exists_and_every_command_is_there() -> None:
+    root = typer.main.get_command(app)
+    rows = re.findall(r"^\| `echelon (.*?)` \|", PAGE, re.MULTILINE)
+    named = set()
+    for text in (part for row in rows for part in row.replace("\\|", "/").split("`, `")):
+        command, path = root, []
+        for word in text.split():
+            if word not in getattr(command, "commands", {}):
+                break
+            command = command.commands[word]  # type: ignore[attr-defined]
+            path.append(word)
+        assert path, text
+        named.add(" ".join(path))
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", text)) <= options, text
+    leaves = {
+        " ".join((name, inner)).strip()
+        for name, command in root.commands.items()  # type: ignore[attr-defined]
+        for inner in (getattr(command, "commands", None) or [""])
+    }
+    # `run` is an experiment's, not the service's.
+    assert leaves - named == {"run"}
+
+
+def test_the_jobs_in_it_are_good() -> None:
+    import json
+
+    found = [json.loads(text) for text in re.findall(r"-d '(\{\s*\"job\".*?\})'", PAGE, re.DOTALL)]
+    assert len(found) == 2
+    parse_document(JobSpec, found[0], "docs/service.md")

@@ -1,0 +1,107 @@
+"""How flows are recognised, from the job file to the entries of a switch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.documents import parse_document
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.jobs import build_job
+from echelon.jobs.analysis import connections
+from echelon.jobs.graph import Flow, Job
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.capabilities import softswitch
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity, identities_of, number_shims
+from echelon.lowering.lower import Lowering, LoweringError
+from echelon.policies import make_policy
+
+HOSTS = [f"h{i}" for i in range(1, 5)]
+FABRIC = Fabric(
+    "star",
+    {h: Host(h, f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i, h in enumerate(HOSTS, start=1)},
+    {"s1": Switch("s1", 1)},
+    tuple(CableLink(LinkEnd(h, 0), LinkEnd("s1", i), 8_000_000, Fraction(0)) for i, h in enumerate(HOSTS, start=1)),
+)
+BYTES = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "50 ms"}
+
+
+def spec_of(**changes: object) -> JobSpec:
+    document = {
+        "job": "a",
+        "parallelism": "pipeline",
+        "workers": HOSTS[:3],
+        "pipeline": {"micro_batches": 3, "forward": "1 s", "backward": "1 s", "activation": ["10 kB", "20 kB"]},
+    }
+    return parse_document(JobSpec, document | changes, "job")
+
+
+def test_by_shim_is_the_default_and_as_testbed_senders_number() -> None:
+    job = build_job(spec_of())
+    identities = identities_of(job, 1, spec_of(), FABRIC)
+    assert {("a", flow): identity for flow, identity in identities.items()} == number_shims([job])
+    assert identities_of(job, 77, spec_of(), FABRIC)["activation-s1-m2"] == ShimIdentity(77, 1)
+
+
+def test_by_bytes_a_flow_is_a_stretch_of_its_connection() -> None:
+    spec = spec_of(recognition=BYTES)
+    identities = identities_of(build_job(spec), 1, spec, FABRIC)
+    gap_s = Fraction(1, 20)
+    assert [identities[f"activation-s2-m{m}"] for m in (1, 2, 3)] == [
+        SegmentIdentity("10.0.0.2", "10.0.0.3", "tcp", 5001, 5002, at, at + 20_000, 60_000, gap_s)
+        for at in (0, 20_000, 40_000)
+    ]
+    # Gradients are sent in the reverse order of micro-batches, on the connection the other way.
+    assert identities["gradient-s2-m3"] == SegmentIdentity(
+        "10.0.0.2", "10.0.0.1", "tcp", 5001, 5002, 0, 10_000, 30_000, gap_s
+    )
+
+
+@given(
+    st.integers(2, 4),
+    st.integers(4, 10_000),
+    st.sampled_from(["tcp", "udp"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_byte_of_a_connection_is_of_one_flow(n: int, gradient: int, protocol: str) -> None:
+    data = {"compute": "1 s", "gradient": f"{gradient} B"}
+    recognition = {**BYTES, "protocol": protocol}
+    spec = spec_of(parallelism="data", pipeline=None, data=data, workers=HOSTS[:n], recognition=recognition)
+    job = build_job(spec)
+    identities = identities_of(job, 1, spec, FABRIC)
+    assert set(identities) == {flow.name for flow in job.flows}
+    for (src, dst), flows in connections(job).items():
+        stretches = [identities[flow.name] for flow in flows]
+        assert all(isinstance(each, SegmentIdentity) for each in stretches)
+        assert {each.five_tuple for each in stretches} == {  # type: ignore[union-attr]
+            (protocol, FABRIC.hosts[src].ipv4, FABRIC.hosts[dst].ipv4, 5001, 5002)
+        }
+        edges = [(each.start_bytes, each.end_bytes) for each in stretches]  # type: ignore[union-attr]
+        assert edges[0][0] == 0
+        assert all(a[1] == b[0] for a, b in pairwise(edges))
+        assert edges[-1][1] == sum(flow.size_bytes for flow in flows)
+        assert {each.iteration_bytes for each in stretches} == {edges[-1][1]}  # type: ignore[union-attr]
+
+
+def test_more_flows_than_the_shim_numbers_are_refused() -> None:
+    flows = tuple(Flow(f"f{i}", "h1", "h2", 1) for i in range((1 << 16) + 1))
+    with pytest.raises(LoweringError, match="job big: 65537 flows of job number 1: the shim header numbers 65536"):
+        identities_of(Job("big", (), flows, ()), 1, spec_of(), FABRIC)
+    assert len(identities_of(Job("big", (), flows[1:], ()), 0xFFFF, spec_of(), FABRIC)) == 1 << 16
+
+
+def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
+    spec = spec_of(recognition=BYTES)
+    job = build_job(spec)
+    plan = make_policy("echelon").plan([job], FABRIC)
+    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(plan, {"a": identities_of(job, 1, spec, FABRIC)})["s1"]
+    arguments = [dict(e.actions[0].arguments) for e in intent.entries if e.table == "tcp_connection"]
+    assert [(a["connection"], a["is_head"], a["head_bytes"]) for a in arguments] == [
+        (0, 1, 28_500), (1, 0, 57_000), (2, 0, 57_000), (3, 0, 28_500),
+    ]  # fmt: skip
+    assert {a["gap_us"] for a in arguments} == {50_000}
+    assert {a["job"] for a in arguments} == {0}
