@@ -30,7 +30,8 @@ _HEAD_LINES = 2
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Of a job's latest iterations, oldest first, seconds."""
+    """Of a job's latest iterations, oldest first, seconds: those that were seen. Of iterations shorter than the time
+    between two looks some are missing."""
 
     iterations_s: tuple[float, ...] = ()
     tardiness_s: tuple[float, ...] = ()

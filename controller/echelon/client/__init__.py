@@ -7,7 +7,7 @@ with Client("https://ctl1:8080", ca="ca.pem") as client:   # token: the file tha
 ```
 """
 
-from echelon.client.client import DEFAULT_URL, Client
+from echelon.client.client import DEFAULT_URL, Client, read_token
 from echelon.client.errors import ClientError
 
-__all__ = ["DEFAULT_URL", "Client", "ClientError"]
+__all__ = ["DEFAULT_URL", "Client", "ClientError", "read_token"]

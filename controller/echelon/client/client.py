@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints, transport
+from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints
 from echelon.client.errors import ClientError
 from echelon.documents import parse_document, read_document
 from echelon.jobs.spec import JobSpec
@@ -35,6 +35,8 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 URL_VARIABLE = "ECHELON_URL"
 TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
 
+CONNECT_S = 5.0
+"""A machine that is gone does not answer at all; whoever has others to ask must not wait for it for long."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
@@ -76,8 +78,8 @@ class Client:
         self._token = _check_token(token) if token is not None else _token_from_environment()
         self._timeout_s = timeout_s
         self._retry_s = retry_s
-        with_tls = ca is not None or certificate is not None
-        self._tls = client_context(ca, certificate) if with_tls else None
+        # Made now where files may be faulty; else when it is needed: the system's authorities take a while to read.
+        self._tls = client_context(ca, certificate) if ca is not None or certificate is not None else None
         self._clients: dict[Endpoint, httpx.Client] = {}
         # Pauses differ between clients, so that they do not all come back at once; nothing else depends on it.
         self._random = random.Random()
@@ -225,7 +227,10 @@ class Client:
                 try:
                     response = self._follow(endpoint, method, path, parameters, body, more_s)
                 except httpx.HTTPError as error:
-                    fault = self._no_answer(self._current, error)
+                    # What a controller said tells more than that another is silent.
+                    fault = fault or self._no_answer(self._current, error)
+                    # A leader that is gone is not asked first again.
+                    self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]
                     unanswered = unanswered or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                     continue
                 if response.is_success or (response.status_code == 404 and gone_is_done and unanswered):
@@ -259,7 +264,7 @@ class Client:
             if endpoint.socket is not None and not Path(endpoint.socket).is_socket():
                 raise httpx.ConnectError("there is no such socket")
             response = self._client(endpoint).request(
-                method, path, params=parameters, json=body, timeout=httpx.Timeout(self._timeout_s + more_s)
+                method, path, params=parameters, json=body, timeout=self._timeout(more_s)
             )
             leader = _leader(response)
             if leader is None or leader == endpoint:
@@ -277,15 +282,27 @@ class Client:
             self._clients[endpoint] = httpx.Client(
                 base_url=endpoint.base,
                 headers=headers,
-                timeout=self._timeout_s,
-                transport=transport(endpoint, self._tls),
+                timeout=self._timeout(),
+                transport=self._transport(endpoint),
                 trust_env=False,
                 follow_redirects=False,
             )
         return self._clients[endpoint]
 
+    def _transport(self, endpoint: Endpoint) -> httpx.HTTPTransport:
+        if not endpoint.base.startswith("https:"):
+            return httpx.HTTPTransport(uds=endpoint.socket, verify=False)
+        if self._tls is None:
+            self._tls = client_context(None, None)
+        return httpx.HTTPTransport(verify=self._tls)
+
+    def _timeout(self, more_s: float = 0.0) -> httpx.Timeout:
+        return httpx.Timeout(self._timeout_s + more_s, connect=min(self._timeout_s, CONNECT_S))
+
     def _no_answer(self, endpoint: Endpoint, error: httpx.HTTPError) -> ClientError:
-        if isinstance(error, httpx.TimeoutException):
+        if isinstance(error, httpx.ConnectTimeout):
+            why = f"no connection in {min(self._timeout_s, CONNECT_S):g} s"
+        elif isinstance(error, httpx.TimeoutException):
             why = f"no answer in {self._timeout_s:g} s"
         else:
             why = one_line(str(error)) or type(error).__name__

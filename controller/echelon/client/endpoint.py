@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
-
 from echelon.client.errors import ClientError
 from echelon.quantities import shown
 from echelon.service.api.exposure import is_loopback
@@ -81,10 +79,6 @@ def client_context(
             reason = f"{names} do not hold a certificate and its unencrypted key in PEM form (correct the files)"
             raise ClientError(None, reason) from None
     return context
-
-
-def transport(endpoint: Endpoint, tls: ssl.SSLContext | None) -> httpx.HTTPTransport:
-    return httpx.HTTPTransport(uds=endpoint.socket, verify=tls if tls is not None else True, retries=0)
 
 
 def _no_password() -> str:

@@ -58,7 +58,10 @@ class Fabric:
         for link in drained:
             if tuple(link) not in self.rate_bps:
                 raise ValueError(f"{' and '.join(sorted(link))} are not linked in fabric {self.name}")
-        return replace(self, drained=drained)
+        other = replace(self, drained=drained)
+        # What does not depend on it is found once, and is the same object for whoever compares.
+        other.__dict__.update({name: getattr(self, name) for name in _WIRING})
+        return other
 
     @cached_property
     def usable(self) -> tuple[CableLink, ...]:
@@ -114,3 +117,7 @@ class Fabric:
         from echelon.fabric.routing import next_hops_of_switches
 
         return next_hops_of_switches(self)
+
+
+_WIRING = ("rate_bps", "capacity_Bps", "port_to", "ports", "neighbour")
+"""Properties that do not depend on which links are drained."""

@@ -7,12 +7,11 @@ else's part.
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
 from typing import Any
 
 from echelon.lowering.identity import FiveTuple
@@ -38,31 +37,36 @@ class ExhaustedError(ValueError):
 
 
 class Pool:
-    """Whole numbers from `first` up to `limit` (not included), the lowest free one first."""
+    """Whole numbers from `first` up to `limit` (not included): those first, lowest first, that were never taken, then
+    the one that has been free for longest.
+
+    What a switch keeps in registers for a number, an epoch or a reference time, outlives its owner, and could be taken
+    for the next one's: the later that comes, the better.
+    """
 
     def __init__(self, limit: int, first: int = 0) -> None:
         self.limit = limit
         self._fresh = first
-        """All lower ones have been given out once, or claimed; higher ones may have been claimed."""
+        """This and higher ones were never taken."""
         self._taken: set[int] = set()
-        self._returned: list[int] = []
-        """A heap of numbers below `_fresh`; those that were claimed since are passed over."""
+        self._returned: deque[int] = deque()
+        """Those that are free again, and some that have been claimed since."""
 
     def __len__(self) -> int:
         """How many are taken."""
         return len(self._taken)
 
     def take(self) -> int:
-        """The lowest free number. Raises `ExhaustedError`."""
-        while self._returned:
-            number = heapq.heappop(self._returned)
-            if number not in self._taken:
-                self._taken.add(number)
-                return number
-        number = next(n for n in count(self._fresh) if n not in self._taken)
-        if number >= self.limit:
-            raise ExhaustedError(f"all {len(self._taken)} numbers are taken")
-        self._fresh = number + 1
+        """A free number. Raises `ExhaustedError`."""
+        if self._fresh < self.limit:
+            number = self._fresh
+            self._fresh += 1
+        else:
+            while self._returned and self._returned[0] in self._taken:
+                self._returned.popleft()
+            if not self._returned:
+                raise ExhaustedError(f"all {len(self._taken)} numbers are taken")
+            number = self._returned.popleft()
         self._taken.add(number)
         return number
 
@@ -70,13 +74,23 @@ class Pool:
         """Take this very number. Raises `ValueError` if it is taken or out of bounds."""
         if number in self._taken or not 0 <= number < self.limit:
             raise ValueError(f"number {number} is taken, or not below {self.limit}")
+        # Of those below nobody knows when they were taken last.
+        self._returned.extend(range(self._fresh, number))
+        self._fresh = max(self._fresh, number + 1)
         self._taken.add(number)
 
     def free(self, number: int) -> None:
         """Give a taken number back."""
         self._taken.remove(number)
-        if number < self._fresh:
-            heapq.heappush(self._returned, number)
+        self._returned.append(number)
+
+    def undo(self, number: int) -> None:
+        """As if the last `take` had not been, which gave this number."""
+        self._taken.remove(number)
+        if number == self._fresh - 1:
+            self._fresh -= 1
+        else:
+            self._returned.appendleft(number)
 
 
 _Part = tuple[Kind, Hashable]
@@ -115,14 +129,25 @@ class _AtSwitch:
             self.profiles[key] = [number, 1]
 
     def free(self, part: _Part, number: int) -> None:
+        if self._let_go(part):
+            self.pools[part[0]].free(number)
+
+    def undo(self, part: _Part, number: int) -> None:
+        """As if the last `take` had not been, which was of this part."""
+        if self._let_go(part):
+            self.pools[part[0]].undo(number)
+
+    def _let_go(self, part: _Part) -> bool:
+        """Returns whether nobody else has the number."""
         kind, key = part
-        if kind is Kind.PROFILE:
-            shared = self.profiles[key]
-            shared[1] -= 1
-            if shared[1]:
-                return
-            del self.profiles[key]
-        self.pools[kind].free(number)
+        if kind is not Kind.PROFILE:
+            return True
+        shared = self.profiles[key]
+        shared[1] -= 1
+        if shared[1]:
+            return False
+        del self.profiles[key]
+        return True
 
 
 @dataclass(slots=True)
@@ -218,7 +243,7 @@ class Attempt:
 
     def give_back(self) -> None:
         for at, held, part in reversed(self._taken):
-            at.free(part, held.numbers.pop(part))
+            at.undo(part, held.numbers.pop(part))
         for _, _, numbers in self._users:
             self._numbering._forget_if_empty(numbers.job, numbers.switch)
 

@@ -54,6 +54,7 @@ class Echelon:
         from echelon.fluid.alone_runs import AloneRuns
 
         self._alone = AloneRuns()
+        self._facts = Kept(_facts)
         self._flows = Kept(_ranked)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
@@ -61,7 +62,9 @@ class Echelon:
         paths = self._paths.update(jobs, fabric)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
-        self._jobs = {job.name: self._facts(job, alone[job.name], paths[job.name]) for job in jobs}
+        self._jobs = self._facts.update(
+            {job.name: (job, alone[job.name], paths[job.name], self._capacities) for job in jobs}
+        )
         levels = self._order.levels(self._jobs)
         due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
@@ -94,14 +97,14 @@ class Echelon:
         change = next_overtaking_s(flows, order, urgencies)
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
-    def _facts(self, job: Job, alone: IterationRecord[Fraction], paths: Paths) -> JobFacts:
-        alone_s = duration_s(alone)
-        if alone_s <= 0:
-            reason = "its iteration takes no time; give it compute time or bytes to send"
-            raise PlanError(f"job {job.name}: {reason}", job.name)
-        if job.weight <= 0:
-            raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name)
-        return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, self._capacities))
+
+def _facts(job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities: Mapping[Link, Fraction]) -> JobFacts:
+    alone_s = duration_s(alone)
+    if alone_s <= 0:
+        raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send", job.name)
+    if job.weight <= 0:
+        raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name)
+    return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, capacities))
 
 
 def _chosen(choices: Mapping[str, type[Choice]], parameter: str, value: str) -> type[Choice]:

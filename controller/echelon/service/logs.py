@@ -33,8 +33,12 @@ _MAX_FRAMES = 30
 """Of a traceback in JSON."""
 
 _FIRST = ("time", "level", "logger", "event", "switch", "job", "term", "plan")
-_NOISY = ("asyncio", "finsy", "grpc", "httpcore", "httpx", "hpack", "uvicorn.error")
-"""Libraries that tell at `info` what the service says in its own words: from `warning` on, except at level debug."""
+_NOISY = {
+    # It warns at every session of a switch without gNMI or ports; what matters the connection says.
+    "finsy": "ERROR",
+    **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
+}
+"""Libraries that tell what the service says in its own words: from these levels on, except at level debug."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
 """Libraries that may have brought handlers: everything goes through ours, once."""
 
@@ -113,8 +117,8 @@ def configure(style: Format | None = None, level: Level = "info", stream: TextIO
         library = logging.getLogger(name)
         library.handlers.clear()
         library.propagate = True
-    for name in _NOISY:
-        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max("WARNING", level.upper(), key=_severity))
+    for name, lowest in _NOISY.items():
+        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity))
     # The API writes an access record of its own, with the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
     logging.captureWarnings(True)

@@ -17,7 +17,7 @@ from echelon.southbound.texts import EntryText, describe
 from echelon.southbound.values import shortest, value_text
 from echelon.southbound.wire import counted, delimited
 
-__all__ = ["OWNER", "Codec", "EncodedEntry", "encode_digest", "encode_entry"]
+__all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry"]
 
 OWNER = b"echelon"
 """Metadata of every entry that this control plane writes; all others are somebody else's."""
@@ -186,6 +186,21 @@ def _actions(action: p4r.TableAction) -> bytes:
             return delimited(4, b"".join(sorted(members)))
         case _:
             return bytes(action.SerializeToString())
+
+
+_codecs: dict[tuple[int, bytes], Codec] = {}
+_MOST_CODECS = 16
+
+
+def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
+    """The codec that all sessions with one program and owner share: templates are learnt once, not once a switch."""
+    name = (schema.p4cookie, owner)
+    codec = _codecs.get(name)
+    if codec is None:
+        if len(_codecs) >= _MOST_CODECS:
+            _codecs.clear()
+        codec = _codecs[name] = Codec(schema, owner)
+    return codec
 
 
 # -- by finsy ----------------------------------------------------------------------------------------------------------

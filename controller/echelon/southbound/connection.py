@@ -338,7 +338,7 @@ class SwitchConnection:
                 return await work(session)
 
         # A task of its own: the end of the session ends the call, not its caller.
-        task = asyncio.ensure_future(in_turn())
+        task = self._task("call", in_turn())
         self._keep(task)
         try:
             await asyncio.wait([task])
@@ -400,18 +400,18 @@ class SwitchConnection:
             case lifecycle.Open(term):
                 self._closed.clear()
                 self._session_number += 1
-                self._operation = asyncio.ensure_future(self._open(self._session_number, term))
+                self._operation = self._task("open", self._open(self._session_number, term))
             case lifecycle.Write():
                 assert self._session is not None
                 intent = self._intents[instruction.version]
                 work = self._write(self._session_number, self._session, instruction, intent)
-                self._operation = asyncio.ensure_future(work)
+                self._operation = self._task("write", work)
             case lifecycle.Ping():
                 assert self._session is not None
                 self._beside_session(self._ping(self._session_number, self._session))
             case lifecycle.Close():
                 self._session_number += 1
-                self._operation = asyncio.ensure_future(self._close(self._operation))
+                self._operation = self._task("close", self._close(self._operation))
             case lifecycle.ReportPrimary(primary_id):
                 if self._on_higher_primary is not None:
                     try:
@@ -424,9 +424,12 @@ class SwitchConnection:
         if number == self._session_number:
             self._feed(event, *tell)
 
+    def _task(self, what: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return asyncio.create_task(work, name=f"switch {self.name}: {what}")
+
     def _beside_session(self, work: Coroutine[Any, Any, None]) -> None:
         number = self._session_number
-        task = asyncio.ensure_future(work)
+        task = self._task("session", work)
         self._keep(task)
 
         def ended(task: asyncio.Task[None]) -> None:

@@ -29,7 +29,7 @@ from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEn
 from echelon.p4program import P4Program
 from echelon.southbound.arbitration import FixedArbitrator
 from echelon.southbound.channel import BulkChannel, CallError
-from echelon.southbound.codec import OWNER, Codec, EncodedEntry, encode_digest
+from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_digest
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
@@ -152,7 +152,7 @@ class SwitchSession:
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._codec = Codec(self._switch.p4info, owner)
+        self._codec = codec_of(self._switch.p4info, owner)
         self._wanted = self._new_wanted()
         self._held: dict[bytes, EncodedEntry] | None = None
         """Our entries on the switch, by key; None while unknown."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 
 from finsy.proto import U128, p4r
 
@@ -41,12 +41,13 @@ def delimited(number: int, content: bytes) -> bytes:
     return delimiter(number, len(content)) + content
 
 
-@cache
+@lru_cache(maxsize=1 << 14)
 def delimiter(number: int, size: int) -> bytes:
     """What stands before the `size` bytes of a field of type message or bytes; `number` is at most 15."""
     return bytes([number << 3 | 2]) + varint(size)
 
 
+@lru_cache(maxsize=1 << 14)
 def counted(number: int, value: int) -> bytes:
     """A field of an integer type; `number` is at most 15."""
     return bytes([number << 3]) + varint(value)

@@ -223,7 +223,8 @@ class Writing:
                 case Kind.MODIFY, GRPCStatusCode.NOT_FOUND:
                     self._held.pop(entry.key, None)
                     gone.append(entry)
-                case Kind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED if self._deletes:
+                case Kind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN if self._deletes:
+                    # UNKNOWN is what BMv2 says of a full table.
                     self._postponed.append(entry)
                 case _:
                     self.refused.append(Refusal(kind, entry, status))

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(_ROOT), str(_ROOT / "controller")]
@@ -33,17 +33,27 @@ from tests.bench.southbound.switches import running  # noqa: E402
 from tests.bench.southbound.workload import large, leaf  # noqa: E402
 from tests.bench.switch.targets import BMV2, SOFTSWITCH, Target  # noqa: E402
 
+T = TypeVar("T")
+
 _SHELL_ENTRIES = 300
 _SHELL = _ROOT / ".venv-interop" / "p4runtime-shell" / "bin" / "python"
 _WANTED_SHELL, _WANTED_FINSY, _WANTED_BYTES, _WANTED_READ_S = 50, 3, 0.9, 3.0
+
+
+_RUNNER = asyncio.Runner()
+"""One event loop for all: gRPC's poller does not outlive the first."""
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    return _RUNNER.run(work)
 
 
 def _best(work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str], rounds: int) -> Rate:
     """The best of some rounds, each from empty tables."""
     rates = []
     for _ in range(rounds):
-        asyncio.run(clients.clear(addresses))
-        rates.append(asyncio.run(work()))
+        _run(clients.clear(addresses))
+        rates.append(_run(work()))
     return max(rates, key=lambda rate: rate.per_second)
 
 
@@ -52,7 +62,7 @@ def _shell(address: str, intent: Intent) -> Rate | str:
         return "p4runtime-shell is not there: `pytest tests/interop` makes its environment"
     plain = [entry for entry in intent.entries if len(entry.actions) == 1]
     step = max(1, len(plain) // _SHELL_ENTRIES)
-    asyncio.run(clients.clear([address]))
+    _run(clients.clear([address]))
     return clients.by_shell(_SHELL, address, plain[::step][:_SHELL_ENTRIES])
 
 
@@ -94,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--large", type=int, default=100_000, help="entries of the one switch that is read back")
     parser.add_argument("--rounds", type=int, default=2, help="of each; the best counts")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=max(110, Console().width))
     rates = Table("switches", "how", "entries", "entries/s", "ours against it")
     reads = Table("switch", "entries", "written", "read back and compared", "read by a stranger")
     notes: list[str] = []
@@ -133,7 +143,6 @@ def _softswitches(options: argparse.Namespace, rates: Table, notes: list[str], t
         ours = _best(lambda: _ours(addresses, intents, shares), addresses, rounds)
         tell("p4runtime-shell")
         shell = _shell(addresses[0], intents[0])
-        asyncio.run(clients.clear(addresses))
     rates.add_row(where, "echelon, update(intent)", f"{ours.entries}", f"{ours.per_second:,.0f}", "1")
     ratio = ours.per_second / ready.per_second
     rates.add_row(
@@ -170,7 +179,7 @@ def _bmv2(options: argparse.Namespace, rates: Table, notes: list[str], tell: Cal
 def _large(target: Target, entries: int, reads: Table) -> None:
     intent = large(entries)
     with running(target) as address:
-        written_s, compared_s, unknown_s = asyncio.run(_read_back(address, intent))
+        written_s, compared_s, unknown_s = _run(_read_back(address, intent))
     seconds = [f"{s:.2f} s" for s in (written_s, compared_s, unknown_s)]
     reads.add_row(target.name, f"{len(intent.entries)}", *seconds)
 

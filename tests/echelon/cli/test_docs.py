@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import typer
+import yaml
 
 import echelon.service.config as config
 from echelon.cli import app
@@ -45,8 +47,18 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
 
 
 def test_the_jobs_in_it_are_good() -> None:
-    import json
-
     found = [json.loads(text) for text in re.findall(r"-d '(\{\s*\"job\".*?\})'", PAGE, re.DOTALL)]
     assert len(found) == 2
     parse_document(JobSpec, found[0], "docs/service.md")
+    quick = yaml.safe_load(PAGE.split("$ cat job.yaml\n")[1].split("$ echelon")[0])
+    recognition = yaml.safe_load(re.findall(r"^recognition: .*$", PAGE, re.MULTILINE)[0])
+    parse_document(JobSpec, quick | recognition, "docs/service.md")
+
+
+def test_the_quick_start_is_good(tmp_path: Path) -> None:
+    texts = [
+        text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if text.startswith(("service:", "fabric:"))
+    ]
+    (tmp_path / "echelon.yaml").write_text(texts[0])
+    (tmp_path / "fabric.yaml").write_text(texts[1])
+    assert list(config.load_service_config(tmp_path / "echelon.yaml").switches) == ["s1"]

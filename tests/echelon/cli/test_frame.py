@@ -129,8 +129,8 @@ def _shown(lines: Sequence[str], names: Sequence[str]) -> list[str]:
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.integers(0, 200),
-    st.integers(0, 200),
+    st.integers(0, 90),
+    st.integers(0, 90),
     st.integers(80, 200),
     st.integers(24, 100),
     st.booleans(),

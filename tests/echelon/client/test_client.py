@@ -326,6 +326,22 @@ def test_a_removal_whose_answer_was_lost_has_worked() -> None:
         assert error_of(lambda: client.remove_job("d")).status == 404  # it had not been done
 
 
+def test_a_server_that_takes_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url, timeout_s=0.05) as client:
+            assert "no answer in 0.05 s" in str(error_of(client.jobs))
+
+
+def test_what_one_controller_says_tells_more_than_the_silence_of_another(
+    running: Serving, service: MemoryService
+) -> None:
+    service.fault = UnavailableError("no controller leads")
+    for urls in (f"http://127.0.0.1:1,{running.url}", f"{running.url},http://127.0.0.1:1"):
+        with Client(urls) as client:
+            assert error_of(client.jobs).reason == "no controller leads"
+
+
 def test_the_next_controller_is_asked_when_one_is_silent(running: Serving) -> None:
     with Client(f"http://127.0.0.1:1,{running.url}") as client:
         assert client.jobs() == []

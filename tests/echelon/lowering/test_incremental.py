@@ -235,14 +235,17 @@ SHIMS: dict[str, dict[str, Identity]] = {
 
 
 def test_a_number_is_not_given_to_another_job_before_the_switch_has_forgotten_the_first() -> None:
-    lowering = Lowering(FABRIC, dict.fromkeys(FABRIC.switches, ABLE))
+    lowering = Lowering(FABRIC, dict.fromkeys(FABRIC.switches, replace(ABLE, max_flows=2)))
     lowering.lower(plan_of(a=(flow("a"),)), SHIMS, version=1)
     second = lowering.lower(plan_of(b=(flow("b"),)), SHIMS, version=2)
     assert second["l1"].flows == {1: ("b", "f1")}
-    lowering.numbering.settle("l1", 2)
-    third = lowering.lower(plan_of(b=(flow("b"),), c=(flow("c"),)), SHIMS, version=3)
-    assert third["l1"].flows == {1: ("b", "f1"), 0: ("c", "f1")}
-    assert third["l2"].flows == {1: ("b", "f1"), 2: ("c", "f1")}
+    both = plan_of(b=(flow("b"),), c=(flow("c"),))
+    with pytest.raises(LoweringError, match=r"more than 2 flows \(up to 1 of them are being removed from it"):
+        lowering.lower(both, SHIMS, version=3)
+    for switch in ("l1", "p1", "l2"):
+        lowering.numbering.settle(switch, 2)
+    third = lowering.lower(both, SHIMS, version=3)
+    assert third["l1"].flows == third["l2"].flows == {1: ("b", "f1"), 0: ("c", "f1")}
 
 
 def test_a_flow_that_moves_leaves_the_switches_of_its_old_path() -> None:

@@ -182,18 +182,29 @@ def flows_of(numbering: Numbering, version: int, job: str, names: list[str], swi
         return [numbers.flow(name) for name in names]
 
 
-def test_lowest_free_first() -> None:
+def test_a_number_comes_back_as_late_as_possible() -> None:
     numbering = Numbering({"s1": LIMITS})
     assert flows_of(numbering, 1, "a", ["x", "y", "z"]) == [0, 1, 2]
     assert flows_of(numbering, 2, "b", ["x"]) == [3]
     assert flows_of(numbering, 3, "a", ["z"]) == [2]
-    assert flows_of(numbering, 4, "c", ["x"]) == [4]  # 0 and 1 may still be on the switch
-    assert numbering.settle("s1", 2) == frozenset()
-    assert flows_of(numbering, 5, "c", ["x", "y"]) == [4, 5]
     numbering.settle("s1", 3)
-    assert flows_of(numbering, 6, "c", ["x", "y", "z"]) == [4, 5, 0]
-    flows_of(numbering, 7, "c", [])
-    assert numbering.settle("s1", 7) == {"c"}
+    assert flows_of(numbering, 4, "c", [f"f{k}" for k in range(8)]) == [4, 5, 6, 7, 8, 9, 10, 11]
+    assert flows_of(numbering, 5, "b", []) == []
+    numbering.settle("s1", 5)
+    assert flows_of(numbering, 6, "d", ["x", "y", "z"]) == [0, 1, 3]
+
+
+def test_a_number_is_not_handed_on_before_the_switch_has_acknowledged() -> None:
+    numbering = Numbering({"s1": LIMITS})
+    flows_of(numbering, 1, "a", [f"f{i}" for i in range(12)])
+    flows_of(numbering, 2, "a", ["f0"])
+    flows_of(numbering, 3, "a", [])
+    assert numbering.settle("s1", 1) == frozenset()
+    with pytest.raises(ExhaustedError):
+        flows_of(numbering, 4, "b", ["x"])
+    assert numbering.settle("s1", 2) == frozenset()
+    assert flows_of(numbering, 4, "b", ["x"]) == [1]
+    assert numbering.settle("s1", 3) == {"a"}
 
 
 def test_a_full_switch_says_what_is_being_removed() -> None:
@@ -244,17 +255,29 @@ def test_two_jobs_cannot_be_stored_with_one_number() -> None:
         Numbering({"s1": LIMITS}).restore({"a": one, "b": one})
 
 
-def test_a_pool_gives_the_lowest_free_number() -> None:
+def test_a_pool_gives_what_was_free_for_longest() -> None:
     pool = Pool(6, first=1)
-    pool.claim(2)
-    assert [pool.take() for _ in range(3)] == [1, 3, 4]
-    pool.free(2)
-    pool.free(1)
-    pool.claim(1)
-    assert pool.take() == 2
+    assert pool.take() == 1
+    pool.claim(4)
     assert pool.take() == 5
+    pool.free(1)
+    assert [pool.take() for _ in range(3)] == [2, 3, 1]
     with pytest.raises(ExhaustedError):
         pool.take()
     with pytest.raises(ValueError, match="number 5 is taken"):
         pool.claim(5)
     assert len(pool) == 5
+    pool.free(4)
+    pool.free(2)
+    assert pool.take() == 4
+    pool.undo(4)
+    assert [pool.take(), pool.take()] == [4, 2]
+
+
+def test_what_was_undone_was_never_taken() -> None:
+    numbering = Numbering({"s1": LIMITS})
+    for _ in range(3):
+        with suppress(RuntimeError), numbering.attempt(1) as attempt:
+            assert [attempt.of("s1", "a").flow(name) for name in "xyz"] == [0, 1, 2]
+            raise RuntimeError
+    assert flows_of(numbering, 1, "b", ["x"]) == [0]

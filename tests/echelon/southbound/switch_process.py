@@ -60,11 +60,15 @@ class SwitchProcess:
         os.kill(self._process.pid, signal.SIGCONT)
 
     def held(self) -> list[bytes]:
-        """Every entry that a controller wrote, serialized, sorted; without counters."""
-        with grpc.insecure_channel(self.address) as channel:
-            request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-            replies = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=PATIENCE_S))
-        return serialized(entity.table_entry for reply in replies for entity in reply.entities)
+        return read_entries(self.address, 1)
+
+
+def read_entries(address: str, device_id: int) -> list[bytes]:
+    """Every entry that a controller wrote, serialized, sorted; without counters."""
+    with grpc.insecure_channel(address) as channel:
+        request = p4r.ReadRequest(device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        replies = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=PATIENCE_S))
+    return serialized(entity.table_entry for reply in replies for entity in reply.entities)
 
 
 def serialized(entries: Iterator[p4r.TableEntry]) -> list[bytes]:

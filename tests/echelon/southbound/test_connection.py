@@ -7,6 +7,8 @@ import gc
 import logging
 import random
 import re
+import shutil
+import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,7 +38,7 @@ from echelon.southbound.session import DigestReport, SwitchSession
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig
-from tests.echelon.southbound.switch_process import SwitchProcess, free_port, serialized, switch_process
+from tests.echelon.southbound.switch_process import SwitchProcess, free_port, read_entries, serialized, switch_process
 
 MakeIntent = Callable[..., Intent]
 E = TypeVar("E")
@@ -146,11 +148,11 @@ class Owner:
 
 @asynccontextmanager
 async def connected(
-    address: str, *, term: int = TERM, timing: Timing = SELDOM, seed: int = 1, **arguments: Any
+    address: str, *, term: int = TERM, timing: Timing = SELDOM, device_id: int = 1, **arguments: Any
 ) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
     owner = Owner()
-    endpoint = Endpoint("s1", address, 1, program())
-    rng = random.Random(seed)
+    endpoint = Endpoint("s1", address, device_id, program())
+    rng = random.Random(1)
     connection = SwitchConnection(endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments)
     running = asyncio.create_task(connection.run())
     try:
@@ -806,6 +808,53 @@ def test_our_own_lost_stream_is_outranked(station: Station) -> None:
             await owner.until(lambda: owner.installed)
             assert asked == [TERM]
             assert connection.snapshot().term == TERM + 1
+
+    run(main)
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed")
+def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None:
+    """BMv2 makes a connected backup primary when its primary leaves, whatever their election ids."""
+    port, thrift = free_port(), free_port()
+    address = f"127.0.0.1:{port}"
+    options = ["--no-p4", "--device-id", "5", "--thrift-port", str(thrift), "--", "--grpc-server-addr", address]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["simple_switch_grpc", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def entries() -> int:
+        return len(read_entries(address, 5))
+
+    async def main() -> None:
+        switch = start()
+        try:
+            async with connected(address, term=100, device_id=5) as (old, of_old):
+                old.set_intent(bare(*(shim_flow(number) for number in range(10))), 1)
+                await of_old.until(lambda: of_old.installed)
+                assert entries() == 10
+                async with connected(address, term=200, device_id=5) as (new, of_new):
+                    new.set_intent(bare(*(shim_flow(number) for number in range(5, 20))), 1)
+                    await of_new.until(lambda: of_new.installed)
+                    await of_old.until(lambda: of_old.states[-1] == "backup")
+                    assert entries() == 15
+                    old.set_intent(bare(), 2)
+                    switch.kill()
+                    switch.wait(PATIENCE_S)
+                    await of_new.until(lambda: of_new.states[-1] == "away")
+                    switch = start()
+                    await of_new.until(lambda: of_new.states[-1] == "ready")
+                    assert entries() == 15
+                # The new leader is gone as well; the old one does not take that for an invitation.
+                assert old.snapshot().state == "backup"
+                assert old.snapshot().sessions == 1
+                assert entries() == 15
+                old.set_term(201)
+                await of_old.until(lambda: of_old.installed == [1, 2])
+                assert entries() == 0
+        finally:
+            switch.kill()
+            switch.wait(PATIENCE_S)
 
     run(main)
 

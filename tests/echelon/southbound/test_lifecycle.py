@@ -418,6 +418,17 @@ def test_audits_come_in_their_period_and_pings_between() -> None:
         assert 9 <= pings <= 15
 
 
+def test_a_sign_of_life_that_ended_with_its_session_is_asked_for_in_the_next() -> None:
+    out = ready()
+    assert out.handle(Tick(), 1) == [Ping()]
+    assert out.handle(Lost("gone"), 1) == [Close()]
+    assert out.handle(Closed(), 2) == [Open(10)]
+    out.handle(Opened(), 2)
+    assert out.wake_at == 3, "also while it is being written to"
+    assert out.handle(Tick(), 3) == [Ping()]
+    assert out.handle(Lost("silent"), 6) == [Close()]
+
+
 def test_a_refusal_is_tried_again_and_a_failure_soon() -> None:
     out = ready()
     out.handle(Wanted(2), 0.5)

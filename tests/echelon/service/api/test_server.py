@@ -161,6 +161,8 @@ def test_tls(authority: Authority, tmp_path: Path) -> None:
                 client.status()
             assert "CERTIFICATE_VERIFY_FAILED" in caught.value.reason
             assert caught.value.reason.endswith("(check ca, certificate and address)")
+        with Client(by_name(running)) as client, pytest.raises(ClientError, match="CERTIFICATE_VERIFY_FAILED"):
+            client.status()  # the system knows no such authority
         with Client(by_name(running).replace("https", "http")) as client:
             assert not client.is_alive()
 

@@ -1,0 +1,127 @@
+"""What a session does about refusals, on BMv2: another implementation's statuses, texts and reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from bench.southbound.switches import running
+from bench.switch.targets import BMV2
+
+from echelon.lowering.intent import ActionCall, Intent, Interval, Part, TableEntry
+from echelon.p4program import program
+from echelon.southbound.channel import BulkChannel
+from echelon.southbound.session import SwitchSession
+from echelon.southbound.wire import Kind, write_header, write_request
+
+pytestmark = [
+    pytest.mark.bmv2,
+    pytest.mark.skipif(BMV2.path() is None, reason=f"{BMV2.executable} is not installed"),
+]
+
+PRIMARY = 10
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with running(BMV2) as found:
+        yield found
+
+
+def intent(*entries: TableEntry) -> Intent:
+    return Intent("s1", (Part("test", entries),))
+
+
+def flow(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
+    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+
+
+def slack(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("set_queue", (("queue", queue), ("lowest_slack", 7)))
+    return TableEntry("slack_to_queue", (("profile", 1), ("slack", Interval(number * 10, number * 10 + 9))), (call,), 1)
+
+
+def group(number: int, *ports: int) -> TableEntry:
+    calls = tuple(ActionCall("route", (("port", port), ("dst_mac", 5))) for port in ports)
+    return TableEntry("ecmp", (("group", number),), calls)
+
+
+def during(address: str, work: Callable[[SwitchSession, BulkChannel], Awaitable[None]]) -> None:
+    async def main() -> None:
+        channel = BulkChannel(address)
+        async with SwitchSession("s1", address, 1, program()) as session:
+            await work(session, channel)
+        await channel.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def meddle(session: SwitchSession, channel: BulkChannel, kind: Kind, *entries: TableEntry, mark: bytes) -> None:
+    """Write behind the session's back."""
+    raw = [session._codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
+    assert all(mark in wire for wire in raw)
+    await channel.write(write_request(write_header(1, PRIMARY), kind, raw), len(raw))
+
+
+def test_what_is_in_the_way_is_told_apart(address: str) -> None:
+    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+        await session.reconcile(intent())
+        await meddle(
+            session, channel, Kind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
+        )
+        await meddle(session, channel, Kind.INSERT, flow(2), slack(2), group(2, 3), mark=b"another")
+        wanted = intent(*(make(n) for make in (flow, slack) for n in range(4)), *(group(n, 2, 1) for n in range(4)))
+        change = await session.update(wanted)
+        assert sorted((refused.table, refused.match) for refused in change.refused) == [
+            ("ecmp", "group=2"),
+            ("shim_flow", "job=1, flow=2"),
+            ("slack_to_queue", "profile=1, slack=20...29"),
+        ]
+        assert session.entries == 9
+        again = await session.reconcile(wanted)
+        assert (len(again), again.foreign, len(again.refused)) == (0, 3, 3)
+        await session.reconcile(intent())
+        assert (session.entries, session.foreign) == (0, 3)
+
+    during(address, work)
+
+
+def test_what_vanished_is_no_obstacle(address: str) -> None:
+    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+        some = [*(flow(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
+        (await session.reconcile(intent(*some))).require()
+        await meddle(session, channel, Kind.DELETE, *some[1::3], mark=b"echelon")
+        changed = [
+            *(flow(n, queue=2) for n in range(3)),
+            *(slack(n, queue=2) for n in range(3)),
+            *(group(n, 3) for n in range(3)),
+        ]
+        change = await session.update(intent(*changed))
+        change.require()
+        assert session.entries == 9
+        assert not await session.reconcile(intent(*changed))
+
+    during(address, work)
+
+
+def test_a_full_table(address: str) -> None:
+    def known(job: int, number: int) -> TableEntry:
+        return replace(flow(0), match=(("job", job), ("flow", number)))
+
+    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+        full = intent(*(known(1, number) for number in range(16384)))
+        (await session.reconcile(full)).require()
+        extra = (known(2, 0), known(2, 1))
+        change = await session.update(Intent("s1", (*full.parts, Part("more", extra))))
+        # BMv2 has no better word for it.
+        assert [refused.code for refused in change.refused] == ["UNKNOWN"] * 2
+        assert session.entries == 16384
+        turned = await session.update(intent(*extra))
+        turned.require()
+        assert (turned.inserts, turned.deletes) == (2, 16384)
+        assert not await session.reconcile(intent(*extra))
+
+    during(address, work)
