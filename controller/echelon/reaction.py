@@ -54,7 +54,8 @@ class Reaction:
         if not changed:
             return None
         total = await self.bytes_passed(list(self.scheduler.active))
-        passed = {key: count - self.bytes_at_start[key] for key, count in total.items()}
+        # A switch that was restarted counts from 0.
+        passed = {key: max(0, count - self.bytes_at_start[key]) for key, count in total.items()}
         return DecisionDue(events[-1].time_s, passed)
 
     async def _count(self, key: FlowKey) -> int:

@@ -45,6 +45,14 @@ class CentralScheduler:
         """Nodes of each planned flow's path, both hosts included."""
         return self._paths
 
+    def take_over(self, before: CentralScheduler) -> None:
+        """Go on from one whose plan was replaced: flows under way stay so, in their order, on their new paths."""
+        self._starts = before._starts
+        for key, flow in before.active.items():
+            same = (self._sizes.get(key), self._echelonflows.get(key)) == (flow.size_bytes, flow.echelonflow)
+            if key in self._paths and same:
+                self.active[key] = replace(flow, links=tuple(pairwise(self._paths[key])))
+
     def start(self, key: FlowKey, iteration: int, now_s: Fraction) -> bool:
         """The first packet of a flow was seen. Returns whether that is news.
 
@@ -87,7 +95,8 @@ class CentralScheduler:
         """The new plan, given how much of each active flow has passed."""
         flows = [
             replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - bytes_passed.get(key, 0), 1)))
-            for key, flow in self.active.items()
+            # Whoever feeds this may do so while it decides, in another thread.
+            for key, flow in tuple(self.active.items())
         ]
         rates = self.policy.allocate(now_s, flows).rates_Bps
         queues, schedules = to_schedule(flows, rates, self._queues)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -170,7 +171,7 @@ def _dependencies(job: Job) -> dict[str, tuple[str, ...]]:
     after = dict(nodes)
     if len(after) != len(nodes):
         names = [name for name, _ in nodes]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise GraphError(f"job {job.name}: the name '{twice}' is given to more than one compute unit or flow")
     for name, needs in nodes:
         for other in needs:

@@ -142,7 +142,7 @@ class Lowering:
         self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]], fabric: Fabric, attempt: Attempt
     ) -> _Lowered:
         last = self._last
-        rewired = fabric is not last.fabric and (fabric.cables, fabric.hosts) != (last.fabric.cables, last.fabric.hosts)
+        rewired = _rewired(fabric, last.fabric)
         jobs: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
         """By switch and job; None: the job is no longer there."""
@@ -202,7 +202,7 @@ class Lowering:
         else:
             assert last.plan is not None
             own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
-            if fabric is not last.fabric or plan.best_effort_queue != last.plan.best_effort_queue:
+            if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
                 own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn))
             if changed:
                 jobs = _updated(jobs, changed)
@@ -219,6 +219,20 @@ class Lowering:
                 return before
         parts = (own, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
         return _Switch(own, profiles, jobs, Intent(name, parts, queues, digests))
+
+
+def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
+    """Whether entries for hosts and ports are the same in both; much faster than making them."""
+    if fabric is before:
+        return True
+    return not _rewired(fabric, before) and all(
+        fabric.next_hops[switch, host] == before.next_hops[switch, host] for host in fabric.hosts
+    )
+
+
+def _rewired(fabric: Fabric, before: Fabric) -> bool:
+    """Whether more is different than which links are drained."""
+    return fabric is not before and (fabric.cables, fabric.hosts) != (before.cables, before.hosts)
 
 
 def _kept(before: Part, now: Part) -> Part:

@@ -258,6 +258,8 @@ class Numbering:
         self._switches = {name: _AtSwitch(of_kind) for name, of_kind in limits.items()}
         self._jobs: dict[str, dict[str, _Held]] = {}
         self._changed: set[str] = set()
+        self.freed = 0
+        """How many numbers have become free so far."""
 
     @property
     def jobs(self) -> frozenset[str]:
@@ -297,6 +299,7 @@ class Numbering:
                     continue
                 del held.unused[part]
                 at.free(part, held.numbers.pop(part))
+                self.freed += 1
                 self._changed.add(job)
                 if self._forget_if_empty(job, switch):
                     gone.add(job)

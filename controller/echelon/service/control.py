@@ -65,6 +65,7 @@ _RETRY_S = 1.0
 """After the store did not take what only waits for it."""
 _COUNT_S = 0.1
 """The metric of jobs by state is so old at most."""
+_OVER = "this controller does not lead any more (ask again: another one does)"
 _REACTION_S = 5.0
 """A reactive policy's decision waits so long at most for switches to acknowledge it."""
 
@@ -130,7 +131,11 @@ class Control:
         self._adopting = asyncio.Lock()
         """One plan at a time on its way to the switches."""
         self._following = Following(metrics, self._read_counters, self._decide, self._corrected)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._over = False
+        """It has been running, and does no more."""
+        self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        """Not one of those that requests wait for: a controller that starts with many jobs has all of them to do."""
         self._alone: dict[str, tuple[RegisteredJob, float]] = {}
         """Seconds that an iteration takes on an otherwise empty fabric."""
         self._switches = Switches(
@@ -153,7 +158,10 @@ class Control:
         for name in self._register.jobs:
             self._progress.accepted(name, time.monotonic())
         self._fabric = self._config.fabric.without(self._register.drained)
-        self._planner.restore(snapshot["numbers"])
+        try:
+            self._planner.restore(snapshot["numbers"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
         self._metrics.leadership(self._leadership.term)
         log.info("loaded", term=self._leadership.term, jobs=len(self._register.jobs), store=self._store.url)
         self._changed.set()
@@ -165,18 +173,32 @@ class Control:
                 self._switches.run_in(tasks)
                 tasks.create_task(self._plan_for_ever(), name="planning")
         finally:
+            self._over = True
+            # Whoever waits for a job is told.
+            self._moved.set()
             if self._counting is not None:
                 self._counting.cancel()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._planning.shutdown(wait=False, cancel_futures=True)
+            self._timing.shutdown(wait=False, cancel_futures=True)
             self._metrics.leadership(None)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _beside(self, work: Coroutine[Any, Any, None], what: str) -> None:
+        """Nobody waits for it; `what` failed is said if it does."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error(f"{what} failed", problem=f"{type(error).__name__}: {error}", exc_info=error)
+
+        self._spawn(work).add_done_callback(ended)
 
     # -- what is asked -------------------------------------------------------------------------------------------------
 
@@ -235,6 +257,8 @@ class Control:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._register.known(name) and not self._progress.settled(name):
+                    if self._over:
+                        raise UnavailableError(_OVER)
                     await self._moved.wait()
         return self.job(name)
 
@@ -250,8 +274,7 @@ class Control:
         )
 
     def intent(self, switch: str) -> IntentResource:
-        assert self._switches[switch]
-        return views.intent(self._in_force().planned.intents[switch])
+        return views.intent(self._in_force().planned.intents[self._switches[switch].name])
 
     async def difference(self, switch: str) -> SwitchDifference:
         connection, intent = self._switches[switch], self._in_force().planned.intents[switch]
@@ -434,7 +457,7 @@ class Control:
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
         # Counting takes as long as there are jobs: once for all news of a moment.
-        if self._counting is None:
+        if self._counting is None and not self._over:
             self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._tell_counts)
 
     def _tell_counts(self) -> None:
@@ -445,19 +468,32 @@ class Control:
         self._following.tracker.reconnected(switch)
 
     def acknowledged(self, switch: str, version: int) -> None:
-        self._planning.submit(self._planner.settle, switch, version)
+        self._beside(self._settle(switch, version), "taking back numbers")
+
+    async def _settle(self, switch: str, version: int) -> None:
+        if await self._in_planning(self._planner.settle, switch, version) and self._plan_problem is not None:
+            # There may be room now for a job that was left out.
+            self._replan()
 
     def completed(self, job: str) -> None:
-        self._spawn(self._time_alone(self._register.jobs[job]))
+        self._beside(self._time_alone(self._register.jobs[job]), "timing a job alone")
 
     async def _time_alone(self, job: RegisteredJob) -> None:
-        """For comparison with what switches see; nobody waits for it."""
-        if self._alone.get(job.name, (None, 0.0))[0] is not job:
-            alone_s = await asyncio.to_thread(alone_iteration_s, job.job, self._fabric)
+        """For comparison with what switches see."""
+        if self._alone.get(job.name, (None, 0.0))[0] is job:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            alone_s = await loop.run_in_executor(self._timing, alone_iteration_s, job.job, self._fabric)
+        except PlanError:
+            # The links that it needs were drained meanwhile.
+            return
+        # It may have gone, or be another one by now.
+        if self._register.jobs.get(job.name) is job:
             self._alone[job.name] = (job, float(alone_s))
 
     def _on_higher_primary(self, switch: str, primary_id: int) -> None:
-        self._spawn(self._outrank(switch, primary_id))
+        self._beside(self._outrank(switch, primary_id), "outranking another controller")
 
     async def _outrank(self, switch: str, primary_id: int) -> None:
         """We hold the lease: whoever is primary there has none."""
@@ -486,27 +522,39 @@ class Control:
         job = self._register.jobs.get(name)
         if job is None or not self._config.correct_distances:
             return
-        self._register.correct(replace(job, observed_s=self._following.tracker.corrections(name)))
+        observed_s = self._following.corrections(job)
+        if observed_s is None or observed_s == job.observed_s:
+            return
+        self._register.correct(replace(job, observed_s=observed_s))
         self._metrics.distances_corrected()
         log.info("distances corrected by what switches saw", job=name)
         self._replan()
 
     async def _decide(self, scheduler: CentralScheduler, due: DecisionDue) -> None:
+        # Carried through even if the session ends that reported: what was decided about numbers must come to the disk.
+        version = await asyncio.shield(self._spawn(self._react(scheduler, due)))
+        if version is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REACTION_S):
+                while not self._switches.hold(version):
+                    await self._moved.wait()
+
+    async def _react(self, scheduler: CentralScheduler, due: DecisionDue) -> int | None:
+        """The version of the new intents, if there are any."""
         async with self._adopting:
-            if self._made is None:
-                return
+            # Another plan, or policy, may be in force by now.
+            if self._made is None or not self._following.is_reacting(scheduler):
+                return None
             try:
                 planned = await self._in_planning(self._planner.react, scheduler, due, self._made.planned, self._fabric)
             except PlanningError as error:
                 log.error("no new plan, the last good one holds", problem=str(error))
-                return
+                return None
             await self._save_numbers(planned)
             self._following.installing(planned)
             self._install(planned)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_REACTION_S):
-                while not self._switches.hold(planned.version):
-                    await self._moved.wait()
+            return planned.version
 
 
 def _policy_text(setting: PolicySetting) -> str:

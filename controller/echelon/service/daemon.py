@@ -24,7 +24,7 @@ from echelon.service.config import ServiceConfig
 from echelon.service.control import Control
 from echelon.service.front import Front
 from echelon.service.metrics import Metrics
-from echelon.service.store import Candidate, Leadership, Store, StoreError, open_store
+from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
 
 BAD_INPUT = 2
 FAILED = 1
@@ -137,12 +137,19 @@ class _Daemon:
 
     async def _lead_again_and_again(self, store: Store, candidate: Candidate) -> None:
         while True:
-            leadership = await store.campaign(candidate)
+            try:
+                leadership = await store.campaign(candidate)
+            except StoreUnavailableError as error:
+                # A standby outlives that.
+                log.error("cannot stand for leader", problem=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
             try:
                 await self._lead(store, leadership)
             except StoreError as error:
                 log.error("cannot lead", problem=str(error))
-                await leadership.resign()
+                with suppress(StoreError):
+                    await leadership.resign()
                 await asyncio.sleep(_RETRY_S)
 
     async def _lead(self, store: Store, leadership: Leadership) -> None:

@@ -67,10 +67,19 @@ class RegisteredJob:
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
-        """The same job with another arrangement function. Raises `DocumentError` if it does not fit."""
-        changed = replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s})
-        assert changed.job
+        """The same job with another arrangement function, and nothing seen of it yet. Raises `DocumentError` if it does
+        not fit."""
+        changed = replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
+        changed.build()
         return changed
+
+    def build(self) -> None:
+        """Make `job` now, in whatever thread this is. Raises as `reported`."""
+        _ = self.job
+
+    def is_expected_as(self, other: RegisteredJob) -> bool:
+        """Whether what switches see of the one can be held against the other's spec and reported distances."""
+        return self.spec is other.spec and self.offsets_s is other.offsets_s
 
 
 def parse_job(document: Mapping[str, Any]) -> JobSpec:

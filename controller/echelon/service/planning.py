@@ -80,16 +80,18 @@ class Planner:
     numbering: Numbering
     version: int = 0
     """Of the last plan."""
-    _setting: PolicySetting | None = None
     policy: Policy | None = None
-    """That made the last plan, with what it remembers; None: none did, or it failed."""
+    """That made the last plan; None: there is none."""
+    _setting: PolicySetting | None = None
+    _asked: Policy | None = None
+    """The policy of that setting, with what it remembers; None: there is none yet, or it failed."""
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of connections, by job: a new policy goes on with them."""
     _flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
     """Of the last plan, by job."""
-    _good: frozenset[str] = frozenset()
-    """Names of the jobs in the last plan."""
+    _good: dict[str, RegisteredJob] = field(default_factory=dict)
+    """The jobs in the last plan."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
 
     def plan(self, wanted: Wanted) -> Planned:
@@ -103,7 +105,7 @@ class Planner:
         except PlanningError as error:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
         plan, intents = made
-        self._good = frozenset(job.name for job in planned)
+        self._good = {job.name: job for job in planned}
         self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
         return self._planned(plan, tuple(planned), intents, problems, spent)
 
@@ -127,9 +129,12 @@ class Planner:
             for name, document in documents.items()
         }
 
-    def settle(self, switch: str, version: int) -> None:
-        """The switch has acknowledged that version: what it held before is gone, and its numbers are free."""
+    def settle(self, switch: str, version: int) -> bool:
+        """The switch has acknowledged that version: what it held before is gone, and its numbers are free. Returns
+        whether there were any: a job that was left out may fit now."""
+        before = self.numbering.freed
         self.numbering.settle(switch, version)
+        return self.numbering.freed > before
 
     def _without_those_at_fault(
         self,
@@ -140,18 +145,16 @@ class Planner:
         error: PlanningError,
     ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
         """The jobs of the last plan, with as many of the others as can be added to them; halves, then their halves."""
-        kept = [job for job in jobs if job.name in self._good]
-        fresh = [job for job in jobs if job.name not in self._good]
-        if not fresh:
-            raise error
-        made = self._attempt(kept, wanted, spent)
-        groups = [fresh]
+        kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
+        names = {job.name for job in kept}
+        groups = [[job for job in jobs if job.name not in names]]
         while groups:
             group = groups.pop()
-            in_order = [job for job in jobs if job in kept or job in group]
+            together = names | {job.name for job in group}
+            in_order = [job for job in jobs if job.name in together]
             try:
                 made = self._attempt(in_order, wanted, spent)
-                kept = in_order
+                kept, names = in_order, together
             except PlanningError as at_fault:
                 if len(group) == 1:
                     problems[group[0].name] = str(at_fault)
@@ -160,21 +163,39 @@ class Planner:
                     groups += [group[half:], group[:half]]
         return kept, made
 
+    def _those_of_the_last_plan(
+        self, jobs: Sequence[RegisteredJob], wanted: Wanted, spent: _Spent, error: PlanningError
+    ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
+        """As they are now; if that is what fails, those of them that are as they were. Raises `PlanningError`."""
+        kept = [job for job in jobs if job.name in self._good]
+        unchanged = [job for job in kept if self._good[job.name] is job]
+        if len(kept) < len(jobs):
+            try:
+                return kept, self._attempt(kept, wanted, spent)
+            except PlanningError as again:
+                error = again
+        if len(unchanged) == len(kept):
+            raise error
+        return unchanged, self._attempt(unchanged, wanted, spent)
+
     def _attempt(
         self, jobs: Sequence[RegisteredJob], wanted: Wanted, spent: _Spent
     ) -> tuple[Plan, Mapping[str, Intent]]:
         began = time.perf_counter()
         try:
-            plan = self._policy_for(wanted.policy).plan([job.job for job in jobs], wanted.fabric)
+            policy = self._policy_for(wanted.policy)
+            plan = policy.plan([job.job for job in jobs], wanted.fabric)
         except PlanError as error:
             raise PlanningError(str(error)) from error
         except Exception as error:
             # A policy is anybody's code. What it kept between plans may be half done.
-            self.policy = None
+            self._asked = None
             raise PlanningError(f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}") from error
         finally:
             spent.policy_s += time.perf_counter() - began
-        return plan, self._lower(plan, jobs, wanted.fabric, spent)
+        intents = self._lower(plan, jobs, wanted.fabric, spent)
+        self.policy = policy
+        return plan, intents
 
     def _lower(self, plan: Plan, jobs: Sequence[RegisteredJob], fabric: Fabric, spent: _Spent) -> Mapping[str, Intent]:
         began = time.perf_counter()
@@ -185,6 +206,9 @@ class Planner:
             intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
         except LoweringError as error:
             raise PlanningError(str(error)) from error
+        except Exception as error:
+            # A slip of ours at one job must not keep the others from their plan, start after start.
+            raise PlanningError(f"lowering failed: {type(error).__name__}: {error}") from error
         finally:
             spent.lowering_s += time.perf_counter() - began
         # Also where the attempt is not the one that is kept: versions must rise.
@@ -233,18 +257,18 @@ class Planner:
 
     def _policy_for(self, setting: PolicySetting) -> Policy:
         """The policy that was asked last time, with what it remembers, if it is still the one."""
-        if self.policy is None or self._setting != setting:
-            self.policy = make_policy(setting.name, **setting.parameters)
-            self.policy.remember(self._routes)
+        if self._asked is None or self._setting != setting:
+            self._asked = make_policy(setting.name, **setting.parameters)
+            self._asked.remember(self._routes)
             self._setting = setting
-        return self.policy
+        return self._asked
 
 
 def _is_sound(job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
     """A job that was accepted may not fit any more: the fabric's file changed while the service was down."""
     try:
         check_hosts(job.spec, fabric)
-        assert job.job
+        job.build()
     except DocumentError as error:
         problems[job.name] = str(error)
         return False

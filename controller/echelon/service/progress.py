@@ -97,7 +97,10 @@ class Progress:
             standing.problem = problems.get(name)
             of_job = flows.get(name)
             if of_job is None:
-                standing.version, standing.flows, standing.change = None, (), None
+                standing.version, standing.flows = None, ()
+                if standing.change is not None:
+                    # Still under way: for as long as it takes until there is room for it.
+                    standing.change = _Change(standing.change.accepted_s)
                 self._pending.discard(name)
                 continue
             if standing.flows is not of_job or standing.version is None:
@@ -115,7 +118,6 @@ class Progress:
             standing = self._jobs.get(name)
             if standing is not None and standing.version is None:
                 standing.problem = problem
-                standing.change = None
 
     def acknowledged(
         self, switch: str, version: int, *, encoding_s: float, rpc_s: float, now_s: float, at: float
@@ -142,8 +144,8 @@ class Progress:
                 done.append(name)
         return done
 
-    def refused(self, switch: str, version: int, problem: str) -> None:
-        """The switch holds part of the intent of that version."""
+    def refused(self, switch: str, problem: str) -> None:
+        """The switch holds its intent but for what that says."""
         self._acknowledged.pop(switch, None)
         self._refusals[switch] = problem
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from echelon.documents import DocumentError, suggestion
 from echelon.fabric.model import Fabric
-from echelon.service.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from echelon.service.errors import ConflictError, RefusedError, UnknownError
 from echelon.service.jobs import RegisteredJob, check_hosts, check_size, free_number, from_document, parse_job
 from echelon.service.metrics import Metrics
 from echelon.service.resources import DistanceReport, PolicySetting
-from echelon.service.store import Changes, Leadership, Snapshot, Store, StoreError
+from echelon.service.store import Changes, Leadership, NotLeaderError, Snapshot, Store, StoreError
 
 Link = tuple[str, str]
 """The two ends, in order of their names."""
@@ -119,7 +119,7 @@ class Register:
                     offsets_s={},
                 )
                 # Off the loop: thousands of flows take a while.
-                await asyncio.to_thread(lambda: job.job)
+                await asyncio.to_thread(job.build)
                 await self.commit(
                     Changes(
                         puts={("jobs", name): job.to_document(), ("settings", _NUMBER): {"last": self._last_number}}
@@ -165,6 +165,8 @@ class Register:
 
     async def commit(self, changes: Changes) -> None:
         """Raises `StoreError`."""
+        # The store may be led again by then, by this process, in a later term that has loaded without this change.
+        self._check_leads()
         began = time.perf_counter()
         try:
             await self._store.commit(changes)
@@ -180,13 +182,16 @@ class Register:
         turn.users += 1
         try:
             async with turn.lock:
-                if self._leadership.lost.is_set():
-                    raise UnavailableError("this controller does not lead any more (ask again: another one does)")
+                self._check_leads()
                 yield
         finally:
             turn.users -= 1
             if not turn.users:
                 del self._turns[name]
+
+    def _check_leads(self) -> None:
+        if self._leadership.lost.is_set():
+            raise NotLeaderError("this controller does not lead any more (ask again: another one does)")
 
     def _keep(self, job: RegisteredJob) -> None:
         """It is on disk."""

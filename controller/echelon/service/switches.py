@@ -134,6 +134,9 @@ class Switches:
                     self._progress.lost(switch)
                 if state == "ready":
                     self._holds_again(switch)
+                if state == "refused" and problem is not None:
+                    # What was refused before the session was lost is refused again, of which there is no other news.
+                    self._progress.refused(switch, problem)
                 say = log.warning if problem else log.debug if state == "writing" else log.info
                 say("switch", switch=switch, state=state, problem=problem)
             case SessionOpened(switch):
@@ -146,7 +149,7 @@ class Switches:
                 self._owner.acknowledged(switch, version)
             case Refused(switch, version, problem, applied):
                 self._refused[switch] = 0 if applied is None else len(applied.refused)
-                self._progress.refused(switch, version, problem)
+                self._progress.refused(switch, problem)
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
             case Drift(switch, count, _):
                 self._metrics.audited(switch, count)
@@ -166,13 +169,11 @@ class Switches:
         self._metrics.written(
             switch, applied.inserts, applied.modifies, applied.deletes, applied.encoding_s + applied.rpc_s
         )
+        self._acknowledged(switch, version, encoding_s=applied.encoding_s, rpc_s=applied.rpc_s)
+
+    def _acknowledged(self, switch: str, version: int, *, encoding_s: float, rpc_s: float) -> None:
         done = self._progress.acknowledged(
-            switch,
-            version,
-            encoding_s=applied.encoding_s,
-            rpc_s=applied.rpc_s,
-            now_s=time.monotonic(),
-            at=time.time(),
+            switch, version, encoding_s=encoding_s, rpc_s=rpc_s, now_s=time.monotonic(), at=time.time()
         )
         for name in done:
             timings, _ = self._progress.timings(name)
@@ -185,9 +186,7 @@ class Switches:
         """A switch that was away holds what it held before: of that there is no other news (of others `Installed`)."""
         version = self._connections[switch].snapshot().installed_version
         if version is not None and version == self._told.get(switch):
-            self._progress.acknowledged(
-                switch, version, encoding_s=0.0, rpc_s=0.0, now_s=time.monotonic(), at=time.time()
-            )
+            self._acknowledged(switch, version, encoding_s=0.0, rpc_s=0.0)
 
 
 def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:

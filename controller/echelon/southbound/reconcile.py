@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -112,7 +113,7 @@ class Wanted:
         # What was invalid may have been so because of a part that is there no longer.
         stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
         former = [self._parts.pop(number) for number in stale]
-        gone = {entry.key for known in former for entry in known.entries}
+        gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
         for key in gone:
             del self.by_key[key]
         coming = {number: _Known(part) for number, part in new.items() if number not in self._parts}
@@ -127,28 +128,41 @@ class Wanted:
                 tables[entry.table].append(entry)
             for table, entries in tables.items():
                 stages[self._stages.get(table, 0)].append((known, entries))
-        encode, by_key = self._encode, self.by_key
         for stage in sorted(stages):
             chunk: list[EncodedEntry] = []
             for known, entries in stages[stage]:
-                for entry in entries:
-                    try:
-                        encoded = encode(entry)
-                    except ValueError as error:
-                        known.invalid.append(InvalidEntry(known.part.owner, entry, str(error)))
-                        continue
-                    key = encoded.key
-                    if key in by_key:
-                        known.invalid.append(InvalidEntry(known.part.owner, entry, self._twice(known, key)))
-                        continue
-                    by_key[key] = encoded
-                    known.entries.append(encoded)
-                    chunk.append(encoded)
-                    if len(chunk) == _CHUNK:
-                        yield chunk
-                        chunk = []
+                for start in range(0, len(entries), _CHUNK):
+                    chunk += self._take(known, entries[start : start + _CHUNK])
+                    if len(chunk) >= _CHUNK:
+                        yield chunk[:_CHUNK]
+                        chunk = chunk[_CHUNK:]
             if chunk:
                 yield chunk
+
+    def _take(self, known: _Known, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
+        """Those that can be had, encoded, and entered everywhere."""
+        try:
+            encoded = list(map(self._encode, entries))
+        except ValueError:
+            return [good for entry in entries for good in self._take_one(known, entry)]
+        by_key = {entry.key: entry for entry in encoded}
+        if len(by_key) < len(encoded) or not self.by_key.keys().isdisjoint(by_key):
+            return [good for entry in entries for good in self._take_one(known, entry)]
+        self.by_key.update(by_key)
+        known.entries += encoded
+        return encoded
+
+    def _take_one(self, known: _Known, entry: TableEntry) -> Iterator[EncodedEntry]:
+        try:
+            encoded = self._encode(entry)
+            if encoded.key in self.by_key:
+                raise ValueError(self._twice(known, encoded.key))
+        except ValueError as error:
+            known.invalid.append(InvalidEntry(known.part.owner, entry, str(error)))
+        else:
+            self.by_key[encoded.key] = encoded
+            known.entries.append(encoded)
+            yield encoded
 
     def _twice(self, known: _Known, key: bytes) -> str:
         first = next(k.part.owner for k in self._parts.values() if any(entry.key == key for entry in k.entries))
@@ -173,8 +187,8 @@ class Wanted:
 class Turn:
     """From one intent to the next: only of parts that are not the same object in both."""
 
-    gone: set[bytes]
-    """Keys of entries of former parts; new parts may want them too."""
+    gone: AbstractSet[bytes]
+    """In a fixed order: keys of entries of former parts; new parts may want them too."""
     come: Iterator[list[EncodedEntry]]
     """Entries of new parts: each list of one stage, stages in ascending order. Encoded as they are asked for."""
 
@@ -203,5 +217,5 @@ def turned(
         if inserts:
             yield Chunk((_NEW, inserts[0].stage), Kind.INSERT, inserts)
     yield from _staged(_CHANGED, Kind.MODIFY, modifies)
-    deletes = [held[key] for key in {*turn.gone, *again} if key in held and key not in wanted]
+    deletes = [held[key] for key in dict.fromkeys((*turn.gone, *again)) if key in held and key not in wanted]
     yield from _staged(_GONE, Kind.DELETE, deletes)

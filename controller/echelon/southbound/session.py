@@ -34,7 +34,7 @@ from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
 from echelon.southbound.queues.gnmi import GnmiQueues
-from echelon.southbound.reconcile import Chunk, InvalidEntry, Wanted, difference, turned
+from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, Wanted, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
 from echelon.southbound.wire import Kind, read_request, table_entries, write_header, write_request
@@ -54,11 +54,21 @@ _DIGEST_QUEUE = 1 << 16
 _TAKEOVER_S = 5.0
 """So long may a switch take to notice that the controller before this one has gone."""
 
+_ENTRIES_AT_ONCE = 1000
+"""That are read before others have the event loop."""
 _WITH_COUNTER = b"\x3a\x00"
 """Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
 
 # What goes wrong is raised here; finsy would print it as well where logging is not configured.
 logging.getLogger("finsy").addHandler(logging.NullHandler())
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not what finsy says of every switch whose queues and ports are not gNMI's business."""
+    return not record.getMessage().endswith(("gNMI is not implemented", "No switch ports exist"))
+
+
+logging.getLogger("finsy").addFilter(_is_news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +96,10 @@ class _Seconds:
     rpc: float = 0.0
 
 
-def _exhaust(come: Iterator[list[EncodedEntry]]) -> None:
-    for _ in come:
-        pass
+async def _encoded(turn: Turn) -> None:
+    """Encode all of it, piece by piece: other switches have the event loop in between."""
+    for _ in turn.come:
+        await asyncio.sleep(0)
 
 
 def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
@@ -315,20 +326,20 @@ class SwitchSession:
 
     async def reconcile(self, intent: Intent) -> Applied:
         """Read what the switch holds, write the difference. Raises `SouthboundError`."""
-        self._held = None
-        started = time.perf_counter()
-        _exhaust(self._wanted.turn_to(intent.parts).come)
-        seconds = _Seconds(encoding=time.perf_counter() - started)
-        tables = await self._read_all(self._wanted.by_key)
-        self._queues = await self._read_queues() if intent.queues else {}
-        self._digests = await self._read_digests(intent.digests)
-        seconds.read = time.perf_counter() - started - seconds.encoding
-        self._foreign = tables.foreign
-        change = difference(tables.ours, self._wanted.by_key, tables.foreign)
-        blocked = [Refusal(Kind.INSERT, entry, FOREIGN) for entry in change.blocked]
-        self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
-        writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
-        return await self._apply(intent, writing, tables.ours, seconds)
+        with self._changing():
+            started = time.perf_counter()
+            await _encoded(self._wanted.turn_to(intent.parts))
+            seconds = _Seconds(encoding=time.perf_counter() - started)
+            tables = await self._read_all(self._wanted.by_key)
+            self._queues = await self._read_queues() if intent.queues else {}
+            self._digests = await self._read_digests(intent.digests)
+            seconds.read = time.perf_counter() - started - seconds.encoding
+            self._foreign = tables.foreign
+            change = difference(tables.ours, self._wanted.by_key, tables.foreign)
+            blocked = [Refusal(Kind.INSERT, entry, FOREIGN) for entry in change.blocked]
+            self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
+            writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
+            return await self._apply(intent, writing, tables.ours, seconds)
 
     async def update(self, intent: Intent) -> Applied:
         """Write what differs from the last `reconcile` or `update`, without reading. Raises `SouthboundError`.
@@ -338,20 +349,21 @@ class SwitchSession:
         """
         if self._held is None:
             return await self.reconcile(intent)
-        held, self._held = self._held, None
-        started = time.perf_counter()
-        turn = self._wanted.turn_to(intent.parts)
-        # What goes may make room for what was refused before.
-        again = set(self._standing) - turn.gone if turn.gone else set()
-        self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
-        seconds = _Seconds(encoding=time.perf_counter() - started)
-        chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
-        return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
+        held = self._held
+        with self._changing():
+            started = time.perf_counter()
+            turn = self._wanted.turn_to(intent.parts)
+            # What goes may make room for what was refused before.
+            self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
+            again = list(self._standing) if turn.gone else []
+            seconds = _Seconds(encoding=time.perf_counter() - started)
+            chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
+            return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
 
     async def compare(self, intent: Intent) -> Comparison:
         """Read what the switch holds; write nothing, and remember nothing of it. Raises `SouthboundError`."""
         wanted = self._new_wanted()
-        _exhaust(wanted.turn_to(intent.parts).come)
+        await _encoded(wanted.turn_to(intent.parts))
         tables = await self._read_all(wanted.by_key)
         queues = await self._read_queues() if intent.queues else {}
         digests = await self._read_digests(intent.digests)
@@ -370,6 +382,16 @@ class SwitchSession:
             tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
             tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
         )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """If this does not end well, nothing is known of what the switch holds, nor is all of the intent encoded."""
+        self._held = None
+        try:
+            yield
+        except BaseException:
+            self._wanted = self._new_wanted()
+            raise
 
     def _new_wanted(self) -> Wanted:
         return Wanted(self._codec.encode, self._codec.stages)
@@ -397,24 +419,22 @@ class SwitchSession:
             responses = self._bulk.read(read_request(self._switch.device_id, queries, self._switch.role_name))
             async with aclosing(responses):
                 async for response in responses:
-                    for raw in table_entries(response):
+                    # BMv2 sends all in one response, which is then not to keep other switches waiting.
+                    for number, raw in enumerate(table_entries(response), start=1):
                         yield raw
+                        if not number % _ENTRIES_AT_ONCE:
+                            await asyncio.sleep(0)
 
     async def _apply(
         self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
     ) -> Applied:
         started = time.perf_counter()
-        try:
-            # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
-            queues = await self._write_queues(intent.queues)
-            digests = await self._write_digests(intent.digests)
-            header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
-            with self._errors("writing tables"):
-                await carry_out(writing, lambda send: self._write(header, send), self._look_up)
-        except BaseException:
-            # Perhaps not all of the intent was looked at.
-            self._wanted = self._new_wanted()
-            raise
+        # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
+        queues = await self._write_queues(intent.queues)
+        digests = await self._write_digests(intent.digests)
+        header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
+        with self._errors("writing tables"):
+            await carry_out(writing, lambda send: self._write(header, send), self._look_up)
         seconds.rpc += time.perf_counter() - started
         self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
         self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)

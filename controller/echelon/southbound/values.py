@@ -60,15 +60,24 @@ def _number(value: Match, bits: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
-def _framed(bits: int, frame: Callable[[bytes], bytes]) -> Callable[[Match], bytes]:
-    """A number inside what `frame` puts before it: that depends on the number's length only."""
-    starts = [frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)]
+class _Numbers(Values):
+    """Plain numbers, inside what `frame` puts before them: that depends on a number's length only."""
 
-    def make(value: Match) -> bytes:
-        number = _number(value, bits)
-        return starts[len(number)] + number
+    def __init__(self, place: str, bits: int, frame: Callable[[bytes], bytes]) -> None:
+        super().__init__(place, lambda value: _number(value, bits))
+        self._bits = bits
+        self._starts = [frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)]
 
-    return make
+    def __missing__(self, value: Any) -> bytes:
+        # Most fields of most entries come by here, once: so no call is made that is not needed.
+        if not isinstance(value, int) or value < 0 or value >> self._bits:
+            return super().__missing__(value)
+        size = value.bit_length() + 7 >> 3 or 1
+        encoded = self._starts[size] + value.to_bytes(size, "big")
+        if len(self) >= _MOST_VALUES:
+            self.clear()
+        self[value] = encoded
+        return encoded
 
 
 def _lpm(value: Match, bits: int) -> bytes:
@@ -116,7 +125,7 @@ def match_values(place: str, field_id: int, bits: int, match_type: Any) -> Value
     """Of a match field: FieldMatch messages with their tag, or nothing where every value matches."""
     start = counted(1, field_id)
     if match_type is P4MatchType.EXACT:
-        return Values(place, _framed(bits, lambda number: delimited(2, start + delimited(2, delimited(1, number)))))
+        return _Numbers(place, bits, lambda number: delimited(2, start + delimited(2, delimited(1, number))))
     encode = _MATCHES.get(match_type)
 
     def make(value: Match) -> bytes:
@@ -131,4 +140,4 @@ def match_values(place: str, field_id: int, bits: int, match_type: Any) -> Value
 def parameter_values(place: str, param_id: int, bits: int) -> Values:
     """Of an action's parameter: Param messages with their tag."""
     start = counted(2, param_id)
-    return Values(place, _framed(bits, lambda number: delimited(4, start + delimited(3, number))))
+    return _Numbers(place, bits, lambda number: delimited(4, start + delimited(3, number)))

@@ -25,6 +25,8 @@ BATCH_BYTES = 3 << 20
 WINDOW = 4
 """Writes under way at a time, where their order is free."""
 
+_TURNS = 4
+"""Of the event loop, for a request to leave (gRPC takes three) and for answers to come in, before more is encoded."""
 _LARGEST_FRAME = 32
 """Bytes that an entry has around it in a Write, at most."""
 _MOST_TRIES = 3
@@ -299,8 +301,8 @@ async def _ended(
     """Those that have ended, and those that have not; with `wait`, once one has ended."""
     if wait:
         return await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    # Once for a new task to begin, once more for what it has sent to leave, and for answers to come in.
-    await asyncio.sleep(0)
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
     done = {task for task in tasks if task.done()}
     return done, tasks - done
 

@@ -271,7 +271,8 @@ class Lab:
     def stop(self) -> None:
         for daemon in self._daemons:
             daemon.kill()
-            # Shown by pytest where the test failed.
+        # Shown by pytest where the test failed.
+        for daemon in self._daemons[-2:]:
             print(f"--- {daemon.name}", *daemon.lines[-60:], sep="\n")
         for switch in self.switches.values():
             switch.kill()

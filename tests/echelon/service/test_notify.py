@@ -58,7 +58,7 @@ def test_without_a_supervisor_nothing_happens(address: str | None, monkeypatch: 
     ("usec", "pid", "expected"),
     [
         ("30000000", None, 15.0),
-        ("30000000", os.getpid(), 15.0),
+        pytest.param("30000000", os.getpid(), 15.0, id="ours"),
         ("30000000", 1, None),
         (None, None, None),
         ("x", None, None),

@@ -123,5 +123,5 @@ def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
     assert progress.state("old") == ("installed", None)
     assert progress.state("new") == ("unplanned", "no way")
     assert progress.settled("new")
-    progress.refused("s1", 1, "s1: table full")
+    progress.refused("s1", "s1: table full")
     assert progress.state("old") == ("planned", "s1: table full")

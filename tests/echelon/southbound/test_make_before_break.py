@@ -29,17 +29,21 @@ IDENTITIES: dict[str, dict[str, Identity]] = {
 }
 
 
+HEAD = Deadline("e", Fraction(0), ())
+
+
 @dataclass(frozen=True)
 class Way:
     port: int
     queue: int
 
 
-def queue_of(ranking: Ranking, *, opens: bool = False) -> int:
-    """For a packet at the reference time itself: it is early by the flow's offset, unless it sets that time."""
-    if isinstance(ranking, Fixed):
-        return ranking.queue
-    tardiness_s = Fraction(0) if opens else -ranking.offset_s
+def queue_of(ranking: Ranking, opened_by: Ranking = HEAD) -> int:
+    """For a packet when the iteration begins, by one of `opened_by`: that one is in time, this one early by how much
+    later its ideal finish is."""
+    if isinstance(ranking, Fixed) or isinstance(opened_by, Fixed):
+        return ranking.queue if isinstance(ranking, Fixed) else queue_of(ranking)
+    tardiness_s = opened_by.offset_s - ranking.offset_s
     return min(ranking.lowest + sum(t <= tardiness_s for t in ranking.thresholds_s), ranking.highest)
 
 
@@ -60,8 +64,18 @@ def random_plan(random: Random) -> Plan:
     return Plan("test", tuple(flows), STRICT)
 
 
-def ways(plan: Plan, *, opens: bool = False) -> dict[tuple[str, str], Way]:
-    return {(f.job, f.flow): Way(PORT_OF[f.path[2]], queue_of(f.ranking, opens=opens)) for f in plan.flows}
+def ways(plan: Plan) -> dict[tuple[str, str], Way]:
+    return {(f.job, f.flow): Way(PORT_OF[f.path[2]], queue_of(f.ranking)) for f in plan.flows}
+
+
+def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
+    """While only some of a job's flows are known: any of them may open the iteration."""
+    return {
+        (f.job, f.flow): {
+            Way(PORT_OF[f.path[2]], queue_of(f.ranking, other.ranking)) for other in plan.flows if other.job == f.job
+        }
+        for f in plan.flows
+    }
 
 
 class Prober:
@@ -123,7 +137,7 @@ def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_
             rig.device.write_all = one_by_one
             for version, (before, after) in enumerate(pairwise(plans), start=2):
                 old, new = ways(before), ways(after)
-                opening = {**ways(before, opens=True), **ways(after, opens=True)}
+                in_part = {**ways_in_part(before), **ways_in_part(after)}
                 default = {Way(port, after.best_effort_queue) for port in PORT_OF.values()}
                 allowed.clear()
                 for key in prober.probe():
@@ -131,9 +145,9 @@ def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_
                     # A flow in both: its old or new port, its old or new queue.
                     allowed[key] = {Way(a.port, b.queue) for a in known for b in known}
                     if len(known) < 2:
-                        # In one of them: as there, also where the head is not known (yet); or it is not known itself,
-                        # which is best effort over any of the equal paths.
-                        allowed[key] |= default | ({opening[key]} if known else set())
+                        # In one of them: as there, also where others of its job are not known (yet); or it is not
+                        # known itself, which is best effort over any of the equal paths.
+                        allowed[key] |= default | in_part.get(key, set())
                 intent = lowering.lower(after, IDENTITIES, version=version)["s1"]
                 (await session.update(intent)).require()
                 lowering.numbering.settle("s1", version)

@@ -361,6 +361,33 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
     during_session(rig, work)
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
+def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
+    """After so many turns of the event loop: while entries are encoded, read or written."""
+    old = Intent("s1", (Part("old", tuple(shim_flow(number) for number in range(3000))),))
+    new = Intent("s1", tuple(Part(str(j), tuple(shim_flow(100 * j + n) for n in range(90))) for j in range(50)))
+
+    async def cancelled(work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    async def work(session: SwitchSession) -> None:
+        await session.reconcile(old)
+        await cancelled(session.update(new))
+        assert (await session.update(new)).refused == ()
+        assert len(rig.held()) == session.entries == 4500
+        await cancelled(session.reconcile(old))
+        assert (await session.update(old)).refused == ()
+        assert len(rig.held()) == session.entries == 3000
+        await cancelled(session.compare(new))
+        assert not await session.reconcile(old)
+
+    during_session(rig, work)
+
+
 def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
     rig: Any, make_intent: MakeIntent
 ) -> None:

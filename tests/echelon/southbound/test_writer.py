@@ -302,7 +302,7 @@ def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
         at_work: list[list[int]] = []
 
         async def write(send: Send) -> None:
-            for _ in range(5):
+            for _ in range(20):
                 await asyncio.sleep(0)
             at_work.append(list(made))
 

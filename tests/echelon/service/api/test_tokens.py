@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -144,3 +146,11 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
     assert tokens.authenticate(first.token) is not None
     for token in (first.token, second.token):
         assert token not in caplog.text
+
+
+def test_a_tokens_file_is_checked_without_the_web_framework() -> None:
+    """Whoever checks one, or makes a token, should not wait for it."""
+    code = "import sys, echelon.service.api.tokens, echelon.service.api.exposure as _; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "echelon.service.api.tokens" in loaded
+    assert not {"fastapi", "starlette", "uvicorn", "httpx", "grpc"} & set(loaded)

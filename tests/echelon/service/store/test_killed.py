@@ -109,7 +109,7 @@ def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
 
 @pytest.mark.long
 def test_what_was_acknowledged_survives_many_kills(url: str) -> None:
-    asyncio.run(kill_at_random(url, 200))
+    asyncio.run(kill_at_random(url, 80))
 
 
 def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:

@@ -1,0 +1,27 @@
+"""The measured entries are entries: known to the program, each once, and no more than its tables hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from bench.southbound.workload import large, leaf
+from finsy import P4Schema
+
+from echelon.lowering.intent import Intent
+from echelon.p4program import program
+from echelon.southbound.codec import codec_of
+
+
+@pytest.mark.parametrize(("intent", "count"), [(leaf(5000), 5000), (large(100_000), 100_000)], ids=["leaf", "large"])
+def test_every_entry_fits(intent: Intent, count: int) -> None:
+    schema = P4Schema(program().p4info)
+    codec = codec_of(schema)
+    assert len({codec.encode(entry).key for entry in intent.entries}) == len(intent.entries) == count
+    for table, held in Counter(entry.table for entry in intent.entries).items():
+        assert held <= schema.tables[table].size
+
+
+def test_a_leaf_has_entries_of_most_tables() -> None:
+    tables = {entry.table for entry in leaf(5000).entries}
+    assert {"shim_flow", "slack_to_queue", "flow_path", "ipv4_lpm", "ecmp", "station", "ecn_threshold"} <= tables
