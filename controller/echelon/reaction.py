@@ -32,6 +32,8 @@ class Reaction:
     bytes_passed: BytesPassed
     bytes_at_start: dict[FlowKey, int] = field(default_factory=dict)
     """Counters run on from iteration to iteration; this is where each flow's present iteration began."""
+    now_s: Fraction = Fraction(0)
+    """Of the newest event."""
 
     async def observe(self, events: Sequence[FlowEvent]) -> DecisionDue | None:
         """What to decide on, or None where the events change nothing. Raises what `bytes_passed` raises."""
@@ -53,10 +55,15 @@ class Reaction:
                 changed = True
         if not changed:
             return None
+        self.now_s = events[-1].time_s
+        return await self.due()
+
+    async def due(self) -> DecisionDue:
+        """What to decide on as things are. Raises as `observe`."""
         total = await self.bytes_passed(list(self.scheduler.active))
-        # A switch that was restarted counts from 0.
-        passed = {key: max(0, count - self.bytes_at_start[key]) for key, count in total.items()}
-        return DecisionDue(events[-1].time_s, passed)
+        # A restarted switch counts from 0; of a flow whose start was not counted nothing is known to have passed.
+        passed = {key: max(0, count - self.bytes_at_start.setdefault(key, count)) for key, count in total.items()}
+        return DecisionDue(self.now_s, passed)
 
     async def _count(self, key: FlowKey) -> int:
         return (await self.bytes_passed([key]))[key]

@@ -407,6 +407,8 @@ class Control:
         self._planned_generation = generation
         self._following.planned(planned, self._planner.policy)
         self._install(planned)
+        if planned.plan.reactive:
+            self._beside(self._following.decide_anew(), "deciding anew")
         self._metrics.plan_complete(not planned.problems)
         for name, problem in planned.problems.items():
             log.warning("job left out of the plan", job=name, plan=planned.version, problem=problem)
@@ -425,6 +427,7 @@ class Control:
     async def _save_numbers(self, planned: Planned) -> None:
         """On disk before any switch has them: a controller that comes after this one gives the same."""
         self._unsaved |= planned.kept
+        problem = self._plan_problem
         while self._unsaved:
             puts: dict[Key, Document] = {("numbers", name): doc for name, doc in self._unsaved.items() if doc}
             deletes: list[Key] = [("numbers", name) for name, doc in self._unsaved.items() if not doc]
@@ -435,7 +438,7 @@ class Control:
                 log.error("the store does not take a plan's numbers; nothing is written meanwhile", problem=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
-                self._unsaved = {}
+                self._unsaved, self._plan_problem = {}, problem
 
     def _install(self, planned: Planned) -> None:
         self._made = _Made(planned, time.time())

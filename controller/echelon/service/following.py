@@ -124,6 +124,17 @@ class Following:
             if due is not None and reaction is not None and reaction is self._reaction:
                 await self._decide(reaction.scheduler, due)
 
+    async def decide_anew(self) -> None:
+        """After a plan, which knows nothing of the flows that are under way: until they are heard of again their queues
+        would be those of flows that rest."""
+        async with self._deciding:
+            reaction = self._reaction
+            if reaction is None or not reaction.scheduler.active:
+                return
+            due = await reaction.due()
+            if reaction is self._reaction:
+                await self._decide(reaction.scheduler, due)
+
     def _react(self, planned: Planned, policy: Policy | None) -> None:
         if not planned.plan.reactive or policy is None:
             self._reaction = None
@@ -136,6 +147,7 @@ class Following:
         if before is None:
             return
         scheduler.take_over(before.scheduler)
+        self._reaction.now_s = before.now_s
         self._reaction.bytes_at_start |= {
             key: count for key, count in before.bytes_at_start.items() if key in scheduler.paths
         }

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import socket
+import sqlite3
+import struct
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import pytest
 from finsy import P4DigestList
 
+from echelon.client import Client
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import softswitch
@@ -37,12 +44,16 @@ from echelon.service.planning import Planned, Planner, PlanningError, Wanted
 from echelon.service.progress import Progress
 from echelon.service.register import Register
 from echelon.service.resources import PolicySetting
-from echelon.service.store import Candidate, Store, open_store
+from echelon.service.store import Candidate, Changes, Store, StoreError, open_store
+from echelon.service.switches import Switches
+from echelon.southbound.connection import Installed, Refused, StateChanged
 from echelon.southbound.errors import SouthboundError
+from echelon.southbound.outcome import Applied
 from echelon.southbound.session import DigestReport
 from echelon.southbound.targets import TARGETS
+from echelon.telemetry.events import FlowEvent
 from tests.echelon.service.conftest import Build
-from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring
+from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring, settle, until
 from tests.echelon.service.test_progress import flows_over
 
 T = TypeVar("T")
@@ -363,6 +374,166 @@ def test_somebody_who_waits_is_told_when_leadership_is_lost(offline: Lab) -> Non
     asyncio.run(run())
 
 
+def test_a_trouble_of_the_store_is_over_when_it_is_over(offline: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where numbers come from a reaction, and not from a plan."""
+    monkeypatch.setattr("echelon.service.control._RETRY_S", 0.01)
+
+    async def run() -> None:
+        async with leading(offline) as (control, store):
+            await when(lambda: in_plan(control))
+            assert control._made is not None
+            commit, refusals = store.commit, [StoreError("disk full"), StoreError("disk full")]
+
+            async def fails_at_first(changes: Changes) -> None:
+                if refusals:
+                    assert control.status().plan_problem == ("disk full" if len(refusals) < 2 else None)
+                    raise refusals.pop()
+                await commit(changes)
+
+            monkeypatch.setattr(store, "commit", fails_at_first)
+            await control._save_numbers(replace(control._made.planned, kept={"a": {"numbers": {}, "routes": []}}))
+            assert "a" in (await store.load())["numbers"]
+            assert control.status().plan_problem is None
+
+    asyncio.run(run())
+
+
+def test_two_switches_raise_the_term(tmp_path: Path) -> None:
+    """At once, and the one that was asked for less comes last."""
+
+    async def run() -> None:
+        async with await open_store(f"sqlite:{tmp_path}/state.db", lease_s=5) as store:
+            leadership = await store.campaign(Candidate("c", "http://c"))
+            highest = leadership.term + 10**12
+            await asyncio.gather(leadership.raise_term(highest), leadership.raise_term(highest - 1))
+            assert leadership.term == highest
+            await leadership.resign()
+            assert (await store.campaign(Candidate("c", "http://c"))).term > highest
+
+    asyncio.run(run())
+
+
+def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
+    """Two jobs are said to have one number."""
+    document = {"numbers": {"FLOW": {"keys": ["f"], "at": {"leaf1": [[0, 7, 1]]}}}, "routes": []}
+
+    async def run() -> None:
+        config = load_service_config(offline.config("inside", store="sqlite:inside.db"))
+        async with await open_store(config.store, lease_s=5) as store:
+            leadership = await store.campaign(Candidate("c", "http://c"))
+            await store.commit(Changes(puts={("numbers", "a"): document, ("numbers", "b"): document}))
+            control = Control(config, store, leadership, metrics(), started_at=0.0)
+            with pytest.raises(StoreError, match=r"inside.db: job b: its stored numbers cannot be read: .*\(put back"):
+                await control.open()
+
+    asyncio.run(run())
+
+
+def test_memory_is_what_is_on_disk_though_clients_hang_up(build: Build) -> None:
+    """Connections are reset while their change is on its way to the disk."""
+    lab = build(TWO_BY_TWO)
+    rng = random.Random(1)
+    daemon = lab.daemon()
+    hosts = list(lab.fabric.hosts)
+    with lab.client(daemon) as client:
+        address = urlsplit(daemon.wait_listening())
+        for _ in range(100):
+            name = f"j{rng.randrange(8)}"
+            body = json.dumps(ring(name, rng.sample(hosts, rng.randint(2, 4)))).encode()
+            method = rng.choice(("PUT", "PUT", "DELETE"))
+            head = f"{method} /jobs/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            with socket.create_connection((address.hostname, address.port)) as connection:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.sendall(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                time.sleep(rng.uniform(0, 0.006))
+        settle(client)
+        # What was sent last may still be under way.
+        until(lambda: in_memory(client) == on_disk(lab), "memory is not what is on disk")
+    assert not [line for line in daemon.lines if "Traceback" in line]
+
+
+def in_memory(client: Client) -> dict[str, tuple[int, tuple[str, ...]]]:
+    return {one.name: (client.job(one.name).number, one.workers) for one in client.jobs()}
+
+
+def on_disk(lab: Lab) -> dict[str, tuple[int, tuple[str, ...]]]:
+    with closing(sqlite3.connect(next(lab.directory.glob("*.db")))) as file:
+        rows = file.execute("SELECT key, body FROM documents WHERE collection = 'jobs'").fetchall()
+    jobs = {name: json.loads(body) for name, body in rows}
+    return {name: (one["number"], tuple(one["spec"]["workers"])) for name, one in jobs.items()}
+
+
+# -- what switches tell ------------------------------------------------------------------------------------------------
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def moved(self) -> None:
+        pass
+
+    def session_opened(self, switch: str) -> None:
+        pass
+
+    def acknowledged(self, switch: str, version: int) -> None:
+        pass
+
+    def completed(self, job: str) -> None:
+        self.done.append(job)
+
+
+async def ignored(*_: object) -> None:
+    pass
+
+
+def switches(lab: Lab, progress: Progress) -> tuple[Switches, Owner]:
+    config, owner = load_service_config(lab.config("inside")), Owner()
+    return Switches(config, 1, metrics(), progress, owner, ignored, lambda *_: None, random.Random(1)), owner
+
+
+def of_one_job() -> Progress:
+    """Accepted, and planned over two switches."""
+    progress = Progress()
+    progress.accepted("a", 0.0)
+    flows = {"a": flows_over("a", frozenset({"leaf1", "leaf2"}))}
+    progress.planned(1, flows, {}, ["a"], began_s=0.0, policy_s=0.0, lowering_s=0.0)
+    return progress
+
+
+NOTHING = Applied(0, 0, 0, (), 0, 0, 0, 0.0, 0.0, 0.0)
+
+
+def test_a_job_is_complete_when_a_switch_is_back_that_had_it(offline: Lab) -> None:
+    progress = of_one_job()
+    all_of_them, owner = switches(offline, progress)
+    leaf1 = all_of_them["leaf1"]
+    leaf1._installed = 1
+    leaf1._on_event(Installed("leaf1", 1, NOTHING))
+    leaf1._on_event(StateChanged("leaf1", "away", "gone"))
+    leaf1._on_event(Installed("leaf2", 1, NOTHING))
+    assert (progress.state("a")[0], owner.done) == ("planned", [])
+    leaf1._on_event(StateChanged("leaf1", "ready", None))
+    assert (progress.state("a")[0], owner.done) == ("installed", ["a"])
+
+
+def test_what_is_refused_in_every_session_is_said_in_every_session(offline: Lab) -> None:
+    """A connection tells of a refusal once."""
+    progress = of_one_job()
+    all_of_them, _ = switches(offline, progress)
+    tell = all_of_them["leaf1"]._on_event
+    for event in (
+        StateChanged("leaf1", "refused", "table full"),
+        Refused("leaf1", 1, "table full", NOTHING),
+        StateChanged("leaf1", "away", "gone"),
+    ):
+        tell(event)
+    assert progress.state("a") == ("planned", None)
+    tell(StateChanged("leaf1", "writing", None))
+    tell(StateChanged("leaf1", "refused", "table full"))
+    assert progress.state("a") == ("planned", "table full")
+
+
 # -- progress ----------------------------------------------------------------------------------------------------------
 
 
@@ -481,6 +652,22 @@ def test_a_plan_that_comes_while_counters_are_read(fabric: Fabric, policy: Polic
     assert [set(due.bytes_passed) for due in follower.decisions] == expected, "what the new plan must know of"
 
 
+def test_a_flow_whose_start_was_not_counted_is_counted_from_now_on(fabric: Fabric) -> None:
+    """A plan, or the end of the session, comes between the news of its start and the reading of its counter."""
+    keeps = planner(fabric)
+    jobs = job("a", "h1", "h3"), job("b", "h1", "h2", number=2)
+    planned = keeps.plan(Wanted(jobs, fabric, COFLOW))
+    follower = Follower(planned, keeps)
+
+    async def replan() -> None:
+        follower.replan(*jobs, fabric=fabric)
+
+    follower.meanwhile = replan
+    follower.report("leaf1", planned, "a", flow_from(jobs[0], "h1"), START)
+    follower.report("leaf1", planned, "b", flow_from(jobs[1], "h1"), START)
+    assert {name for name, _ in follower.decisions[-1].bytes_passed} == {"a", "b"}
+
+
 def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> None:
     keeps = planner(fabric)
     jobs = tuple(job(name, "h1", "h2", number=n) for n, name in enumerate("abcd", 1))
@@ -495,6 +682,30 @@ def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> 
     in_line = sorted(reaction.scheduler.active.values(), key=lambda flow: flow.sequence)
     assert [flow.job for flow in in_line] == ["a", "b", "c", "d"]
     assert len({flow.sequence for flow in in_line}) == 4
+
+
+def test_a_plan_for_one_job_keeps_what_the_policy_gave_the_flows_of_others(offline: Lab) -> None:
+    """Its own queues are those of flows that rest."""
+
+    async def run() -> None:
+        async with leading(offline, policy="coflow") as (control, _):
+            await control.register(ring("a", ["h1", "h2"]), replace=False)
+            await when(lambda: in_plan(control, "a"))
+            idle = control.intent("leaf1").queues
+            reaction = control._following._reaction
+            assert reaction is not None
+            key = next(key for key, path in reaction.scheduler.paths.items() if path[1] == path[-2] == "leaf1")
+            event = FlowEvent("leaf1", *key, 1, Fraction(1), Fraction(), started=True, finished=False)
+            due = await reaction.observe([event])
+            assert due is not None
+            await control._decide(reaction.scheduler, due)
+            busy = control.intent("leaf1").queues
+            assert busy != idle
+            await control.register(ring("b", ["h3", "h4"]), replace=False)
+            await when(lambda: in_plan(control, "a", "b"))
+            await when(lambda: control.intent("leaf1").queues == busy)
+
+    asyncio.run(run())
 
 
 def test_a_job_that_has_left_leaves_no_series(fabric: Fabric) -> None:

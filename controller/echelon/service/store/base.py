@@ -92,6 +92,8 @@ class Leadership:
         self.reason = ""
         """Why it was lost; one line."""
         self._term = term
+        self._raising = asyncio.Lock()
+        """One after the other: the lower of two numbers must not come last."""
         self._raise_term = raise_term
         self._resign = resign
 
@@ -109,8 +111,9 @@ class Leadership:
                 f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); whoever set such an"
                 " election id on a switch has to be found, and the switch restarted"
             )
-        if at_least > self._term:
-            self._term = await self._raise_term(self, at_least)
+        async with self._raising:
+            if at_least > self._term:
+                self._term = await self._raise_term(self, at_least)
         return self._term
 
     async def resign(self) -> None:
