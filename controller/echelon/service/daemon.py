@@ -29,6 +29,8 @@ from echelon.service.store import Candidate, Leadership, Store, StoreError, Stor
 BAD_INPUT = 2
 FAILED = 1
 
+_NEW_OBJECTS = 50_000
+"""So many more than before make Python look for cyclic garbage among the new ones."""
 _LEADER_POLL_S = 1.0
 """How often a standby asks the store who leads."""
 _RETRY_S = 1.0
@@ -70,9 +72,11 @@ class _Daemon:
             async with await open_store(config.store, lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
-                # What is there now stays: the collector need not look at it again and again.
+                # What is there now stays: the collector need not look at it again and again. Plans are made of very
+                # many objects, hardly any of which are garbage.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(_NEW_OBJECTS, 20, 20)
                 notify.ready(f"{config.name} at {server.url}")
                 await self._all_of(server, store, Candidate(f"{socket.gethostname()}:{os.getpid()}", url))
         finally:
