@@ -21,8 +21,12 @@ MIXES = {
     "mix_mixed6": ("mix", 6, 1.2),
     "mix_dpsame4": ("dp-same", 4, 1.0),
 }
+SIX_JOBS = ("mix_dp6", "mix_pp6", "mix_mixed6")
 # Tests of one row share its runs, so they belong in one process.
-ROWS = [pytest.param(row, marks=pytest.mark.xdist_group(row)) for row in MIXES]
+ROWS = [
+    pytest.param(row, marks=[pytest.mark.xdist_group(row), *([pytest.mark.long] if row in SIX_JOBS else [])])
+    for row in MIXES
+]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
 
