@@ -62,7 +62,11 @@ class Planned:
 
 
 class PlanningError(Exception):
-    """There is no new plan; one line."""
+    """There is no new plan; one line. `job`: without it there may be one; None: no single one is known to be so."""
+
+    def __init__(self, reason: str, job: str | None = None) -> None:
+        super().__init__(reason)
+        self.job = job
 
 
 @dataclass
@@ -144,7 +148,8 @@ class Planner:
         problems: dict[str, str],
         error: PlanningError,
     ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
-        """The jobs of the last plan, with as many of the others as can be added to them; halves, then their halves."""
+        """The jobs of the last plan, with as many of the others as can be added to them: without the one that is named
+        as being at fault; where none is, halves, then their halves."""
         kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
         names = {job.name for job in kept}
         groups = [[job for job in jobs if job.name not in names]]
@@ -155,9 +160,12 @@ class Planner:
             try:
                 made = self._attempt(in_order, wanted, spent)
                 kept, names = in_order, together
-            except PlanningError as at_fault:
-                if len(group) == 1:
-                    problems[group[0].name] = str(at_fault)
+            except PlanningError as failed:
+                named = group if len(group) == 1 else [job for job in group if job.name == failed.job]
+                problems.update({job.name: str(failed) for job in named})
+                if named:
+                    rest = [job for job in group if job.name not in problems]
+                    groups += [rest] if rest else []
                 else:
                     half = len(group) // 2
                     groups += [group[half:], group[:half]]
@@ -186,7 +194,7 @@ class Planner:
             policy = self._policy_for(wanted.policy)
             plan = policy.plan([job.job for job in jobs], wanted.fabric)
         except PlanError as error:
-            raise PlanningError(str(error)) from error
+            raise PlanningError(str(error), error.job) from error
         except Exception as error:
             # A policy is anybody's code. What it kept between plans may be half done.
             self._asked = None
@@ -205,7 +213,7 @@ class Planner:
             identities = {job.name: self._identities_of(job, fabric) for job in jobs}
             intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
         except LoweringError as error:
-            raise PlanningError(str(error)) from error
+            raise PlanningError(str(error), error.job) from error
         except Exception as error:
             # A slip of ours at one job must not keep the others from their plan, start after start.
             raise PlanningError(f"lowering failed: {type(error).__name__}: {error}") from error

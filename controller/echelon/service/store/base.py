@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self, get_args
 
 from echelon.service.errors import UnavailableError
+from echelon.southbound import election
 
 CollectionName = Literal["jobs", "numbers", "settings"]
 COLLECTIONS: tuple[CollectionName, ...] = get_args(CollectionName)
@@ -25,7 +26,7 @@ Key = tuple[CollectionName, str]
 """A document's collection, and its key there: 1 to `MAX_KEY_BYTES` bytes of UTF-8, any characters."""
 
 MAX_KEY_BYTES = 1024
-MAX_TERM = 2**63 - 1
+MAX_TERM = election.LARGEST_TERM
 
 
 class StoreError(UnavailableError):
@@ -173,7 +174,9 @@ class Store(Protocol):
 
 def next_term(last: int) -> int:
     """The term of a leader that follows one of term `last`. Above `last` whatever the clock says."""
-    term = max(time.time_ns() // 1000, last + 1)
-    if term > MAX_TERM:
-        raise StoreError(f"the last term was {last}: no number of 63 bits is above it (start with an empty store)")
-    return term
+    try:
+        return election.next_term(time.time_ns() // 1000, last)
+    except election.ElectionError:
+        raise StoreError(
+            f"the last term was {last}: no number of 63 bits is above it (start with an empty store)"
+        ) from None
