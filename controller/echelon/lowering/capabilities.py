@@ -54,8 +54,6 @@ class Capabilities:
     levels: int = 8
     """Strict-priority levels of an egress port."""
     ecn: EcnMarks = _SWITCH_QUEUE
-    ordered_promotion: bool = True
-    """Whether the switch sees packets leave the queue, so that a flow changes its queue without being reordered."""
 
 
 def softswitch() -> Capabilities:
@@ -84,5 +82,4 @@ def bmv2() -> Capabilities:
         max_profiles=1 << numbers["PROFILE_ID_BITS"],
         max_echelonflows=numbers["ECHELONFLOWS"],
         ecn=_SHAPER_QUEUE,
-        ordered_promotion=False,
     )

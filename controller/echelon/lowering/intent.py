@@ -122,6 +122,11 @@ class Intent:
         return tuple(chain.from_iterable(part.entries for part in self.parts))
 
     @cached_property
+    def size(self) -> int:
+        """How many entries it has; without putting them together."""
+        return sum(len(part.entries) for part in self.parts)
+
+    @cached_property
     def flows(self) -> Mapping[int, tuple[str, str]]:
         """(job, flow) by the number that this switch reports in digests. Numbers have gaps."""
         return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}

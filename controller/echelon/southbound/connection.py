@@ -281,7 +281,7 @@ class SwitchConnection:
             term=machine.term,
             entries=self._entries,
             foreign_entries=self._foreign,
-            wanted_entries=0 if newest is None else sum(len(part.entries) for part in newest.parts),
+            wanted_entries=0 if newest is None else newest.size,
             wanted_version=machine.wanted,
             installed_version=self._installed,
             sessions=machine.session_count,

@@ -157,7 +157,6 @@ def test_what_is_late_leaves_before_what_has_time(shaped: Callable[[str], Any]) 
     strict=True, reason="the P4 program has no hold time for queues outside the switch (docs/data-plane.md)"
 )
 def test_a_promoted_flow_keeps_its_order(shaped: Callable[[str], Any]) -> None:
-    assert not bmv2().ordered_promotion
     numbers = [number for _, number in shaped("promotion")["arrivals"]]
     assert numbers == sorted(numbers)
 

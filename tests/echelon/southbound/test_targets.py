@@ -32,9 +32,7 @@ def test_what_every_target_brings() -> None:
 def test_where_the_queue_is_outside_the_switch_ecn_cannot_go_by_its_depth() -> None:
     inside, outside = TARGETS["softswitch"].capabilities(), TARGETS["bmv2"].capabilities()
     assert isinstance(inside.ecn, QueueDepthMarks)
-    assert inside.ordered_promotion
     assert isinstance(outside.ecn, VirtualQueueMarks)
-    assert not outside.ordered_promotion
 
 
 def test_options_of_a_bmv2() -> None:
