@@ -6,7 +6,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Job
@@ -29,14 +28,6 @@ class _Installed:
 
     plan: Plan
     intents: Mapping[str, Intent]
-
-    @cached_property
-    def classifiers(self) -> Mapping[str, Mapping[FlowKey, TableEntry]]:
-        """By switch and flow: the entry that counts the flow's bytes."""
-        return {
-            name: {(flow.job, flow.flow): flow.classifier for part in intent.parts for flow in part.known}
-            for name, intent in self.intents.items()
-        }
 
 
 class ControlLoop:
@@ -137,7 +128,7 @@ class ControlLoop:
         by_switch: dict[str, dict[TableEntry, FlowKey]] = defaultdict(dict)
         for key in keys:
             switch = self._reaction.scheduler.paths[key][-2]
-            by_switch[switch][self._installed.classifiers[switch][key]] = key
+            by_switch[switch][self._installed.intents[switch].classifiers[key]] = key
         out: dict[FlowKey, int] = {}
         for switch, entries in by_switch.items():
             for entry, count in (await self._sessions[switch].bytes_seen(entries)).items():

@@ -132,6 +132,6 @@ class Intent:
         return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}
 
     @cached_property
-    def classifiers(self) -> Mapping[int, TableEntry]:
-        """By the same number: the entry that recognises the flow, and counts its bytes."""
-        return {flow.number: flow.classifier for part in self.parts for flow in part.known}
+    def classifiers(self) -> Mapping[tuple[str, str], TableEntry]:
+        """By (job, flow): the entry that recognises the flow, and counts its bytes."""
+        return {(flow.job, flow.flow): flow.classifier for part in self.parts for flow in part.known}

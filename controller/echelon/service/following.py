@@ -47,7 +47,6 @@ class Following:
         self._intents: Mapping[str, Intent] = {}
         self._jobs: dict[str, tuple[RegisteredJob, tuple[FlowPlan, ...]]] = {}
         """As the tracker knows them, and the flows of their plan."""
-        self._classifiers: dict[str, tuple[Intent, dict[FlowKey, TableEntry]]] = {}
         self._reaction: Reaction | None = None
         self._counted: dict[FlowKey, int] = {}
         """Bytes of each flow that were read last."""
@@ -157,7 +156,7 @@ class Following:
         by_switch: dict[str, dict[TableEntry, FlowKey]] = {}
         for key in keys:
             switch = scheduler.paths[key][-2]
-            classifier = self._classifiers_of(switch).get(key)
+            classifier = self._intents[switch].classifiers.get(key)
             # None: there is a plan without it meanwhile.
             if classifier is not None:
                 by_switch.setdefault(switch, {})[classifier] = key
@@ -174,11 +173,3 @@ class Following:
         else:
             self._uncounted.discard(switch)
             self._counted |= {flows[entry]: count for entry, count in read.items()}
-
-    def _classifiers_of(self, switch: str) -> Mapping[FlowKey, TableEntry]:
-        intent = self._intents[switch]
-        kept = self._classifiers.get(switch)
-        if kept is None or kept[0] is not intent:
-            found = {(flow.job, flow.flow): flow.classifier for part in intent.parts for flow in part.known}
-            kept = self._classifiers[switch] = (intent, found)
-        return kept[1]

@@ -188,7 +188,7 @@ class Plans(RuleBasedStateMachine):
                 classifier = held.classify(self.identities[flow.job][flow.flow])
                 number = dict(classifier.actions[0].arguments)["flow"]
                 assert intent.flows[number] == (flow.job, flow.flow)
-                assert intent.classifiers[number] is classifier
+                assert intent.classifiers[flow.job, flow.flow] is classifier
                 port = FABRIC.port_to[name, flow.path[flow.path.index(name) + 1]]
                 assert the_only(held.look_up("flow_path", flow=number))["port"] == port
                 for tardiness_us in (0, 150_000, 450_000):
@@ -203,10 +203,10 @@ class Plans(RuleBasedStateMachine):
     def no_two_echelonflows_share_a_reference(self, intent: Intent) -> None:
         owner: dict[int, tuple[str, str]] = {}
         rankings_of = {(f.job, f.flow): f.ranking for flows in self.flows.values() for f in flows}
-        for number, (job, flow) in intent.flows.items():
+        for job, flow in intent.flows.values():
             ranking = rankings_of[job, flow]
             if isinstance(ranking, Deadline):
-                reference = dict(intent.classifiers[number].actions[0].arguments)["echelonflow"]
+                reference = dict(intent.classifiers[job, flow].actions[0].arguments)["echelonflow"]
                 assert owner.setdefault(reference, (job, ranking.echelonflow)) == (job, ranking.echelonflow)
 
 

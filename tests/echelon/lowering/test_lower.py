@@ -92,7 +92,7 @@ def test_flow_is_known_only_where_it_passes() -> None:
     assert rank.actions[0].name == "rank_deadline"
     assert dict(rank.actions[0].arguments)["offset_us"] == 1_000_000
     assert intents["s1"].flows == {0: ("a", "f")}
-    assert intents["s1"].classifiers == {0: rank}
+    assert intents["s1"].classifiers == {("a", "f"): rank}
 
 
 def test_two_equal_paths_make_a_group() -> None:
