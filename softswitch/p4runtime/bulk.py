@@ -69,14 +69,16 @@ class BulkWriter:
     def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
         """The template of the update at `index`, and where the last of those behind it ends that have the same."""
         start = updates.starts[index]
-        known = self._templates.get(updates.ends[index] - start)
+        size = updates.ends[index] - start
+        known = self._templates.get(size)
         for place, (template, put_all) in enumerate(known or ()):
             found = template.match(updates.data, start, updates.ends[-1])
             if found is not None:
                 if known and place:
                     # The template used last comes first, and nearly always fits.
                     known.insert(0, known.pop(place))
-                return template, put_all, found.end()
+                # Whole updates: up to Python 3.11.4 a possessive repetition may end in part of one more (gh-106052).
+                return template, put_all, start + (found.end() - start) // size * size
         return None
 
     def _learn(self, raw: bytes, update: p4r.Update) -> None:
