@@ -6,7 +6,9 @@ queue, told apart by the upper three bits of DSCP, which the P4 program writes.
 =================  ==================================================================================================
 level              `prio` 7 - level: the order in which classes lend what the port has left
 weight             `quantum`, in frames of the lightest queue of the level: classes of one `prio` share by deficit
-                   round robin, and HTB sends whole frames, so a quantum below a frame would not be kept
+                   round robin, and HTB sends whole frames, so a quantum below a frame would not be kept. At most
+                   eight frames: with longer turns senders with a window would wait for each other's, and no weight
+                   would be kept; queues with less than an eighth of the heaviest one's weight have an eighth
 minimum rate       `rate`: sent whatever waits in higher levels
 maximum rate       `ceil`; none: the port's rate
 depth              the `limit` of a `pfifo`, in packets
@@ -35,6 +37,8 @@ from echelon.lowering.intent import QueueSetting
 QUEUES = 8
 LEVELS = 8
 MAX_WEIGHT = 1023
+MOST_FRAMES = 8
+"""Of the heaviest queue's quantum."""
 HANDLE = "ec:"
 """Of the root queueing discipline: what has another one is not ours."""
 
@@ -133,9 +137,7 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> Tree:
     """The tree that carries `settings` (all queues of a port, in any order). Raises ValueError, whose text says why."""
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
-    lightest: dict[int, int] = {}
-    for setting in settings:
-        lightest[setting.level] = min(setting.weight, lightest.get(setting.level, MAX_WEIGHT))
+    quanta = _quanta(settings, port.frame_bytes)
     least, most = _least_rate(port), rate_printed(port.rate_bps)
     leaves = []
     for queue in range(QUEUES):
@@ -146,11 +148,26 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> Tree:
                 rate_bps=max(least, rate_printed(setting.min_rate_bps)),
                 ceil_bps=max(least, rate_printed(maximum)),
                 prio=LEVELS - 1 - setting.level,
-                quantum_bytes=round(port.frame_bytes * setting.weight / lightest[setting.level]),
+                quantum_bytes=quanta[queue],
                 limit_packets=port.depth_packets,
             )
         )
     return Tree(most, tuple(leaves))
+
+
+def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int]:
+    """Bytes, by queue: in proportion to the weights of a level, from one frame to `MOST_FRAMES`."""
+    out: dict[int, int] = {}
+    for level in {setting.level for setting in settings}:
+        weights = {setting.queue: setting.weight for setting in settings if setting.level == level}
+        lightest, heaviest = min(weights.values()), max(weights.values())
+        if heaviest > MOST_FRAMES * lightest:
+            # Weights that a tree can be read back as.
+            lightest = MAX_WEIGHT // MOST_FRAMES
+            scale = MOST_FRAMES * lightest / heaviest
+            weights = {queue: max(lightest, round(weight * scale)) for queue, weight in weights.items()}
+        out |= {queue: round(frame_bytes * weight / lightest) for queue, weight in weights.items()}
+    return out
 
 
 def _check(by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting], port: Port) -> None:
