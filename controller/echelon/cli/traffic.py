@@ -1,0 +1,577 @@
+"""`echelon traffic`: draw cross traffic, look at it, send it over real sockets."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
+
+if TYPE_CHECKING:
+    from echelon.traffic.models import TrafficModel
+    from echelon.traffic.outcome import TrafficSummary
+    from echelon.traffic.replay import Progress, Replay
+    from echelon.traffic.schedule import Schedule
+    from echelon.traffic.sizes import SizeDistribution
+
+app = typer.Typer(
+    help="Cross traffic: draw it, look at it, send it over real sockets.", cls=CommandGroup, no_args_is_help=True
+)
+generate = typer.Typer(help="Draw a schedule of flows and write it to a file.", no_args_is_help=True)
+app.add_typer(generate, name="generate")
+
+_BAR_AFTER_S = 2.0
+"""What takes longer shows how far it is."""
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    from echelon.documents import DocumentError
+    from echelon.traffic.replay import ReplayError
+
+    try:
+        yield
+    except DocumentError as error:
+        fail(str(error), BAD_INPUT)
+    except ReplayError as error:
+        fail(str(error), FAILED)
+
+
+def _option(name: str, parse: Callable[[Any], T], text: object) -> T:
+    """What `parse` makes of the value of an option; what it raises is told with the option's name."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        fail(f"{name}: {error}", BAD_INPUT)
+
+
+# --- generate ------------------------------------------------------------------------------------------------------
+
+Load = Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")]
+Duration = Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")]
+Sources = Annotated[
+    list[str], typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination.")
+]
+Destinations = Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")]
+Sizes = Annotated[
+    str, typer.Option(help="Distribution of sizes: a name (see echelon traffic sizes) or a file.", metavar="NAME")
+]
+SizeScale = Annotated[str, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100.", metavar="FACTOR")]
+Reading = Annotated[
+    str,
+    typer.Option(
+        help="Of the distribution: points (only the sizes in its table occur) or linear (those between them, too)."
+    ),
+]
+Gaps = Annotated[str, typer.Option(help="Between starts: exponential, or poisson as printed in the thesis.")]
+DrawOption = Annotated[
+    str,
+    typer.Option(
+        "--draw",
+        help="matched: the schedule has the load that was asked for; printed: as in the thesis, which leaves that to"
+        " chance.",
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of all that is random. The same seed gives the same schedule.")]
+
+
+@generate.command()
+def consistent(
+    load: Load,
+    duration: Duration,
+    out: Out,
+    src: Sources,
+    dst: Destinations,
+    sizes: Sizes = "web_search",
+    size_scale: SizeScale = "1",
+    reading: Reading = "points",
+    gaps: Gaps = "exponential",
+    draw: DrawOption = "matched",
+    seed: Seed = 0,
+) -> None:
+    """Flows of drawn sizes at drawn times (Algorithm 1 of the thesis)."""
+    from echelon.traffic.models import Consistent, pairs_of
+
+    with _one_line_errors():
+        sizes_ = _sizes(sizes, size_scale, reading)
+        model = _model(lambda: Consistent(pairs_of(src, dst), _load(load), sizes_, gaps, draw))
+        _generate(model, duration, seed, out)
+
+
+@generate.command()
+def burst(
+    load: Load,
+    duration: Duration,
+    out: Out,
+    src: Sources,
+    dst: Destinations,
+    burst: Annotated[
+        str, typer.Option(help="Length of a burst, e.g. 1ms; there is one each ten times that.", metavar="TIME")
+    ] = "1ms",
+    sizes: Sizes = "web_search",
+    size_scale: SizeScale = "1",
+    reading: Reading = "points",
+    gaps: Gaps = "exponential",
+    draw: DrawOption = "matched",
+    seed: Seed = 0,
+) -> None:
+    """The same with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
+    from echelon.traffic.models import Burst, pairs_of
+
+    with _one_line_errors():
+        sizes_, burst_us = _sizes(sizes, size_scale, reading), _microseconds("--burst", burst)
+        model = _model(lambda: Burst(pairs_of(src, dst), _load(load), sizes_, gaps, draw, burst_us))
+        _generate(model, duration, seed, out)
+
+
+@generate.command("long")
+def long_flows(
+    load: Load,
+    duration: Duration,
+    out: Out,
+    src: Sources,
+    dst: Destinations,
+    parallel: Annotated[int, typer.Option(help="Number of flows in all; they share the load.", min=1)] = 4,
+    piece: Annotated[
+        str, typer.Option(help="Length of the pieces in which a flow's load is told, e.g. 1s.", metavar="TIME")
+    ] = "1s",
+) -> None:
+    """Flows as iperf's: from the beginning to the end, each at a fixed rate."""
+    from echelon.traffic.models import Long, pairs_of
+
+    with _one_line_errors():
+        piece_us = _microseconds("--piece", piece)
+        model = _model(lambda: Long(pairs_of(src, dst), _load(load), parallel, piece_us))
+        _generate(model, duration, 0, out)
+
+
+def _load(text: str) -> int:
+    from echelon.quantities import rate_bps
+
+    return _option("--load", rate_bps, text)
+
+
+def _microseconds(name: str, text: str) -> int:
+    from echelon.quantities import duration_s
+
+    return round(_option(name, duration_s, text) * 10**6)
+
+
+def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
+    from echelon.documents import suggestion
+    from echelon.quantities import shown
+    from echelon.traffic.sizes import READINGS, load_sizes
+
+    if reading not in READINGS:
+        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
+    try:
+        factor = Fraction(scale)
+    except (ValueError, ZeroDivisionError):
+        fail(f"--size-scale: {shown(scale)} is not a number (write for example 0.01)")
+    return _option("--size-scale", load_sizes(name, reading).scaled, factor)
+
+
+def _model(make: Callable[[], TrafficModel]) -> TrafficModel:
+    try:
+        return make()
+    except ValueError as error:
+        fail(str(error))
+
+
+def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
+    from random import Random
+
+    from rich.console import Console
+
+    from echelon.traffic.schedule import Schedule, write_schedule
+
+    duration_us = _microseconds("--duration", duration)
+    if not duration_us:
+        fail(f"--duration: '{duration}' is nothing (give a microsecond or more)")
+    # Shown on a terminal only.
+    with Console(stderr=True).status("drawing flows"):
+        drawn = model.schedule(duration_us, Random(seed))
+        schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
+        write_schedule(schedule, out)
+    typer.echo(
+        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
+        f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
+    )
+
+
+def _rate(bits_per_second: float) -> str:
+    """To four significant digits."""
+    return figures.rate(int(float(f"{bits_per_second:.4g}")))
+
+
+# --- show, sizes ---------------------------------------------------------------------------------------------------
+
+_PAIRS_SHOWN = 20
+
+
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
+    png: Annotated[
+        Path | None, typer.Option(help="Draw its load and its flows over time.", metavar="PICTURE.png")
+    ] = None,
+) -> None:
+    """What a schedule holds: load, sizes, pairs of hosts, bursts."""
+    from echelon.traffic import statistics
+    from echelon.traffic.outcome import percentile
+
+    with _one_line_errors():
+        schedule = _read(file)
+        ordered = sorted(flow.size_bytes for flow in schedule.flows)
+        burst_us = statistics.burst_us(schedule)
+        facts = [
+            ("flows", str(len(ordered))),
+            ("duration", figures.duration(schedule.duration_us / 1e6)),
+            ("offered load", _rate(schedule.offered_bps)),
+            ("mean size", _size(schedule.total_bytes / len(ordered)) if ordered else ""),
+            ("median, 99 %", f"{_size(percentile(ordered, 50))}, {_size(percentile(ordered, 99))}" if ordered else ""),
+            ("in bursts", f"{statistics.burst_share(schedule, burst_us):.2%} of bytes" if burst_us else ""),
+        ]
+        tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
+        loads = statistics.pair_loads(schedule)
+        columns = [
+            tables.Column("from"),
+            tables.Column("to"),
+            *(tables.Column(title, right=True) for title in ("flows", "bytes", "load", "share")),
+        ]
+        total = schedule.total_bytes or 1
+        rows = [
+            (
+                *load.pair,
+                str(load.flows),
+                _size(load.total_bytes),
+                _rate(load.offered_bps),
+                f"{load.total_bytes / total:.1%}",
+            )
+            for load in loads[:_PAIRS_SHOWN]
+        ]
+        tables.show(columns, rows, "no flows")
+        if len(loads) > _PAIRS_SHOWN:
+            typer.echo(f"and {len(loads) - _PAIRS_SHOWN} pairs more")
+        if png is not None:
+            _draw(schedule, file.name, png)
+
+
+def _read(file: Path) -> Schedule:
+    from rich.console import Console
+
+    from echelon.traffic.schedule import read_schedule
+
+    with Console(stderr=True).status(f"reading {file.name}"):
+        return read_schedule(file)
+
+
+def _draw(schedule: Schedule, title: str, png: Path) -> None:
+    try:
+        from echelon.traffic import picture
+    except ImportError:
+        fail("--png: matplotlib is not installed (install echelon-p4[plot])", FAILED)
+    try:
+        picture.draw(schedule, title, png)
+    except OSError as error:
+        fail(f"--png: {png}: {error.strerror or error} (name a file that can be written)")
+    typer.echo(png)
+
+
+@app.command()
+def sizes(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Show these in full: names or files.", metavar="[NAME]...")
+    ] = None,
+) -> None:
+    """Distributions of flow sizes that come with Echelon; of those named, the points and where they are from."""
+    from echelon.traffic.sizes import READINGS, builtin_sizes, load_sizes
+
+    def row(name: str) -> tuple[str, ...]:
+        means = (_size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
+        points = load_sizes(name).points
+        return name, *means, _size(load_sizes(name).quantile(_HALF)), _size(points[-1][0])
+
+    with _one_line_errors():
+        columns = [
+            tables.Column("name"),
+            *(tables.Column(f"mean ({reading})", right=True) for reading in READINGS),
+            tables.Column("median", right=True),
+            tables.Column("largest", right=True),
+        ]
+        tables.show(columns, [row(name) for name in names or builtin_sizes()], "none")
+        for name in names or ():
+            known = load_sizes(name)
+            typer.echo(f"\n{known.about}" if known.about else "")
+            points = [(str(size), f"{float(share):g}") for size, share in known.points]
+            tables.show([tables.Column("bytes", right=True), tables.Column("share", right=True)], points, "none")
+
+
+def _size(size_bytes: float | None) -> str:
+    """To four significant digits."""
+    if size_bytes is None:
+        return figures.NONE
+    factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
+    return f"{size_bytes / factor:.4g} {unit}"
+
+
+_HALF = math.nextafter(0.5, 0)
+"""Where a half of all flows is exactly up to a size, that is the median."""
+
+_SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
+
+
+# --- receive, send -------------------------------------------------------------------------------------------------
+
+Processes = Annotated[int | None, typer.Option(help="Processes to share the work.", min=1, max=256)]
+
+
+@app.command()
+def receive(
+    listen: Annotated[str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")] = "0.0.0.0",
+    processes: Processes = None,
+) -> None:
+    """Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM)."""
+    from echelon.traffic.replay import DEFAULT_PROCESSES
+    from echelon.traffic.replay import receive as receive_flows
+
+    with _one_line_errors(), _interruptible() as going:
+        address, port = _address("--listen", listen)
+
+        def ready(port: int) -> None:
+            typer.echo(f"receiving at {address}:{port}")
+            sys.stdout.flush()
+
+        seen = receive_flows(address, port, processes or DEFAULT_PROCESSES, ready, going)
+        broken = f", {seen.broken} connections ended early" if seen.broken else ""
+        typer.echo(f"received {seen.transfers} flows, {_size(seen.total_bytes)}{broken}")
+
+
+@app.command()
+def send(
+    file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
+    sources: Annotated[
+        list[str],
+        typer.Option("--from", help="Send the flows of this host, which is the one that this runs on; repeatable."),
+    ],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Where a host of the schedule is reached; repeatable.", metavar="NAME=ADDRESS[:PORT]"),
+    ] = None,
+    fabric: Annotated[Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write every flow's outcome there.", metavar="OUTCOMES.csv")
+    ] = None,
+    processes: Processes = None,
+    wait: Annotated[
+        str, typer.Option(help="How long flows may go on after the schedule's end.", metavar="TIME")
+    ] = "10s",
+    begin: Annotated[
+        float | None,
+        typer.Option(help="Time 0, in seconds of this machine's monotonic clock; without, as soon as possible."),
+    ] = None,
+    interval: Annotated[str, typer.Option(help="Report the load by intervals of this length.", metavar="TIME")] = "1s",
+    capacity: Annotated[
+        str | None,
+        typer.Option(help="Of the bottleneck: report by how much flows took longer than alone.", metavar="RATE"),
+    ] = None,
+    ecn: Annotated[
+        bool, typer.Option("--ecn", help="Make sure that the system asks for ECN, and count flows that have it.")
+    ] = False,
+    congestion: Annotated[
+        str | None, typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME")
+    ] = None,
+    dscp: Annotated[int | None, typer.Option(help="DSCP of all packets sent.", min=0, max=63)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+) -> None:
+    """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
+
+    Status 1 says that flows failed. Interrupted (Ctrl-C or SIGTERM), it reports what was sent by then.
+    """
+    from echelon.quantities import duration_s, rate_bps
+    from echelon.traffic.replay import DEFAULT_PROCESSES, SendOptions
+    from echelon.traffic.replay import send as send_flows
+    from echelon.traffic.sender import SocketOptions
+
+    with _one_line_errors(), _interruptible() as going:
+        length_s = float(_option("--interval", duration_s, interval))
+        if not length_s:
+            fail("--interval: '0' is no interval (write for example 1s)")
+        capacity_bps = None if capacity is None else _option("--capacity", rate_bps, capacity)
+        _check_ecn(ecn)
+        addresses = _addresses(fabric, host or [])
+        schedule = _read(file)
+        options = SendOptions(
+            processes or DEFAULT_PROCESSES,
+            SocketOptions(dscp, congestion),
+            None if begin is None else round(begin * 1e9),
+            float(_option("--wait", duration_s, wait)),
+        )
+        with _progress(schedule.duration_us / 1e6, going) as progress:
+            replay = send_flows(schedule, sources, addresses, options, progress)
+        if out is not None:
+            from echelon.traffic.outcome_file import write_outcomes
+
+            write_outcomes(replay.outcomes, out)
+        (_report_json if as_json else _report)(replay, length_s, capacity_bps, ecn)
+        if any(outcome.failed for outcome in replay.outcomes):
+            raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Turns SIGINT and SIGTERM into the answer no of what it gives: whether to go on."""
+    stopped: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        stopped.append(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: not stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(duration_s: float, going: Callable[[], bool]) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task = bars.add_task("", total=duration_s)
+
+    def progress(elapsed_s: float, finished: int, failed: int) -> bool:
+        # The processes have been forked by now: a thread that draws does no harm.
+        if not bars.live.is_started and duration_s > _BAR_AFTER_S:
+            bars.start()
+        failures = f", {failed} failed" if failed else ""
+        bars.update(task, completed=max(min(elapsed_s, duration_s), 0), description=f"{finished} flows{failures}")
+        return going()
+
+    try:
+        yield progress
+    finally:
+        bars.stop()
+
+
+def _check_ecn(wanted: bool) -> None:
+    from echelon.traffic.ecn import HOW, asks_for_ecn
+
+    if wanted and not asks_for_ecn():
+        fail(f"--ecn: this system does not ask for ECN ({HOW})", FAILED)
+
+
+def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str, int]]:
+    from echelon.quantities import shown
+    from echelon.traffic.wire import DEFAULT_PORT
+
+    addresses: dict[str, tuple[str, int]] = {}
+    if fabric is not None:
+        from echelon.fabric.load import load_fabric
+
+        addresses = {name: (host.ipv4, DEFAULT_PORT) for name, host in load_fabric(fabric).hosts.items()}
+    for text in hosts:
+        name, equals, address = text.partition("=")
+        if not equals or not name:
+            fail(f"--host: {shown(text)} is no host (write NAME=ADDRESS)")
+        addresses[name] = _address("--host", address)
+    return addresses
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    import ipaddress
+
+    from echelon.quantities import shown
+    from echelon.traffic.wire import DEFAULT_PORT
+
+    address, colon, port = text.partition(":")
+    try:
+        number = int(port) if colon else DEFAULT_PORT
+        if not 0 <= number <= 65535:
+            raise ValueError
+        return str(ipaddress.IPv4Address(address)), number
+    except ValueError:
+        fail(f"{option}: {shown(text)} is no address (write it as 10.0.0.1 or 10.0.0.1:{DEFAULT_PORT})")
+
+
+def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
+    whole = replay.summary(capacity_bps)
+    late = replay.lateness_s
+    reasons = Counter(outcome.failed for outcome in replay.outcomes if outcome.failed)
+    from echelon.traffic.outcome import percentile
+
+    times = f"mean {figures.duration(whole.mean_completion_s)}, median {figures.duration(whole.p50_completion_s)}"
+    tables.pairs(
+        [
+            ("offered load", _rate(whole.offered_bps)),
+            ("achieved load", f"{_rate(whole.achieved_bps)}, {_share(whole)}"),
+            ("flows", str(whole.flows)),
+            ("unfinished", str(whole.unfinished) if whole.unfinished else ""),
+            ("failed", ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())),
+            ("left out", f"{replay.not_due} (stopped before their start)" if replay.not_due else ""),
+            ("with ECN", str(replay.ecn_flows) if ecn or replay.ecn_flows else ""),
+            ("completion time", f"{times}, 99 % {figures.duration(whole.p99_completion_s)}"),
+            ("slowdown", f"{whole.mean_slowdown:.3g} in the mean" if whole.mean_slowdown else ""),
+            (
+                "started late by",
+                f"median {figures.duration(percentile(late, 50))}, 99 % {figures.duration(percentile(late, 99))},"
+                f" at most {figures.duration(late[-1])}"
+                if late
+                else "",
+            ),
+        ]
+    )
+    columns = [tables.Column(title, right=True) for title in ("from", "flows", "offered", "achieved", "mean time")]
+    tables.show(
+        columns,
+        [
+            (
+                figures.duration(from_s),
+                str(part.flows),
+                _rate(part.offered_bps),
+                _rate(part.achieved_bps),
+                figures.duration(part.mean_completion_s),
+            )
+            for from_s, part in replay.intervals(length_s)
+        ],
+        "",
+    )
+
+
+def _share(summary: TrafficSummary) -> str:
+    return f"{summary.achieved_bps / summary.offered_bps:.2%} of it" if summary.offered_bps else "of nothing"
+
+
+def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
+    from echelon.traffic.outcome import percentile
+
+    late = replay.lateness_s
+    document = {
+        **asdict(replay.summary(capacity_bps)),
+        "duration_s": replay.until_s,
+        "not_due": replay.not_due,
+        "ecn_flows": replay.ecn_flows,
+        "failures": Counter(outcome.failed for outcome in replay.outcomes if outcome.failed),
+        "lateness_s": {"p50": percentile(late, 50), "p99": percentile(late, 99), "max": late[-1] if late else None},
+        "intervals": [{"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)],
+    }
+    typer.echo(json.dumps(document, indent=2))

@@ -1,0 +1,228 @@
+"""Schedules: which host sends how much to which, from when on; and the files of them.
+
+A file is CSV with a head::
+
+    # duration_us: 10000000
+    # model: consistent
+    start_us,src,dst,bytes
+    118,s2,s0,10000
+
+`# key: value` lines are kept (`Schedule.about`); `duration_us` is read, and if it is absent the schedule ends with its
+last start. A schedule with paced flows has two more columns, ``rate_bps,connection``, empty for flows that are not
+paced.
+"""
+
+from __future__ import annotations
+
+import csv
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from echelon.documents import DocumentError
+from echelon.quantities import shown
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledFlow:
+    """One transfer over a TCP connection of its own, with an end."""
+
+    start_us: int
+    """Microseconds since the schedule's beginning at which its connection is opened, however earlier flows fare."""
+    src: str
+    """Host that sends."""
+    dst: str
+    size_bytes: int
+    """Payload: what the application hands to its socket. At least 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacedFlow(ScheduledFlow):
+    """A piece of a long flow that is sent at `rate_bps` at most.
+
+    Pieces with equal `src`, `dst` and `connection` follow each other on one TCP connection, which stays open between
+    them: a long flow is in pieces only so that its load can be told over time. A piece that is due while the one before
+    it is still being sent waits for it and may then be sent faster, until the flow has caught up: `rate_bps` holds for
+    the mean since the flow's start (as in iperf3).
+    """
+
+    rate_bps: int
+    """Payload, bits per second."""
+    connection: int
+    """Number of the long flow among those of its source and destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    flows: tuple[ScheduledFlow, ...]
+    """Sorted by their starts; a few of them may be `PacedFlow`."""
+    duration_us: int
+    """What the load is counted over. A flow may start later than that where an algorithm leaves its end to chance."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """How it was made, for who reads the file."""
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(flow.size_bytes for flow in self.flows)
+
+    @property
+    def offered_bps(self) -> float:
+        """Payload bits per second over the whole duration."""
+        return self.total_bytes * 8e6 / self.duration_us if self.duration_us else 0.0
+
+
+HEADER = ("start_us", "src", "dst", "bytes")
+PACED_HEADER = (*HEADER, "rate_bps", "connection")
+
+MAX_START_US = 10**12
+MAX_SIZE_BYTES = 10**15
+MAX_RATE_BPS = 10**13
+"""As of all rates in files (`echelon.quantities`)."""
+
+
+def write_schedule(schedule: Schedule, path: str | Path) -> None:
+    """Write `schedule` to `path`; what was there is replaced once the new file is whole. Raises `DocumentError`."""
+    target = Path(path)
+    paced = any(isinstance(flow, PacedFlow) for flow in schedule.flows)
+    head = {"duration_us": str(schedule.duration_us), **schedule.about}
+    try:
+        with NamedTemporaryFile(
+            "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as out:
+            whole = Path(out.name)
+            try:
+                out.writelines(f"# {_one_line(key)}: {_one_line(value)}\n" for key, value in head.items())
+                out.write(",".join(PACED_HEADER if paced else HEADER) + "\n")
+                out.writelines(_row(flow, paced) for flow in schedule.flows)
+                out.close()
+                whole.chmod(0o644)
+                whole.replace(target)
+            except BaseException:
+                whole.unlink()
+                raise
+    except OSError as error:
+        raise DocumentError(str(path), "", f"{error.strerror or error} (name a file that can be written)") from None
+
+
+def read_schedule(path: str | Path) -> Schedule:
+    """The schedule in the file `path`, sorted by start. Raises `DocumentError` with the line that is at fault."""
+    file = str(path)
+    about: dict[str, str] = {}
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as lines:
+            line = 0
+            for text in lines:
+                line += 1
+                if not text.startswith("#"):
+                    break
+                key, colon, value = text[1:].partition(":")
+                if colon:
+                    about[key.strip()] = value.strip()
+            else:
+                raise DocumentError(file, "", f"has no line {','.join(HEADER)} (is it a schedule?)")
+            columns = tuple(name.strip() for name in text.split(","))
+            if columns not in (HEADER, PACED_HEADER):
+                reason = f"{shown(text.strip())} are not the columns of a schedule (write {','.join(HEADER)})"
+                raise DocumentError(file, f"line {line}", reason)
+            with _collector_paused():
+                flows = list(_flows(csv.reader(lines, strict=True), len(columns), file, line))
+    except OSError as error:
+        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (is it a schedule?)") from None
+    flows.sort(key=attrgetter("start_us"))
+    last_us = flows[-1].start_us + 1 if flows else 0
+    duration_us = _duration_us(about.pop("duration_us", str(last_us)), file)
+    return Schedule(tuple(flows), duration_us, about)
+
+
+def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Iterator[ScheduledFlow]:
+    """The flows in `rows`, the first of which is in the line after `line`."""
+    names: dict[str, str] = {}
+    row: list[str] = []
+    try:
+        for row in rows:
+            line += 1
+            if len(row) != columns:
+                if not row:
+                    continue
+                raise ValueError(f"has {len(row)} columns (give {columns})")
+            start_us, size_bytes = int(row[0]), int(row[3])
+            src, dst = row[1], row[2]
+            if not (0 <= start_us <= MAX_START_US and 1 <= size_bytes <= MAX_SIZE_BYTES and src and dst and src != dst):
+                raise ValueError(_fault(start_us, src, dst, size_bytes))
+            # One object for each name, not one for each line.
+            src, dst = names.setdefault(src, src), names.setdefault(dst, dst)
+            if columns == 4 or not row[4]:
+                yield ScheduledFlow(start_us, src, dst, size_bytes)
+                continue
+            rate_bps, connection = int(row[4]), int(row[5])
+            if not 1 <= rate_bps <= MAX_RATE_BPS or connection < 0:
+                raise ValueError(f"rate_bps {rate_bps}, connection {connection}: give a rate from 1, a number from 0")
+            yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, connection)
+    except csv.Error as error:
+        raise DocumentError(file, f"line {line + 1}", f"{error} (correct the CSV)") from None
+    except ValueError as error:
+        reason = str(error)
+        if reason.startswith("invalid literal") or "digits" in reason:
+            wrong = next(text for at, text in enumerate(row) if at not in (1, 2) and not _is_number(text))
+            reason = f"{shown(wrong)} is not a whole number (correct the line)"
+        raise DocumentError(file, f"line {line}", reason) from None
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Where nothing but flows is made, which refer to nothing: looking through a million of them takes longer."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fault(start_us: int, src: str, dst: str, size_bytes: int) -> str:
+    if not 0 <= start_us <= MAX_START_US:
+        return f"start_us {shown(start_us)} is out of range (give 0 to {MAX_START_US})"
+    if not 1 <= size_bytes <= MAX_SIZE_BYTES:
+        return f"bytes {shown(size_bytes)} is out of range (give 1 to {MAX_SIZE_BYTES})"
+    if src and src == dst:
+        return f"{shown(src)} sends to itself (give two hosts)"
+    return "has no source or no destination (name a host)"
+
+
+def _duration_us(text: str, file: str) -> int:
+    if not _is_number(text) or not 0 <= int(text) <= MAX_START_US:
+        raise DocumentError(file, "duration_us", f"{shown(text)} is not a number of microseconds (remove the line)")
+    return int(text)
+
+
+def _row(flow: ScheduledFlow, paced: bool) -> str:
+    row = f"{flow.start_us},{flow.src},{flow.dst},{flow.size_bytes}"
+    if isinstance(flow, PacedFlow):
+        return f"{row},{flow.rate_bps},{flow.connection}\n"
+    return f"{row},,\n" if paced else f"{row}\n"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def merged(schedules: Iterable[Schedule]) -> Schedule:
+    """Several schedules at once, from a common time 0."""
+    parts = list(schedules)
+    flows = sorted((flow for part in parts for flow in part.flows), key=attrgetter("start_us"))
+    return Schedule(tuple(flows), max((part.duration_us for part in parts), default=0))

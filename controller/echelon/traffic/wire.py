@@ -1,0 +1,120 @@
+"""What replayed flows say to each other: bytes without sockets.
+
+A connection carries transfers one after another. A transfer begins with a header, which says how many bytes follow it,
+and is as long as its flow in all, but never shorter than the header. When its last byte has arrived, the receiver
+answers with a receipt, which says when that was by its clock. So the sender knows the completion time of a flow even
+where the two have no common clock (then an answer's way back is in it), and exactly where they have.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_MAGIC = b"EcT1"
+_HEADER = struct.Struct("!4sQ")
+_RECEIPT = struct.Struct("!4sIQ")
+_NO_CLOCK = 0
+
+HEADER_BYTES = _HEADER.size
+RECEIPT_BYTES = _RECEIPT.size
+
+DEFAULT_PORT = 5600
+
+
+class WireError(ValueError):
+    """The other end speaks something else."""
+
+
+def transfer_bytes(size_bytes: int) -> int:
+    """What a flow of that size is on its connection, header included."""
+    return max(size_bytes, HEADER_BYTES)
+
+
+def header(size_bytes: int) -> bytes:
+    """Of a flow of `size_bytes`; the rest of its `transfer_bytes` follows."""
+    return _HEADER.pack(_MAGIC, transfer_bytes(size_bytes) - HEADER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    clock: int
+    """Of whom `at_ns` is: equal numbers, one clock; 0: unknown."""
+    at_ns: int
+
+    def encoded(self) -> bytes:
+        return _RECEIPT.pack(_MAGIC, self.clock, self.at_ns)
+
+    def read_by(self, clock: int, now_ns: int) -> int:
+        """When the last byte had arrived, by the clock of the reader, who got this at `now_ns`."""
+        if self.clock == _NO_CLOCK or self.clock != clock:
+            return now_ns
+        return min(self.at_ns, now_ns)
+
+
+def decode_receipt(data: bytes) -> Receipt:
+    """Raises `WireError`."""
+    magic, clock, at_ns = _RECEIPT.unpack(data)
+    if magic != _MAGIC:
+        raise WireError("the receiver's answer is no receipt")
+    return Receipt(clock, at_ns)
+
+
+class Reception:
+    """The receiver's side of one connection."""
+
+    __slots__ = ("_partial", "left")
+
+    def __init__(self) -> None:
+        self._partial = b""
+        self.left = 0
+        """Bytes of the transfer under way that are still to come and of no interest."""
+
+    @property
+    def header_wants(self) -> int:
+        """Bytes that are still to come of a header; 0 within a transfer."""
+        return 0 if self.left else HEADER_BYTES - len(self._partial)
+
+    @property
+    def idle(self) -> bool:
+        """Between two transfers."""
+        return not self.left and not self._partial
+
+    def take_header(self, data: bytes) -> bool:
+        """`data`, of at most `header_wants` bytes, has arrived. Whether a transfer is whole by that: one of no more
+        bytes than its header. Raises `WireError`."""
+        self._partial += data
+        if len(self._partial) < HEADER_BYTES:
+            return False
+        magic, self.left = _HEADER.unpack(self._partial)
+        self._partial = b""
+        if magic != _MAGIC:
+            raise WireError("what arrives is no replayed flow")
+        return not self.left
+
+    def take(self, count: int) -> bool:
+        """So many of the bytes `left` have arrived. Whether the transfer is whole by that."""
+        self.left -= count
+        return not self.left
+
+
+def now_ns() -> int:
+    """CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
+    return time.monotonic_ns()
+
+
+@cache
+def own_clock() -> int:
+    """Number of this machine's monotonic clock since it was started; 0 where the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return _NO_CLOCK
+    with suppress(OSError):  # A system without time namespaces has one clock.
+        boot += Path("/proc/self/timens_offsets").read_bytes()
+    return zlib.crc32(boot) or 1

@@ -1,0 +1,141 @@
+"""Processes that do a part of something each, and end with the process that started them, whatever ends that."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any, Self
+
+Work = Callable[[int, Callable[[Any], None]], None]
+"""Done in a process of its own: (descriptor that can be read, at its end, once it is time to stop; hands a value to the
+parent). Handed-over values must be picklable."""
+
+_STOP_WITHIN_S = 10.0
+"""After being told to stop, processes are given so long."""
+
+
+class WorkFailedError(RuntimeError):
+    """A process ended before its work did. One line."""
+
+
+class Workforce:
+    """Context manager: forks a process for each of `works` at its beginning and stops them at its end."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+        self._processes: list[BaseProcess] = []
+        self._results: dict[Connection, BaseProcess] = {}
+        self._stop_write = -1
+
+    def __enter__(self) -> Self:
+        # Forked, so that a million flows need not be sent to them.
+        context = multiprocessing.get_context("fork")
+        stop_read, self._stop_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            for work in self._works:
+                reader, writer = context.Pipe(duplex=False)
+                inherited = [reader, *self._results]
+                process = context.Process(
+                    target=_child, args=(work, stop_read, self._stop_write, writer, inherited), daemon=True
+                )
+                with warnings.catch_warnings():
+                    # Newer Pythons warn of forking beside threads: of locks that these hold at that moment. The
+                    # children use none but the interpreter's own, which it sets free in them.
+                    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                    process.start()
+                writer.close()
+                self._processes.append(process)
+                self._results[reader] = process
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        finally:
+            os.close(stop_read)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        for reader in self._results:
+            reader.close()
+        deadline = time.monotonic() + _STOP_WITHIN_S
+        for process in self._processes:
+            process.join(max(deadline - time.monotonic(), 0))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def stop(self) -> None:
+        """Tell all to stop. What they have still to hand over can be had from `results`."""
+        if self._stop_write >= 0:
+            os.close(self._stop_write)
+            self._stop_write = -1
+
+    def results(self, timeout_s: float) -> Iterator[Any]:
+        """What the processes hand over within so long; ends early when all have ended. Raises `WorkFailedError`."""
+        until = time.monotonic() + timeout_s
+        while self._results:
+            ready = wait(list(self._results), max(until - time.monotonic(), 0))
+            if not ready:
+                return
+            for reader in ready:
+                assert isinstance(reader, Connection)
+                try:
+                    failure, value = reader.recv()
+                except EOFError:
+                    self._ended(reader)
+                    continue
+                if failure is not None:
+                    raise WorkFailedError(failure)
+                yield value
+            if time.monotonic() >= until:
+                return
+
+    @property
+    def working(self) -> bool:
+        """Some process has not ended yet, or not all that it handed over was taken."""
+        return bool(self._results)
+
+    def _ended(self, reader: Connection) -> None:
+        process = self._results.pop(reader)
+        reader.close()
+        process.join()
+        if process.exitcode:
+            raise WorkFailedError(
+                f"a process of the replay ended with status {process.exitcode} (look for who killed it)"
+            )
+
+
+def _child(work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]) -> None:
+    # Only the parent may hold what says that it is there, and what tells others that nobody listens.
+    os.close(stop_write)
+    for connection in inherited:
+        connection.close()
+    # Whoever interrupts a command interrupts all its processes; the parent tells these to stop, and hears them out.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
+    try:
+        work(stop_read, lambda value: writer.send((None, value)))
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        with suppress(OSError):
+            writer.send((f"{type(error).__name__}: {error}", None))

@@ -1,0 +1,43 @@
+"""Replay over a link of 50 Mbit/s between network namespaces: what was requested is what arrives."""
+
+from __future__ import annotations
+
+import pytest
+
+from echelon.testbed import sandbox
+from tests.echelon.traffic.link import LINK_BPS, Case, measured
+
+pytestmark = [
+    pytest.mark.skipif(sandbox.missing() is not None, reason=sandbox.missing() or ""),
+    # Beside each other they would measure each other.
+    pytest.mark.xdist_group("hosts"),
+]
+
+
+@pytest.fixture(scope="module")
+def half() -> dict[str, object]:
+    """Half of the link, with ECN asked for."""
+    ecn = Case("burst", LINK_BPS // 2, 2, ("--ecn",), before="echo 1 > /proc/sys/net/ipv4/tcp_ecn")
+    [report] = measured([ecn])
+    return report
+
+
+def test_half_of_a_link_is_achieved(half: dict[str, object]) -> None:
+    assert half["offered_bps"] == pytest.approx(LINK_BPS / 2, rel=0.01)
+    # What a busy machine sends late in two seconds is not achieved in them; the long test asks for 3 %.
+    assert half["achieved_bps"] == pytest.approx(LINK_BPS / 2, rel=0.10)
+    assert (half["failed"], half["unfinished"], half["not_due"]) == (0, 0, 0)
+
+
+def test_all_connections_agree_on_ecn_where_it_is_asked_for(half: dict[str, object]) -> None:
+    assert half["ecn_flows"] == half["flows"] == 2000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["consistent", "burst", "long"])
+def test_loads_from_10_to_90_per_cent_are_achieved_within_three_per_cent(model: str) -> None:
+    # What is under way at the end has not been achieved: the schedules are so long that this is little.
+    cases = [Case(model, LINK_BPS * per_cent // 100, 30) for per_cent in (10, 50, 90)]
+    for case, report in zip(cases, measured(cases), strict=True):
+        assert report["achieved_bps"] == pytest.approx(case.load_bps, rel=0.03), case
+        assert (report["failed"], report["unfinished"]) == (0, 0)
