@@ -17,6 +17,9 @@
 #define ECHELONFLOWS 4096
 #define CONNECTIONS 16384
 #define FLOWS 16384
+/* Packets that keep their order among themselves: those of a flow, or of a connection. FLOWS + CONNECTIONS, of which the
+ * highest bit of a number tells which. */
+#define STREAMS 32768
 /* One slot per egress port (9 bits) and queue (3 bits). */
 #define PORT_QUEUES 4096
 
@@ -37,6 +40,7 @@
 #define SHIM_UDP_PORT 0xEF10
 #define SHIM_VERSION 1
 #define SHIM_BYTES 12
+#define SHIM_FLAG_ALONE 8
 #define SHIM_FLAG_LAST 4
 #define SHIM_FLAG_ACK 2
 #define SHIM_FLAG_DRAIN 1
@@ -53,6 +57,9 @@
 /* Bits of flow_event_t.event. */
 #define EVENT_START 1
 #define EVENT_FINISH 2
+
+/* A time of table promotion_hold: nobody knows how long a packet can wait. */
+#define HOLD_FOREVER 0xFFFFFFFF
 
 /* Index of the counter "dropped". */
 #define DROP_MALFORMED 0

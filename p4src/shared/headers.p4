@@ -56,7 +56,7 @@ header udp_t {
 //
 //    0       4       8               16                              31
 //   +-------+-------+---------------+-------------------------------+
-//   |version| flags |     epoch     |              job              |   flags: LAST 4, ACK 2, DRAIN 1
+//   |version| flags |     epoch     |              job              |   flags: ALONE 8, LAST 4, ACK 2, DRAIN 1
 //   +-------+-------+---------------+-------------------------------+
 //   |             flow              |            reserved           |
 //   +-------------------------------+-------------------------------+
@@ -64,8 +64,9 @@ header udp_t {
 //   +---------------------------------------------------------------+
 //
 // `epoch` counts the iterations of the job modulo 256. DRAIN is set by a switch that wants to promote the flow and
-// cannot before its earlier packets have left the lower queue; a receiver echoes it in its acknowledgement. `reserved` is
-// the hosts' own (1: sent again, 2: acknowledge at once).
+// cannot before its earlier packets have left the lower queue; a receiver echoes it in its acknowledgement. ALONE is set
+// by the sender: all that it sent of the flow before this packet has arrived. `reserved` is the hosts' own (1: sent again,
+// 2: acknowledge at once).
 header shim_t {
     bit<4>  version;
     bit<4>  flags;

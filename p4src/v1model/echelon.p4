@@ -24,6 +24,8 @@
 
 // Sequence number of the packet that left last, by port and queue: written in egress, read by Promotion in ingress.
 register<bit<32>>(PORT_QUEUES) queue_left;
+// When a packet of the stream left last: likewise.
+register<time_us_t>(STREAMS) stream_left_us;
 
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(DROP_REASONS, CounterType.packets_and_bytes) dropped;
@@ -77,7 +79,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 } else if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
                 }
-                promotion.apply(hdr, meta, standard_metadata.egress_spec, queue_left);
+                promotion.apply(hdr, meta, standard_metadata.egress_spec, now, queue_left, stream_left_us);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
                     virtual_queue.apply(hdr, standard_metadata.egress_spec, standard_metadata.packet_length, now);
@@ -99,6 +101,10 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     apply {
         if (meta.sequenced == 1) {
+            // First: whoever sees the packet's number finds its time, too.
+            if (meta.ranking != Ranking.NONE) {
+                stream_left_us.write((bit<32>)meta.stream, standard_metadata.egress_global_timestamp);
+            }
             queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);
         }
         // A packet keeps its rank while it waits. If that is out of date by now, the rest of the flow's window has to

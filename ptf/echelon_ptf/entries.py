@@ -141,6 +141,10 @@ def queue_dscp(queue: int, dscp: int) -> TableEntry:
     return _entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
 
 
+def promotion_hold(port: int, queue: int, us: int) -> TableEntry:
+    return _entry("promotion_hold", {"port": port, "queue": queue}, "wait_after_last", us=us)
+
+
 def ecn_threshold(port: int, queue: int, packets: int) -> TableEntry:
     return _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=packets)
 

@@ -14,6 +14,7 @@ from echelon.p4program import constants
 
 _CONSTANTS = constants()
 SHIM_PORT = _CONSTANTS["SHIM_UDP_PORT"]
+ALONE = _CONSTANTS["SHIM_FLAG_ALONE"]
 LAST = _CONSTANTS["SHIM_FLAG_LAST"]
 ACK = _CONSTANTS["SHIM_FLAG_ACK"]
 DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
@@ -31,7 +32,7 @@ class Shim(Packet):
     name = "Shim"
     fields_desc = [  # noqa: RUF012 - scapy's way to declare a layer
         BitField("version", _CONSTANTS["SHIM_VERSION"], 4),
-        FlagsField("flags", 0, 4, ["DRAIN", "ACK", "LAST", "UNUSED"]),
+        FlagsField("flags", 0, 4, ["DRAIN", "ACK", "LAST", "ALONE"]),
         ByteField("epoch", 0),
         ShortField("job", 0),
         ShortField("flow", 0),

@@ -9,13 +9,17 @@ import time
 from collections.abc import Sequence
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import EchelonTest, Flow, receive_all
+from echelon_ptf.base import RECEIVER, EchelonTest, Flow, receive_all
 from echelon_ptf.entries import Fixed
-from echelon_ptf.frames import DRAIN
+from echelon_ptf.frames import ALONE, DRAIN
+
+from echelon.p4program import constants
 
 _FRAME_BYTES = 500
 _PACKETS_PER_S = 5
 _SLOW, _FAST, _FASTER = 1, 4, 6
+_HOUR_US = 3_600_000_000
+_FOREVER = constants()["HOLD_FOREVER"]
 
 
 def _packet(flow: Flow, place: int, epoch: int = 1) -> bytes:
@@ -200,3 +204,114 @@ class WithoutShim(EchelonTest):
         left = list(receive_all(self, 4))
         self.assertEqual(left, [bytes(frames.as_forwarded(frame, queue=_SLOW)) for frame in sent])
         self.assertEqual(self.queue_of(frames.tcp(4, 4, 400, seq=4)), _FAST)
+
+
+class NextFlowOfAConnection(EchelonTest):
+    """Flows known by their bytes keep the order of their connection: the next one starts in its own queue when the last
+    packet of the one before has left, and in that one's queue until then. The next iteration starts anew."""
+
+    def runTest(self) -> None:
+        self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
+        number, job = self.new_connection(), self.new_job()
+        self.install(
+            entries.segment(number, 0, 1200, self.new_flow(), Fixed(_SLOW)),
+            entries.segment(number, 1200, 3200, self.new_flow(), Fixed(_FAST)),
+            entries.connection("tcp", 6, 6, number=number, job=job, is_head=True, gap_us=1, head_bytes=3200),
+        )
+        sent = [frames.tcp(6, 6, 400, seq=place) for place in range(10)]
+        for frame in sent[:6]:
+            self.send(frame)
+        left = list(receive_all(self, 6))
+        self.assertEqual(left, [bytes(frames.as_forwarded(frame, queue=_SLOW)) for frame in sent[:6]])
+        for frame in sent[6:8]:
+            self.assertEqual(self.queue_of(frame), _FAST)
+        for frame in sent[8:]:
+            self.assertEqual(self.queue_of(frame), _SLOW)
+
+
+class _HoldTest(EchelonTest):
+    """A flow in a queue that is behind the switch."""
+
+    def held_flow(self, us: int) -> Flow:
+        self.install(entries.promotion_hold(RECEIVER, _SLOW, us))
+        return self.shim_flow(Fixed(_SLOW))
+
+    def assert_carried(self, flow: Flow, flags: int, queue: int, left_flags: int) -> None:
+        shim = frames.shim_of(frame := self.carry(flow.packet(flags=flags)))
+        self.assertEqual((frames.queue_of(frame), int(shim.flags)), (queue, left_flags))
+
+
+class StaysForTheHoldTime(_HoldTest):
+    """A flow stays in a queue behind the switch, and asks to drain, though all its packets have left the switch."""
+
+    def runTest(self) -> None:
+        for us in (_HOUR_US, _FOREVER):
+            flow = self.held_flow(us)
+            self.assert_carried(flow, 0, _SLOW, 0)
+            for queue in (_FAST, 0):
+                self.rerank(flow, Fixed(queue))
+                for _ in range(2):
+                    self.assert_carried(flow, 0, _SLOW, DRAIN)
+            self.doCleanups()
+
+
+class AloneNeedNotWait(_HoldTest):
+    """A packet that is the only one of its flow on the way changes the queue at once, and those behind it follow."""
+
+    def runTest(self) -> None:
+        for us in (_HOUR_US, _FOREVER):
+            flow = self.held_flow(us)
+            self.assert_carried(flow, ALONE, _SLOW, ALONE)
+            self.rerank(flow, Fixed(_FAST))
+            self.assert_carried(flow, 0, _SLOW, DRAIN)
+            self.assert_carried(flow, ALONE, _FAST, ALONE)
+            self.assert_carried(flow, 0, _FAST, 0)
+            self.doCleanups()
+
+
+class RisesAfterTheHoldTime(_HoldTest):
+    """Without any packet for so long, nothing of the flow can be left behind."""
+
+    def runTest(self) -> None:
+        flow = self.held_flow(50_000)
+        self.assert_carried(flow, 0, _SLOW, 0)
+        self.rerank(flow, Fixed(_FAST))
+        time.sleep(0.1)
+        self.assert_carried(flow, 0, _FAST, 0)
+
+
+class OnlyThatQueueIsHeld(_HoldTest):
+    """Other queues of the port are left as soon as the last packet has left the switch."""
+
+    def runTest(self) -> None:
+        self.held_flow(_FOREVER)
+        flow = self.shim_flow(Fixed(_FAST))
+        self.assert_carried(flow, 0, _FAST, 0)
+        self.rerank(flow, Fixed(_SLOW))
+        self.assert_carried(flow, 0, _SLOW, 0)
+
+
+class HeldWithoutShim(_HoldTest):
+    """Flows known by their bytes stay in the same way, and nothing is written into their packets."""
+
+    def runTest(self) -> None:
+        self.held_flow(_HOUR_US)
+        number, flow = self.new_connection(), self.new_flow()
+        self.install(
+            entries.segment(number, 0, 800, flow, Fixed(_SLOW), ends_at=1 << 20),
+            entries.segment(number, 800, 1 << 20, flow, Fixed(_FAST), ends_at=1 << 20),
+            entries.connection(
+                "tcp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=_HOUR_US, head_bytes=1 << 20
+            ),
+        )
+        for place in range(4):
+            frame = frames.tcp(5, 5, 400, seq=place)
+            self.assertEqual(self.carry(frame), bytes(frames.as_forwarded(frame, queue=_SLOW)))
+
+
+class HeldInTheSwitchToo(WaitsForEarlierPackets):
+    """A hold time that is over does not let a packet pass those that are still in the switch."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.install(entries.promotion_hold(RECEIVER, _SLOW, 0))

@@ -44,8 +44,8 @@ class PlaceOfAFlow(_RegisterTest):
         for epoch in (3, 4):
             self.carry(flow.packet(epoch))
             self.assertEqual(self.switch.register("flow_epoch", flow.flow), _WRITTEN | epoch)
-            self.assertEqual(self.switch.register("flow_queue", flow.flow), 5)
-            number = self.switch.register("flow_sequence", flow.flow)
+            self.assertEqual(self.switch.register("stream_queue", flow.flow), 5)
+            number = self.switch.register("stream_sequence", flow.flow)
             self.assertEqual(self.switch.register("queue_entered", RECEIVER * 8 + 5), number)
             self.assertEqual(self.switch.register("queue_left", RECEIVER * 8 + 5), number)
 

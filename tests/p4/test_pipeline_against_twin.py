@@ -30,7 +30,7 @@ def insert(
 
 
 def configure(switch: Switch) -> Twin:
-    """The same configuration in both: four flows by shim, two connections by 5-tuple, three hosts."""
+    """The same configuration in both: four flows by shim, three connections by 5-tuple, three hosts."""
     twin = Twin()
     ranks = {
         (1, 0): Rank(DEADLINE, 1, echelonflow=1, profile=0),
@@ -42,6 +42,7 @@ def configure(switch: Switch) -> Twin:
         7: [(0, 999, Rank(DEADLINE, 5, echelonflow=3, profile=1, end_bytes=1000)),
             (1000, 2999, Rank(DEADLINE, 6, echelonflow=3, profile=1, offset_us=700, end_bytes=3000))],
         8: [(0, 499, Rank(FIXED, 7, queue=2, end_bytes=500))],
+        9: [(low, low + 99, Rank(FIXED, 8, queue=low // 100 % 8, end_bytes=5000)) for low in range(0, 5000, 100)],
     }  # fmt: skip
     for key, rank in ranks.items():
         twin.shim_flow[key] = rank
@@ -57,6 +58,8 @@ def configure(switch: Switch) -> Twin:
     connections = [
         ("tcp", (HOSTS[0], HOSTS[1], 100, 200), Connection(7, 3, True, 500, 2850)),
         ("udp", (HOSTS[1], HOSTS[0], 100, 200), Connection(8, 3, False, 500, 475)),
+        # What came to the shim's port without a shim that the program knows.
+        ("udp", (HOSTS[0], 0x0A0B0C0D, 4000, 0xEF10), Connection(9, 4, True, 1 << 31, 5000)),
     ]
     for kind, key4, c in connections:
         getattr(twin, f"{kind}_connection")[key4] = c
@@ -94,6 +97,13 @@ def configure(switch: Switch) -> Twin:
     insert(
         switch, "EchelonIngress.virtual_queue.virtual_queue", (3,), "EchelonIngress.virtual_queue.drain", [5000, 2000]
     )
+    # Hosts 1 and 2 are at ports with queues of the switch, port 3 has queues behind it: all but queue 5.
+    twin.promotion_hold = {
+        (3, queue): us for queue, us in enumerate((0, 1, 100, 700, 1 << 20, None, 90, (1 << 32) - 1)) if us is not None
+    }
+    for key, us in twin.promotion_hold.items():
+        p = "EchelonIngress.promotion."
+        insert(switch, p + "promotion_hold", key, p + "wait_after_last", [us])
     switch.on_digest = lambda now_ns, name, list_id, values: twin_digests(switch).append(values)
     return twin
 
@@ -121,7 +131,7 @@ class Step:
 
 def frames() -> st.SearchStrategy[bytes]:
     host = st.sampled_from(HOSTS)
-    flags = st.sampled_from([0, 0, 0, 1, 2, 4, 5, 8])
+    flags = st.sampled_from([0, 0, 0, 1, 2, 4, 5, 8, 8, 12])
     tos = st.sampled_from([0, 1, 2, 3, 0xB8 | 2])
     body = st.sampled_from([0, 1, 30, 500, 1200]).map(bytes)
     shims = st.builds(
@@ -174,7 +184,8 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
                 # Time goes on where the 48-bit clock wraps.
                 enq_ns = since_us * 1000
                 (gone,) = switch.egress(mine, enq_ns, enq_ns + waited_us * 1000, depth, depth)  # type: ignore[arg-type]
-                assert gone.packet == twin.egress(theirs, depth, waited_us), f"step {number}"
+                expected_frame = twin.egress(theirs, depth, waited_us, (since_us + waited_us) % (1 << 48))
+                assert gone.packet == expected_frame, f"step {number}"
         queued = switch.ingress(1, step.frame, now_us * 1000)
         expected = twin.ingress(step.frame, now_us)
         assert len(queued) == (expected is not None), f"step {number}: {step.frame.hex()}"
@@ -194,5 +205,38 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
 @given(steps)
 @settings(max_examples=200, deadline=None)
 def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None:
+    for _ in compare(compiled, sequence):
+        pass
+
+
+def few_flows() -> st.SearchStrategy[bytes]:
+    """Packets of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
+    queues behind it: what waits for promotion."""
+    flags = st.sampled_from([0, 0, 0, 8, 12])
+    body = st.sampled_from([30, 500]).map(bytes)
+    shims = st.builds(
+        lambda flow, fl, version, payload: (17, shim(1, flow, 1, 0, flags=fl, version=version, payload=payload)),
+        st.integers(0, 1), flags, st.sampled_from([1, 1, 1, 1, 1, 9]), body,
+    )  # fmt: skip
+    tcps = body.map(lambda payload: (6, tcp(100, 200, payload)))
+    ends = st.sampled_from([(HOSTS[0], HOSTS[1]), (HOSTS[0], 0x0A0B0C0D)])
+    return st.builds(lambda l4, at: ipv4(*at, *l4), st.one_of(shims, shims, shims, tcps), ends)
+
+
+promotions = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from([0, 1, 50, 89, 90, 91, 99, 100, 101, 699, 700, 1 << 33, (1 << 47) + 5]),
+        few_flows(),
+        st.integers(0, 3),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+@given(promotions)
+@settings(max_examples=200, deadline=None)
+def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass

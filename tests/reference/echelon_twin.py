@@ -45,6 +45,8 @@ class Queued:
     l3: bool
     length_bytes: int = 0
     holds_us: int = MASK32
+    stream: tuple[str, int] | None = None
+    """Of those that have a rank: the flow, or its connection."""
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Twin:
     dscp: dict[int, int] = field(default_factory=dict)
     ecn_threshold: dict[tuple[int, int], int] = field(default_factory=dict)
     virtual_queue: dict[int, tuple[int, int]] = field(default_factory=dict)
+    promotion_hold: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(Port, queue) -> microseconds."""
     digests: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     dropped: list[int] = field(default_factory=lambda: [0] * 4)
 
@@ -72,9 +76,12 @@ class Twin:
         self.job_epoch: dict[int, int] = {}
         self.connections: dict[int, tuple[int, int, int]] = {}
         self.references: dict[int, tuple[int, int]] = {}
-        self.flows: dict[int, tuple[int, int, int]] = {}
+        self.flow_epochs: dict[int, int] = {}
+        self.streams: dict[tuple[str, int], tuple[int, int]] = {}
+        """Queue, sequence number."""
         self.entered: dict[int, int] = {}
         self.left: dict[int, int] = {}
+        self.stream_left_us: dict[tuple[str, int], int] = {}
         self.backlogs: dict[int, tuple[int, int]] = {}
 
     def _drop(self, reason: int) -> None:
@@ -126,6 +133,7 @@ class Twin:
         src = frame[26:30]
         dst = int.from_bytes(frame[30:34], "big")
         connection: Connection | None = None
+        anew = False
         if shim and frame[42] >> 4 == 1:
             flags = frame[42] & 15
             if flags & 2:
@@ -146,7 +154,9 @@ class Twin:
                 payload = (total_len - 28) & MASK32
                 connection = self.udp_connection.get((int.from_bytes(src, "big"), dst, *ports))
             if connection is not None:
+                reopened = self.connections.get(connection.number, (0, 0, 0))[0]
                 epoch, position = self._locate(connection, payload, now_us)
+                anew = reopened != 256 | epoch
                 for low, high, candidate in self.segment.get(connection.number, ()):
                     if low <= position <= high:
                         rank = candidate
@@ -182,17 +192,22 @@ class Twin:
         queue = wanted
         first = False
         if rank is not None:
-            state = self.flows.get(rank.flow)
-            if state is not None and (epoch - state[0]) & 255 >= 240:
+            before = self.flow_epochs.get(rank.flow)
+            if before is not None and (epoch - before) & 255 >= 240:
                 rank = None
-            elif state is None or state[0] != epoch:
-                first = True
-            elif state[1] != wanted and (self.left.get(port << 3 | state[1], 0) - state[2]) & BIAS:
-                queue = state[1]
-                flags |= 1
+            else:
+                first = before != epoch
+                self.flow_epochs[rank.flow] = epoch
+                stream = ("flow", rank.flow) if connection is None else ("connection", connection.number)
+                if connection is None:
+                    anew = first
+                state = self.streams.get(stream, (0, 0))
+                if not anew and state[0] != wanted and self._waits(port, stream, flags if shim else 0, frame, now_us):
+                    queue = state[0]
+                    flags |= 1
         sequence = self._enter(port, queue)
         if rank is not None:
-            self.flows[rank.flow] = (epoch, queue, sequence)
+            self.streams[stream] = (queue, sequence)
             if first or last:
                 self.digests.append((last << 1 | first, rank.flow, epoch, slack_key, now_us))
 
@@ -215,10 +230,19 @@ class Twin:
         if shim:
             out[42] = out[42] & 0xF0 | flags
         return Queued(
-            port, queue, bytes(out), sequence, l3=plain, length_bytes=length, holds_us=holds_us if shim else MASK32
+            port,
+            queue,
+            bytes(out),
+            sequence,
+            l3=plain,
+            length_bytes=length,
+            holds_us=holds_us if shim else MASK32,
+            stream=None if rank is None else stream,
         )
 
-    def egress(self, item: Queued, depth_packets: int, waited_us: int = 0) -> bytes:
+    def egress(self, item: Queued, depth_packets: int, waited_us: int = 0, now_us: int = 0) -> bytes:
+        if item.stream is not None:
+            self.stream_left_us[item.stream] = now_us
         self.left[item.port << 3 | item.queue] = item.sequence
         if not item.l3:
             return item.frame
@@ -236,6 +260,18 @@ class Twin:
         words = (words & 0xFFFF) + (words >> 16)
         out[24:26] = (words ^ 0xFFFF).to_bytes(2, "big")
         return bytes(out)
+
+    def _waits(self, port: int, stream: tuple[str, int], flags: int, frame: bytes, now_us: int) -> bool:
+        """Whether a stream has to stay in its queue."""
+        queue, sequence = self.streams.get(stream, (0, 0))
+        inside = bool((self.left.get(port << 3 | queue, 0) - sequence) & BIAS)
+        hold_us = self.promotion_hold.get((port, queue))
+        if hold_us is None:
+            return inside
+        if flags & 8 and frame[42] >> 4 == 1:
+            return False
+        since_us = now_us - self.stream_left_us.get(stream, 0) & MASK48
+        return inside or hold_us == MASK32 or since_us >> 47 == 1 or since_us < hold_us
 
     def _enter(self, port: int, queue: int) -> int:
         index = port << 3 | queue

@@ -30,9 +30,22 @@ class VirtualQueueMarks:
 
 EcnMarks = QueueDepthMarks | VirtualQueueMarks
 
+_ETHERNET_BYTES = 14
 _SWITCH_QUEUE = QueueDepthMarks(packets=64)
-_SHAPER_QUEUE = VirtualQueueMarks(backlog_bytes=5 * 1514)
-"""Half of one of the short queues of `echelon.southbound.queues.htb`, in full frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class OuterQueues:
+    """Queues behind the switch, which does not see packets leave them. Carried by table `promotion_hold`."""
+
+    depth_packets: int
+    """Of each queue, at most."""
+    frame_bytes: int
+    """Of the largest frame, as the queues count it."""
+    rate_error_percent: int = 1
+    """By so much a queue's minimum rate may be missed."""
+    delay_us: int = 20_000
+    """Longest time from the switch's egress to the queue, and by which the kernel sends late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,8 @@ class Capabilities:
     levels: int = 8
     """Strict-priority levels of an egress port."""
     ecn: EcnMarks = _SWITCH_QUEUE
+    outer_queues: OuterQueues | None = None
+    """None: the queues are in the switch, whose egress sees packets leave them."""
 
 
 def softswitch() -> Capabilities:
@@ -70,8 +85,12 @@ def softswitch() -> Capabilities:
     )
 
 
-def bmv2() -> Capabilities:
-    """`simple_switch_grpc` running the v1model program, with an HTB tree behind each egress port."""
+def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500) -> Capabilities:
+    """`simple_switch_grpc` running the v1model program, with an HTB tree behind each egress port.
+
+    Each queue of the tree holds `depth_packets`; `mtu_bytes` is that of the interfaces.
+    """
+    frame_bytes = mtu_bytes + _ETHERNET_BYTES
     numbers = constants()
     return Capabilities(
         target="bmv2",
@@ -81,5 +100,7 @@ def bmv2() -> Capabilities:
         max_flows=numbers["FLOWS"],
         max_profiles=1 << numbers["PROFILE_ID_BITS"],
         max_echelonflows=numbers["ECHELONFLOWS"],
-        ecn=_SHAPER_QUEUE,
+        # Half of one of the tree's queues, in full frames.
+        ecn=VirtualQueueMarks(backlog_bytes=max(1, depth_packets // 2) * frame_bytes),
+        outer_queues=OuterQueues(depth_packets, frame_bytes),
     )

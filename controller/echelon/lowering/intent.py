@@ -97,7 +97,7 @@ class Part:
     """
 
     owner: str
-    """For people: `FABRIC`, ``profile N``, or the name of a job."""
+    """For people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
     known: tuple[KnownFlow, ...] = ()
     """The flows that its entries recognise."""

@@ -9,6 +9,7 @@ from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.fabric_part import fabric_part, queue_settings
+from echelon.lowering.hold_part import hold_part
 from echelon.lowering.identity import FiveTuple, FlowKey, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
@@ -77,6 +78,7 @@ class _Switch:
     """A switch as it was lowered last."""
 
     fabric_part: Part
+    hold_part: Part | None
     profiles: Mapping[int, tuple[Steps, Part]]
     jobs: Mapping[str, LoweredJob]
     intent: Intent
@@ -212,13 +214,19 @@ class Lowering:
                 last.plan.schedules,
             ):
                 queues = queue_settings(name, plan, fabric)
+        if before is not None and queues == before.intent.queues:
+            holds = before.hold_part
+        else:
+            outer = self._capabilities[name].outer_queues
+            holds = None if outer is None else hold_part(queues, outer)
         digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,)
         if before is not None:
             same = own is before.fabric_part and jobs is before.jobs
             if same and (queues, digests) == (before.intent.queues, before.intent.digests):
                 return before
-        parts = (own, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
-        return _Switch(own, profiles, jobs, Intent(name, parts, queues, digests))
+        always = (own,) if holds is None else (own, holds)
+        parts = (*always, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
+        return _Switch(own, holds, profiles, jobs, Intent(name, parts, queues, digests))
 
 
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:

@@ -40,6 +40,9 @@ class Target(Generic[O]):
     architecture: str
     """That the P4 program is compiled for."""
     capabilities: Callable[[], Capabilities]
+    """Of a switch whose entry in the configuration leaves everything at its default."""
+    capabilities_of: Callable[[O], Capabilities]
+    """Of a switch with this entry."""
     options: type[O]
     """What a switch's entry in the configuration says besides address, target and TLS. Its validators find the
     switch's port numbers in the validation context under `ports`, where the caller has them."""
@@ -169,6 +172,7 @@ TARGETS: Mapping[str, Target[Any]] = {
             name="softswitch",
             architecture="v1model",
             capabilities=capabilities.softswitch,
+            capabilities_of=lambda _options: capabilities.softswitch(),
             options=SoftswitchOptions,
             queue_driver=lambda _options, _site: None,
         ),
@@ -176,6 +180,7 @@ TARGETS: Mapping[str, Target[Any]] = {
             name="bmv2",
             architecture="v1model",
             capabilities=capabilities.bmv2,
+            capabilities_of=lambda options: capabilities.bmv2(options.depth, options.mtu),
             options=Bmv2Options,
             queue_driver=_bmv2_queues,
         ),

@@ -6,12 +6,14 @@ acknowledgement, whatever else turns out to be missing; the receiver keeps what 
 was only impatience (the packet waited in a queue) is recognised by the answer to the original packet and costs one
 packet (the Eifel idea, RFC 3522; here the mark of a retransmission is echoed instead of a timestamp).
 
-The window opens from one packet by one for each that is acknowledged (slow start, RFC 5681, without its threshold):
-a flow that has to wait in a low queue then waits with one packet, and is ranked anew when that has passed. Until it is
-fully open, packets ask with PROMPT to be acknowledged one by one; then each half window is.
+The window opens from `initial` packets by one for each that is acknowledged (slow start, RFC 5681, without its
+threshold): from one, as it is by default, a flow that has to wait in a low queue waits with one packet, and is ranked
+anew when that has passed. Until it is fully open, packets ask with PROMPT to be acknowledged one by one; then each half
+window is.
 
 When a switch sets DRAIN, the receiver echoes it and the sender lets its window run empty once, then opens it again: the
-switch can move the flow to a better queue without putting packets out of order. What may be in flight when the echo
+switch can move the flow to a better queue without putting packets out of order. Switches that do not see their queues
+learn it from ALONE, on a packet before which everything has been acknowledged. What may be in flight when the echo
 reaches the sender is acknowledged one by one, so that the last one is, whatever its number.
 """
 
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.testbed.shim import DRAIN, LAST, MIN_FRAME_BYTES, PROMPT, RESENT, AckFrames, DataFrames
+from echelon.testbed.shim import ALONE, DRAIN, LAST, MIN_FRAME_BYTES, PROMPT, RESENT, AckFrames, DataFrames
 
 MAX_BACKOFF = 8
 """A sender whose packets go unanswered waits at most so many times as long as at first."""
@@ -59,6 +61,7 @@ class Sender:
         "_count",
         "_draining",
         "_frames",
+        "_initial",
         "_last_bytes",
         "_next",
         "_open",
@@ -73,7 +76,14 @@ class Sender:
     )
 
     def __init__(
-        self, frames: DataFrames, size_bytes: int, window: int, retransmit_after_ns: int, tally: Tally | None = None
+        self,
+        frames: DataFrames,
+        size_bytes: int,
+        window: int,
+        retransmit_after_ns: int,
+        tally: Tally | None = None,
+        *,
+        initial: int = 1,
     ) -> None:
         packet_bytes = frames.packet_bytes
         if window < 1 or retransmit_after_ns < 1:
@@ -87,7 +97,8 @@ class Sender:
         self._count = -(-self.size_bytes // packet_bytes)
         self._last_bytes = last_packet_bytes(self.size_bytes, packet_bytes)
         self._window = window
-        self._open = 1  # packets that may be in flight by now
+        self._initial = min(initial, window)
+        self._open = self._initial  # packets that may be in flight by now
         self._retransmit_after_ns = retransmit_after_ns
         self._tally = Tally() if tally is None else tally
         self._next = 0  # first packet, counted from 0, that was never sent
@@ -111,7 +122,7 @@ class Sender:
         return self._next - self._acked
 
     def start(self, now_ns: int) -> Sequence[bytes]:
-        """The first packet."""
+        """The first packets."""
         self.deadline_ns = now_ns + self._retransmit_after_ns
         return self._new()
 
@@ -138,7 +149,7 @@ class Sender:
             self._draining = True
         if self._draining and acked == self._next:
             self._draining = False
-            self._open = 1
+            self._open = self._initial
         new = self._new()
         return new if again is None else [again, *new]
 
@@ -173,24 +184,27 @@ class Sender:
         opening = self._open < self._window
         head = frames.prompt_head if opening else frames.head
         payload, packet_bytes = frames.payload, frames.packet_bytes
+        reserved = PROMPT if opening else 0
+        if first == self._acked:
+            out.append(self._build(first, ALONE, reserved))
+            first += 1
         remaining = self.size_bytes - first * packet_bytes
         for _ in range(first, plain_end):
             out.append(head + remaining.to_bytes(4, "big") + payload)
             remaining -= packet_bytes
-        reserved = PROMPT if opening else 0
-        out.extend(self._build(index, reserved) for index in range(max(first, plain_end), end))
+        out.extend(self._build(index, 0, reserved) for index in range(max(first, plain_end), end))
         return out
 
     def _again(self, index: int) -> bytes:
         self._tally.retransmitted += 1
-        return self._build(index, RESENT)
+        return self._build(index, 0, RESENT)
 
-    def _build(self, index: int, reserved: int) -> bytes:
+    def _build(self, index: int, flags: int, reserved: int) -> bytes:
         if index == self._count - 1:
-            return self._frames.build(self._last_bytes, self._last_bytes, LAST, reserved)
+            return self._frames.build(self._last_bytes, self._last_bytes, flags | LAST, reserved)
         remaining = self.size_bytes - index * self._packet_bytes
         length_bytes = min(self._packet_bytes, remaining - self._last_bytes)
-        return self._frames.build(remaining, length_bytes, 0, reserved)
+        return self._frames.build(remaining, length_bytes, flags, reserved)
 
 
 class Receiver:

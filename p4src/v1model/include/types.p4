@@ -7,6 +7,8 @@ typedef bit<ECHELONFLOW_ID_BITS> echelonflow_id_t;
 typedef bit<PROFILE_ID_BITS>     profile_id_t;
 typedef bit<CONNECTION_ID_BITS>  connection_id_t;
 typedef bit<FLOW_ID_BITS>        flow_id_t;
+// 0 and a flow, or 1 and a connection.
+typedef bit<15>                  stream_id_t;
 typedef bit<3>                   queue_t;
 typedef bit<9>                   port_t;
 typedef bit<48>                  time_us_t;
@@ -24,6 +26,7 @@ struct metadata_t {
     Ranking          ranking;
     bit<2>           traffic_class;
     bit<1>           is_connection;
+    bit<1>           reopened;
     connection_id_t  connection;
     job_id_t         job;
     bit<1>           is_head;
@@ -49,6 +52,7 @@ struct metadata_t {
     bit<16>          src_port;
     bit<16>          dst_port;
     bit<1>           forwarded;
+    stream_id_t      stream;
     queue_t          wanted;
     queue_t          queue;
     bit<1>           first;

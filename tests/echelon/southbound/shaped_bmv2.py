@@ -31,7 +31,7 @@ from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
 from echelon.southbound.queues import tc
 from echelon.southbound.session import SwitchSession
 from echelon.southbound.targets import TARGETS, Site
-from echelon.testbed.shim import DataFrames, FlowAddress, parse_shim
+from echelon.testbed.shim import ALONE, DRAIN, DataFrames, FlowAddress, parse_shim
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
@@ -140,17 +140,23 @@ class Line:
         self._sender.close()
         self._receiver.close()
 
-    def send(self, flow: str, numbers: Iterable[int]) -> None:
+    def send(self, flow: str, numbers: Iterable[int], flags: int = 0) -> None:
         for number in numbers:
-            self._sender.send(self._frames[flow].build((100 - number) * FRAME_BYTES, FRAME_BYTES))
+            self._sender.send(self._frames[flow].build((100 - number) * FRAME_BYTES, FRAME_BYTES, flags))
 
     async def receive(self, count: int) -> list[tuple[str, int]]:
         """(flow, number) of the next packets."""
-        out: list[tuple[str, int]] = []
+        return [(name, number) for name, number, _, _ in await self.receive_marked(count)]
+
+    async def receive_marked(self, count: int) -> list[tuple[str, int, int, bool]]:
+        """(flow, number, queue, whether it asks to drain) of the next packets."""
+        out: list[tuple[str, int, int, bool]] = []
         while len(out) < count:
-            shim = parse_shim(await self.receive_frame())
+            frame = await self.receive_frame()
+            shim = parse_shim(frame)
             if shim is not None:
-                out.append((self._flows[shim.flow], 100 - shim.remaining // FRAME_BYTES))
+                number = 100 - shim.remaining // FRAME_BYTES
+                out.append((self._flows[shim.flow], number, frame[15] >> 5, shim.flags & DRAIN != 0))
         return out
 
     async def receive_frame(self) -> bytes:
@@ -195,7 +201,9 @@ async def order(address: str, thrift: int) -> dict[str, object]:
             await asyncio.sleep(0.05)
             throttle("10kbit")
             line.send("early", range(1, 11))
-            line.send("late", range(1, 9))
+            # Its first packet has arrived: nothing of it is left behind.
+            line.send("late", range(1, 2), ALONE)
+            line.send("late", range(2, 9))
             while taken() < 19:
                 await asyncio.sleep(0.02)
             throttle("10mbit")
@@ -217,16 +225,37 @@ def taken() -> int:
 
 
 async def promotion(address: str, thrift: int) -> dict[str, object]:
-    """A flow that becomes late while its packets wait for a slow port."""
+    """A flow that becomes late while its packets wait for a slow port, and then lets its window run empty."""
     flows = {"flow": Deadline("e", Fraction(0), TARDY)}
     async with session(address, thrift) as s:
         await s.reconcile(intent(flows, STRICT))
         with Line(list(flows)) as line:
             line.send("flow", range(10))
-            arrivals = await line.receive(1)
+            arrivals = await line.receive_marked(1)
             await asyncio.sleep(0.05)
             line.send("flow", range(10, 13))
-            arrivals += await line.receive(12)
+            arrivals += await line.receive_marked(12)
+            line.send("flow", [13], ALONE)
+            line.send("flow", [14])
+            arrivals += await line.receive_marked(2)
+    return {"arrivals": arrivals}
+
+
+async def hold(address: str, thrift: int) -> dict[str, object]:
+    """A flow that becomes late, pauses for the hold time of its queue, and does not say that it is alone."""
+    rate_bps = 10_000_000
+    flows = {"flow": Deadline("e", Fraction(0), TARDY)}
+    wanted = intent(flows, tuple(QueuePlan(level, min_share=Fraction(1, 10)) for level in range(LEVELS)), rate_bps)
+    holds = {entry.match: entry.actions[0].arguments for entry in wanted.entries if entry.table == "promotion_hold"}
+    ((_, hold_us),) = holds[("port", 3), ("queue", 0)]
+    async with session(address, thrift, rate_bps) as s:
+        await s.reconcile(wanted)
+        with Line(list(flows)) as line:
+            line.send("flow", range(5))
+            arrivals = await line.receive_marked(5)
+            await asyncio.sleep(hold_us / 1e6)
+            line.send("flow", [5])
+            arrivals += await line.receive_marked(1)
     return {"arrivals": arrivals}
 
 
@@ -323,7 +352,7 @@ def _socket(interface: str) -> socket.socket:
 
 
 LOOKS: dict[str, Callable[[str, int], Any]] = {
-    look.__name__: look for look in (twice, order, promotion, marks, depths, service)
+    look.__name__: look for look in (twice, order, promotion, hold, marks, depths, service)
 }
 
 

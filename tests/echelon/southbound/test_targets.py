@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from echelon.documents import DocumentError, parse_document
-from echelon.lowering.capabilities import QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, VirtualQueueMarks
 from echelon.plan import LEVELS
 from echelon.southbound.queues.bmv2 import Bmv2Queues
 from echelon.southbound.targets import TARGETS, Bmv2Options, Endpoint, Site
@@ -33,6 +33,13 @@ def test_where_the_queue_is_outside_the_switch_ecn_cannot_go_by_its_depth() -> N
     inside, outside = TARGETS["softswitch"].capabilities(), TARGETS["bmv2"].capabilities()
     assert isinstance(inside.ecn, QueueDepthMarks)
     assert isinstance(outside.ecn, VirtualQueueMarks)
+
+
+def test_what_queues_behind_the_switch_hold_is_what_its_entry_says() -> None:
+    target = TARGETS["bmv2"]
+    assert target.capabilities_of(bmv2(**OK)) == target.capabilities()
+    assert target.capabilities_of(bmv2(**OK, depth=5, mtu=9000)).outer_queues == OuterQueues(5, 9014)
+    assert TARGETS["softswitch"].capabilities().outer_queues is None
 
 
 def test_options_of_a_bmv2() -> None:

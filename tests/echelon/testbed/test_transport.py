@@ -20,9 +20,9 @@ EPOCH = 3
 RTO_NS = 50_000
 
 
-def make(size: int, packet: int, window: int, rto_ns: int = RTO_NS) -> tuple[Sender, Receiver, Tally]:
+def make(size: int, packet: int, window: int, rto_ns: int = RTO_NS, initial: int = 1) -> tuple[Sender, Receiver, Tally]:
     tally = Tally()
-    sender = Sender(shim.DataFrames(ADDRESS, EPOCH, packet), size, window, rto_ns, tally)
+    sender = Sender(shim.DataFrames(ADDRESS, EPOCH, packet), size, window, rto_ns, tally, initial=initial)
     return sender, Receiver(shim.AckFrames(ADDRESS, EPOCH), size, packet, window, tally), tally
 
 
@@ -89,6 +89,7 @@ class Network:
         size: int,
         packet: int,
         window: int,
+        initial: int,
         rng: random.Random,
         *,
         loss: float = 0,
@@ -96,8 +97,8 @@ class Network:
         late: float = 0,
         drain: float = 0,
     ):
-        self.sender, self.receiver, self.tally = make(size, packet, window)
-        self.window, self.rng = window, rng
+        self.sender, self.receiver, self.tally = make(size, packet, window, initial=initial)
+        self.window, self.initial, self.rng = window, initial, rng
         self.loss, self.twice, self.late, self.drain = loss, twice, late, drain
         self.events: list[tuple[int, int, str, bytes]] = []
         self.count = self.now_ns = 0
@@ -114,7 +115,8 @@ class Network:
 
     def send(self, frames: Any) -> None:
         answered = sum(1 for remaining in self.sent if remaining > self.acknowledged)
-        may_fly = min(self.window, 1 + answered)
+        new = [frame for frame in frames if fields(frame)[0] not in self.sent]
+        may_fly = min(self.window, self.initial + answered)
         prompt = 0 if may_fly == self.window else shim.PROMPT
         for frame in frames:
             remaining, length, flags, reserved = fields(frame)
@@ -126,6 +128,8 @@ class Network:
                 assert reserved == prompt
             assert self.sent.setdefault(remaining, length) == length
             assert (flags & shim.LAST != 0) == (remaining == length)
+            alone = frame in new[:1] and len(self.sent) == answered + 1
+            assert (flags & shim.ALONE != 0) == alone, "all before it has arrived, and the sender knows"
             self.post("data", with_drain(frame) if self.rng.random() < self.drain else frame)
         flying = len(self.sent) - answered
         assert flying <= may_fly
@@ -164,6 +168,7 @@ class Network:
     packets=st.integers(1, 60),
     rest=st.integers(1, 200),
     window=st.integers(1, 12),
+    initial=st.sampled_from([1, 1, 4, 12]),
     seed=st.integers(0, 2**32),
     loss=st.sampled_from([0.0, 0.02, 0.3]),
     twice=st.sampled_from([0.0, 0.2]),
@@ -172,10 +177,18 @@ class Network:
 )
 @settings(max_examples=300, deadline=None)
 def test_every_byte_arrives_once_whatever_the_network_does(
-    packets: int, rest: int, window: int, seed: int, loss: float, twice: float, late: float, drain: float
+    packets: int,
+    rest: int,
+    window: int,
+    initial: int,
+    seed: int,
+    loss: float,
+    twice: float,
+    late: float,
+    drain: float,
 ) -> None:
     size = (packets - 1) * 200 + rest
-    network = Network(size, 200, window, random.Random(seed), loss=loss, twice=twice, late=late, drain=drain)
+    network = Network(size, 200, window, initial, random.Random(seed), loss=loss, twice=twice, late=late, drain=drain)
     network.run()
     assert all(network.covered)
     assert network.receiver.missing_bytes == 0
@@ -276,7 +289,7 @@ def test_drain_lets_the_window_run_empty_once_and_open_again() -> None:
         assert fields(ack)[2] == shim.ACK | (shim.DRAIN if at < 5 else 0)
         out = answer(sender, 1000 + at, ack)
         assert bool(out) == (at == 7), "nothing new before the last of the window is acknowledged"
-    assert [fields(frame) for frame in out] == [(200 * 42, 200, 0, shim.PROMPT)]
+    assert [fields(frame) for frame in out] == [(200 * 42, 200, shim.ALONE, shim.PROMPT)]
     # It opens as at the start, and then it is back to normal: an acknowledgement for each half window, no draining.
     sizes, acks = [sender.in_flight], 0
     while out:
@@ -302,7 +315,7 @@ def test_drain_while_the_window_opens_starts_it_again() -> None:
         assert ack is not None
         out = answer(sender, 2, ack)
         assert len(out) == sent
-    assert fields(out[0]) == (200 * 47, 200, 0, shim.PROMPT)
+    assert fields(out[0]) == (200 * 47, 200, shim.ALONE, shim.PROMPT)
     ack = give(receiver, out[0])
     assert ack is not None
     assert len(answer(sender, 3, ack)) == sender.in_flight == 2
@@ -341,13 +354,16 @@ def test_a_lost_request_does_not_spoil_the_next_one() -> None:
 @given(
     seed=st.integers(0, 2**32),
     window=st.integers(1, 10),
+    initial=st.sampled_from([1, 3, 10]),
     size=st.integers(200 * 40, 200 * 60),
     often=st.sampled_from([0.03, 0.1, 0.5]),
 )
 @settings(max_examples=150, deadline=None)
-def test_draining_never_gets_stuck_in_a_network_without_loss(seed: int, window: int, size: int, often: float) -> None:
+def test_draining_never_gets_stuck_in_a_network_without_loss(
+    seed: int, window: int, initial: int, size: int, often: float
+) -> None:
     rng = random.Random(seed)
-    sender, receiver, tally = make(size, 200, window)
+    sender, receiver, tally = make(size, 200, window, initial=initial)
     flight = list(sender.start(0))
     flagged = draining = False
     restarts = 0
@@ -366,8 +382,9 @@ def test_draining_never_gets_stuck_in_a_network_without_loss(seed: int, window: 
         elif flight:
             assert new == []
         elif not sender.finished:
-            assert len(new) == 1
-            assert fields(new[0])[3] == (shim.PROMPT if window > 1 else 0)
+            left = -(-fields(new[0])[0] // 200)
+            assert len(new) == min(initial, window, left)
+            assert fields(new[0])[3] == (shim.PROMPT if window > initial else 0)
             flight, draining, restarts = new, False, restarts + 1
     assert sender.finished
     assert tally.retransmitted == tally.duplicate == tally.reordered == 0

@@ -122,6 +122,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
             job_epoch.write((bit<32>)meta.job, epoch);
         }
         if (mine != epoch) {
+            meta.reopened = 1;
             bytes = 0;
             connection_epoch.write((bit<32>)meta.connection, epoch);
         }

@@ -5,14 +5,39 @@
 // DRAIN in the shim (set here, and in egress on packets whose rank went out of date in the queue) asks the sender to let
 // its window run empty once.
 //
+// Flows that are known by their bytes follow each other on one connection, whose order must not be lost either: there all
+// of this goes by connection. Its queue starts anew with each iteration; that of a flow with shim with each flow.
+//
 // Sequence numbers and not times: two packets of one microsecond would be taken for each other.
+//
+// Where the queue is outside the switch, egress sees a packet pass that has yet to wait. Such a queue has an entry in
+// promotion_hold: the longest time that a packet can wait there. A flow then changes its queue only that long after its
+// last packet, or with a packet that its sender says is the only one on its way (ALONE).
 
-control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port,
-                  register<bit<32>> queue_left) {
+control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in time_us_t now,
+                  register<bit<32>> queue_left, register<time_us_t> stream_left_us) {
     register<bit<32>>(PORT_QUEUES) queue_entered;
     register<valid_epoch_t>(FLOWS) flow_epoch;
-    register<queue_t>(FLOWS) flow_queue;
-    register<bit<32>>(FLOWS) flow_sequence;
+    register<queue_t>(STREAMS) stream_queue;
+    register<bit<32>>(STREAMS) stream_sequence;
+    queue_t current = 0;
+    bit<32> hold_us = 0;
+
+    @id(0x01000601)
+    action wait_after_last(bit<32> us) {
+        hold_us = us;
+    }
+
+    @id(0x02000601)
+    table promotion_hold {
+        key = {
+            port: exact @name("port");
+            current: exact @name("queue");
+        }
+        actions = { wait_after_last; NoAction; }
+        default_action = NoAction();
+        size = PORT_QUEUES;
+    }
 
     apply {
         bit<32> index = (bit<32>)meta.flow;
@@ -24,26 +49,46 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port,
             if (epoch != 0 && ahead >= STRAGGLER_FROM) {
                 // Of an iteration that is over: it neither starts the flow anew nor moves it.
                 meta.ranking = Ranking.NONE;
-            } else if (epoch != 0 && ahead == 0) {
-                queue_t current;
-                flow_queue.read(current, index);
-                if (current != meta.wanted) {
+            } else {
+                if (epoch == 0 || ahead != 0) {
+                    flow_epoch.write(index, 1w1 ++ meta.epoch);
+                    meta.first = 1;
+                }
+                bit<1> anew = meta.first;
+                meta.stream = 1w0 ++ meta.flow;
+                if (meta.is_connection == 1) {
+                    anew = meta.reopened;
+                    meta.stream = 1w1 ++ meta.connection;
+                }
+                stream_queue.read(current, (bit<32>)meta.stream);
+                if (anew == 0 && current != meta.wanted) {
                     bit<32> mine;
                     bit<32> left;
-                    flow_sequence.read(mine, index);
+                    stream_sequence.read(mine, (bit<32>)meta.stream);
                     queue_left.read(left, (bit<32>)(port ++ current));
                     bit<32> behind = left - mine;
-                    if (behind[31:31] == 1) {
+                    bit<1> waits = behind[31:31];
+                    if (promotion_hold.apply().hit) {
+                        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
+                            && hdr.shim.flags & SHIM_FLAG_ALONE != 0) {
+                            waits = 0;
+                        } else {
+                            // Signed: egress may have written since this packet arrived.
+                            time_us_t left_us;
+                            stream_left_us.read(left_us, (bit<32>)meta.stream);
+                            time_us_t since_us = now - left_us;
+                            if (hold_us == HOLD_FOREVER || since_us[47:47] == 1 || since_us < (time_us_t)hold_us) {
+                                waits = 1;
+                            }
+                        }
+                    }
+                    if (waits == 1) {
                         meta.queue = current;
                         if (hdr.shim.isValid()) {
                             hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
                         }
                     }
                 }
-            } else {
-                // A flow starts: its queue starts anew.
-                flow_epoch.write(index, 1w1 ++ meta.epoch);
-                meta.first = 1;
             }
         }
         queue_entered.read(meta.sequence, (bit<32>)(port ++ meta.queue));
@@ -51,8 +96,8 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port,
         meta.sequenced = 1;
         queue_entered.write((bit<32>)(port ++ meta.queue), meta.sequence);
         if (meta.ranking != Ranking.NONE) {
-            flow_queue.write(index, meta.queue);
-            flow_sequence.write(index, meta.sequence);
+            stream_queue.write((bit<32>)meta.stream, meta.queue);
+            stream_sequence.write((bit<32>)meta.stream, meta.sequence);
         }
     }
 }
