@@ -14,10 +14,29 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from echelon.quantities import MAX_TEXT, QuantityError, duration_s, rate_bps, shown, size_bytes
+from echelon.quantities import (
+    MAX_TEXT,
+    QuantityError,
+    duration_s,
+    duration_text,
+    rate_bps,
+    rate_text,
+    shown,
+    size_bytes,
+    size_text,
+)
 
 MAX_DOCUMENT_BYTES = 4 << 20
 """Larger files are refused unread: they are certainly not what was meant."""
@@ -173,6 +192,15 @@ def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T
     return check
 
 
+def _written(text: Callable[[T], object]) -> PlainSerializer:
+    """What makes ``model_dump(mode="json")`` a document again, of one value or a list of them."""
+
+    def write(value: T | tuple[T, ...]) -> object:
+        return [text(item) for item in value] if isinstance(value, tuple) else text(value)
+
+    return PlainSerializer(write, when_used="json")
+
+
 def _real(value: object) -> Fraction:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # not for NaN either
         # A float's shortest decimal form is what the file says; its binary value is not.
@@ -211,22 +239,33 @@ def _or_list(schema: dict[str, Any]) -> dict[str, Any]:
 _DURATION, _SIZE, _RATE = _schema("10 ms"), _schema("2.5 MB"), _schema("10 Mbit/s")
 _REAL = {"type": "number", "minimum": -(10**9), "maximum": 10**9}
 
-Duration = Annotated[Fraction, PlainValidator(duration_s), WithJsonSchema(_DURATION)]
+_AS_DURATION, _AS_SIZE, _AS_RATE = _written(duration_text), _written(size_text), _written(rate_text)
+_AS_REAL: PlainSerializer = _written(float)
+
+Duration = Annotated[Fraction, PlainValidator(duration_s), _AS_DURATION, WithJsonSchema(_DURATION)]
 """Seconds, 0 or more."""
-PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), WithJsonSchema(_DURATION)]
+PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _AS_DURATION, WithJsonSchema(_DURATION)]
 Durations = Annotated[
-    Fraction | tuple[Fraction, ...], PlainValidator(_one_or_list(duration_s)), WithJsonSchema(_or_list(_DURATION))
+    Fraction | tuple[Fraction, ...],
+    PlainValidator(_one_or_list(duration_s)),
+    _AS_DURATION,
+    WithJsonSchema(_or_list(_DURATION)),
 ]
 """One duration for all, or a list."""
-Size = Annotated[int, PlainValidator(_positive(size_bytes)), WithJsonSchema(_SIZE)]
+Size = Annotated[int, PlainValidator(_positive(size_bytes)), _AS_SIZE, WithJsonSchema(_SIZE)]
 """Bytes, at least 1."""
 Sizes = Annotated[
-    int | tuple[int, ...], PlainValidator(_one_or_list(_positive(size_bytes))), WithJsonSchema(_or_list(_SIZE))
+    int | tuple[int, ...],
+    PlainValidator(_one_or_list(_positive(size_bytes))),
+    _AS_SIZE,
+    WithJsonSchema(_or_list(_SIZE)),
 ]
-Rate = Annotated[int, PlainValidator(_positive(rate_bps)), WithJsonSchema(_RATE)]
+Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _AS_RATE, WithJsonSchema(_RATE)]
 """Bits per second, at least 1."""
-Real = Annotated[Fraction, PlainValidator(_real), WithJsonSchema(_REAL)]
-PositiveReal = Annotated[Fraction, PlainValidator(_positive_real), WithJsonSchema({**_REAL, "exclusiveMinimum": 0})]
+Real = Annotated[Fraction, PlainValidator(_real), _AS_REAL, WithJsonSchema(_REAL)]
+PositiveReal = Annotated[
+    Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
+]
 Name = Annotated[
     str,
     PlainValidator(_name),

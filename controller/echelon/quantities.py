@@ -122,6 +122,26 @@ def rate_bps(value: object) -> int:
     return int(_RATE.parse(value))
 
 
+def duration_text(seconds: Fraction) -> str:
+    """As a file has it, rounded to picoseconds."""
+    return f"{_decimal(seconds)} s"
+
+
+def size_text(size: int) -> str:
+    """As a file has it."""
+    return f"{size} B"
+
+
+def rate_text(bits_per_second: int) -> str:
+    """As a file has it."""
+    return f"{bits_per_second} bit/s"
+
+
+def _decimal(value: Fraction) -> str:
+    whole, rest = divmod(round(value * 10**12), 10**12)
+    return f"{whole}.{rest:012d}".rstrip("0").rstrip(".")
+
+
 def shown(value: object) -> str:
     """`value` as it may stand inside a message: on one line, not long, and with YAML's words for null and the like."""
     if value is None or isinstance(value, bool):

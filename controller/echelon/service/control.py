@@ -125,7 +125,9 @@ class Control:
         self._plan_problem: str | None = None
         self._unsaved: dict[str, Document] = {}
         """Numbers that the store has not taken yet."""
-        capabilities = {name: TARGETS[switch.target].capabilities() for name, switch in config.switches.items()}
+        capabilities = {
+            name: TARGETS[switch.target].capabilities_of(switch.options) for name, switch in config.switches.items()
+        }
         self._planner = Planner(capabilities, Numbering({name: limits(of) for name, of in capabilities.items()}))
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         self._adopting = asyncio.Lock()
@@ -351,7 +353,7 @@ class Control:
             problem=problem,
             accepted_at=job.accepted_at,
             installed_at=installed_at,
-            workers=job.spec.workers,
+            workers=tuple(job.spec.hosts),
             flow_count=job.spec.flow_count,
             alone_iteration_s=self._alone.get(job.name, (job, None))[1],
             iteration_times_s=() if seen is None else tuple(float(one) for one in seen.iteration_times_s),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from echelon.documents import DocumentError, parse_document, suggestion
+from echelon.documents import DocumentError, parse_document, path_text, suggestion
 from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_offsets
@@ -103,13 +103,13 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
 
 
 def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
-    """Raises `DocumentError` for a worker that is no host of the fabric."""
-    for index, worker in enumerate(spec.workers):
-        if worker not in fabric.hosts:
+    """Raises `DocumentError` for a host of the job that the fabric does not have."""
+    for host, at in spec.hosts.items():
+        if host not in fabric.hosts:
             raise DocumentError(
                 "job",
-                f"workers[{index}]",
-                f"'{worker}' is no host of fabric '{fabric.name}' ({suggestion(worker, fabric.hosts)})",
+                path_text(at),
+                f"'{host}' is no host of fabric '{fabric.name}' ({suggestion(host, fabric.hosts)})",
             )
 
 

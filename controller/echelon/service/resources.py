@@ -68,6 +68,7 @@ class JobResource(Resource):
     accepted_at: float
     installed_at: float | None = None
     workers: tuple[str, ...]
+    """All hosts of the job, a parameter server included."""
     flow_count: int
     alone_iteration_s: float | None = None
     """What an iteration takes on an otherwise empty fabric, in the fluid model; None: not computed yet."""

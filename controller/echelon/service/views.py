@@ -126,7 +126,7 @@ def summary(job: RegisteredJob, state: JobState, problem: str | None, seen: JobV
         state=state,
         problem=problem,
         parallelism=job.spec.parallelism,
-        workers=job.spec.workers,
+        workers=tuple(job.spec.hosts),
         flow_count=job.spec.flow_count,
         last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
         last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,

@@ -64,7 +64,16 @@ stop_controller_after_iteration: 2
 profile_error: 0.2
 delays: [{job: d, worker: h1, iteration: 2, delay: 500 ms}]
 background: [{name: bg, src: h1, dst: h3, rate: 1 Mbit/s, packet: 1000 B}]
+traffic:
+  - {name: web, model: burst, src: h1, dst: [h2, h1], load: 5 Mbit/s, sizes: sizes.txt, size_scale: 0.5, gaps: poisson}
+  - {name: iperf, model: long, src: h2, dst: h3, load: 2 Mbit/s, parallel: 2, ecn: true}
+  - {name: seen, schedule: seen.csv}
+compute: cpu
+queue: 200 kB
+ecn_threshold: 20
 """
+SIZES = "100 0.5\n1000 1\n"
+SEEN = "start_us,src,dst,bytes\n5,h1,h2,100\n"
 
 Load = Callable[[Path], object]
 LOADERS: dict[str, tuple[str, Load]] = {
@@ -79,6 +88,8 @@ LOADERS: dict[str, tuple[str, Load]] = {
 def folder(tmp_path: Path) -> Path:
     for name, (text, _) in LOADERS.items():
         (tmp_path / name).write_text(text)
+    (tmp_path / "sizes.txt").write_text(SIZES)
+    (tmp_path / "seen.csv").write_text(SEEN)
     return tmp_path
 
 
@@ -137,7 +148,7 @@ BROKEN = [
     ("pipeline.yaml", "start: 0 s", "start: " + "9" * 5000, "", "holds a value that YAML cannot read"),
     ("pipeline.yaml", "start: 0 s", "start: \x07", "character 58", "'\\x07' does not belong in a text (remove it)"),
     ("pipeline.yaml", "pipeline:\n", "pipeline: 3\nx:\n", "x", "unknown key (known: job,"),
-    ("pipeline.yaml", "parallelism: pipeline", "parallelism: tensor", "parallelism", "use 'pipeline' or 'data')"),
+    ("pipeline.yaml", "parallelism: pipeline", "parallelism: tensor", "parallelism", "(use 'pipeline', 'data'"),
     ("pipeline.yaml", "parallelism: pipeline", "parallelism: data", "pipeline", "does not go with 'parallelism: data'"),
     ("data.yaml", "data: {compute: 500 ms, gradient: 5 MB}", "", "data", "is missing (add the section"),
     ("data.yaml", "{compute: 500 ms, gradient: 5 MB}", "500 ms", "data", "'500 ms' is not a mapping"),
@@ -201,11 +212,46 @@ BROKEN = [
     ),
     (
         "scenario.yaml",
-        "{job: d, parallelism: data,",
-        "{job: d, parallelism: data, recognition: {by: bytes, source_port: 1, destination_port: 2, idle_gap: 1 s},",
-        "jobs[1].recognition.by",
-        "'bytes' is for senders that know nothing of Echelon, a scenario's write the shim",
+        "{job: d, ",
+        "{job: d, recognition: {by: bytes, protocol: udp, source_port: 1, destination_port: 2, idle_gap: 1 s}, ",
+        "jobs[1].recognition.protocol",
+        "a scenario's send over TCP what has no shim (write 'tcp')",
     ),
+    ("scenario.yaml", "name: web", "name: bg", "traffic[0].name", "the name 'bg' is taken"),
+    ("scenario.yaml", "name: iperf", "name: web", "traffic[1].name", "the name 'web' is taken"),
+    ("scenario.yaml", "model: burst", "model: bursts", "traffic[0].model", "use 'consistent', 'burst' or 'long')"),
+    ("scenario.yaml", "model: burst, ", "", "traffic[0]", "needs either 'model' or 'schedule'"),
+    ("scenario.yaml", "{name: seen,", "{name: seen, model: long,", "traffic[2]", "needs either 'model' or 'schedule'"),
+    ("scenario.yaml", "{name: seen,", "{name: seen, src: h1,", "traffic[2].src", "does not go with a schedule"),
+    ("scenario.yaml", "load: 5 Mbit/s, ", "", "traffic[0].load", "is missing (model 'burst' needs it)"),
+    ("scenario.yaml", "gaps: poisson", "parallel: 3", "traffic[0].parallel", "does not go with model 'burst'"),
+    ("scenario.yaml", "parallel: 2", "gaps: poisson", "traffic[1].gaps", "does not go with model 'long'"),
+    ("scenario.yaml", "[h2, h1]", "h1", "traffic[0]", "there is no pair of different hosts"),
+    ("scenario.yaml", "[h2, h1]", "[h2, h8]", "traffic[0].dst", "'h8' is not a host of fabric 'f'"),
+    ("scenario.yaml", "[h2, h1]", "[]", "traffic[0].dst", "[] is no host"),
+    ("scenario.yaml", "sizes.txt", "gone.txt", "traffic[0].sizes", "there is no file 'gone.txt' next to it"),
+    ("scenario.yaml", "sizes: sizes.txt", "sizes: 7", "traffic[0].sizes", "7 is no distribution of sizes (use "),
+    ("scenario.yaml", "seen.csv", "gone.csv", "traffic[2].schedule", "there is no file 'gone.csv' next to it"),
+    (
+        "scenario.yaml",
+        "schedule: seen.csv",
+        "schedule: [1]",
+        "traffic[2].schedule",
+        "[1] is not the path of a s",
+    ),
+    ("scenario.yaml", "size_scale: 0.5", "size_scale: 0", "traffic[0].size_scale", "0 is not positive"),
+    ("scenario.yaml", "load: 2 Mbit/s", "load: 2 bit/s", "traffic[1]", "less than a byte for each of 2 flows"),
+    ("scenario.yaml", "compute: cpu", "compute: gpu", "compute", "use 'timed' or 'cpu')"),
+    ("scenario.yaml", "queue: 200 kB", "queue: 200", "queue", "200 has no unit"),
+    ("scenario.yaml", "ecn_threshold: 20", "ecn_threshold: 0", "ecn_threshold", "0 is too small"),
+    (
+        "scenario.yaml",
+        "window: 8",
+        "receive_window: 1 kB",
+        "transport.receive_window",
+        "'1 kB' is no TCP window (use",
+    ),
+    ("scenario.yaml", "window: 8", "min_rto: 0 s", "transport.min_rto", "'0 s' is zero"),
     ("scenario.yaml", "{job: d,", "{job: p,", "jobs[1].job", "the name 'p' is that of jobs[0] as well"),
     ("scenario.yaml", "pipeline.yaml", "gone.yaml", "jobs[0]", "there is no file 'gone.yaml' next to it"),
     ("scenario.yaml", "fabric: fabric.yaml", "fabric: gone.yaml", "fabric", "there is no file 'gone.yaml' next to it"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from echelon.fluid import alone_iteration_s
 from echelon.jobs import load_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.testbed.scenario import (
     Background,
     Delay,
@@ -26,6 +27,10 @@ from echelon.testbed.scenario import (
     Transport,
     load_scenario,
 )
+from echelon.testbed.traffic_spec import TrafficSource
+from echelon.traffic.models import Burst, Consistent, Long
+from echelon.traffic.schedule import ScheduledFlow
+from echelon.traffic.sizes import load_sizes
 
 KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "fifo": {},
@@ -56,7 +61,9 @@ def test_defaults(tmp_path: Path) -> None:
     assert (s.iterations, s.until, s.seed) == (1, "all-done", 0)
     assert s.transport == Transport(1250, 8, Fraction(2), None)
     assert (s.control_latency_s, s.stop_controller_after_iteration, s.profile_error) == (0, None, 0)
-    assert (s.delays, s.background) == ((), ())
+    assert (s.delays, s.background, s.traffic) == ((), (), ())
+    assert (s.compute, s.queue_bytes, s.ecn_threshold_packets) == ("timed", None, None)
+    assert list(s.specs) == ["d"]
     assert s.policies == (PolicyChoice("fair"),)
     assert s.jobs[0].start_s == Fraction(1, 100)
     assert s.jobs[0].weight == Fraction(5, 2)
@@ -77,14 +84,80 @@ stop_controller_after_iteration: 2
 profile_error: -0.2
 delays: [{job: d, worker: h2, iteration: 2, delay: 1.5 s}]
 background: [{name: bg, src: h1, dst: h2, rate: 1 Mbit/s}, {name: b2, src: h2, dst: h1, rate: 9 kbit/s, packet: 200 B}]
+compute: cpu
+queue: 200 kB
+ecn_threshold: 20
 """,
     )
+    assert (s.compute, s.queue_bytes, s.ecn_threshold_packets) == ("cpu", 200_000, 20)
     assert (s.description, s.iterations, s.until, s.seed) == ("what it is", 3, "exactly", 7)
     assert s.transport == Transport(1000, 4, Fraction(1, 2), 100_000_000)
     assert (s.control_latency_s, s.stop_controller_after_iteration) == (Fraction(1, 50), 2)
     assert s.profile_error == Fraction(-1, 5)
     assert s.delays == (Delay("d", "h2", 2, Fraction(3, 2)),)
     assert s.background == (Background("bg", "h1", "h2", 10**6, 1250), Background("b2", "h2", "h1", 9000, 200))
+
+
+def test_tcp_settings(tmp_path: Path) -> None:
+    s = scenario(tmp_path, "transport: {min_rto: 10 ms, receive_window: 64 KiB, initial_window: 4, ecn: true}\n")
+    assert s.transport == Transport(1250, 8, Fraction(2), None, Fraction(1, 100), 65536, 4, True)
+    plain = scenario(tmp_path).transport
+    assert (plain.min_rto_s, plain.receive_window_bytes, plain.initial_window_packets, plain.ecn) == (
+        Fraction(1, 5),
+        1_000_000,
+        1,
+        False,
+    )
+
+
+def test_cross_traffic(tmp_path: Path) -> None:
+    (tmp_path / "seen.csv").write_text("# duration_us: 50\nstart_us,src,dst,bytes\n5,h1,h2,100\n9,h2,h1,7\n")
+    (tmp_path / "sizes.txt").write_text("100 0.5\n1000 1\n")
+    web, burst, long, own, seen = scenario(
+        tmp_path,
+        """\
+traffic:
+  - {name: web, model: consistent, src: h1, dst: [h1, h2], load: 20 Mbit/s}
+  - {name: burst, model: burst, src: h2, dst: h1, load: 9 Mbit/s, sizes: web_search, size_scale: 0.01, gaps: poisson}
+  - {name: long, model: long, src: [h1, h2], dst: [h2, h1], load: 1 Mbit/s, parallel: 3, ecn: true}
+  - {name: own, model: consistent, src: h1, dst: h2, load: 1 Mbit/s, sizes: sizes.txt}
+  - {name: seen, schedule: seen.csv}
+""",
+    ).traffic
+    sizes = load_sizes("web_search")
+    assert web == TrafficSource("web", Consistent((("h1", "h2"),), 20_000_000, sizes))
+    scaled = sizes.scaled(Fraction(1, 100))
+    assert burst == TrafficSource("burst", Burst((("h2", "h1"),), 9_000_000, scaled, gaps="poisson"))
+    assert long == TrafficSource("long", Long((("h1", "h2"), ("h2", "h1")), 1_000_000, parallel=3), ecn=True)
+    assert isinstance(own.flows, Consistent)
+    assert own.flows.sizes.mean_bytes == 550
+    assert list(seen.stream(1)) == [ScheduledFlow(5, "h1", "h2", 100), ScheduledFlow(9, "h2", "h1", 7)]
+    assert seen.pairs == (("h1", "h2"), ("h2", "h1"))
+
+
+def test_a_sources_flows_depend_on_seed_and_name_alone(tmp_path: Path) -> None:
+    def flows(seed: int, *names: str) -> dict[str, list[ScheduledFlow]]:
+        lines = [f"  - {{name: {name}, model: consistent, src: h1, dst: h2, load: 20 Mbit/s}}\n" for name in names]
+        return {
+            source.name: list(islice(source.stream(seed), 50))
+            for source in scenario(tmp_path, "traffic:\n" + "".join(lines)).traffic
+        }
+
+    both = flows(1, "a", "b")
+    assert both["a"] != both["b"]
+    assert flows(1, "b") == {"b": both["b"]}
+    assert flows(2, "b") != {"b": both["b"]}
+
+
+def test_jobs_that_are_recognised_by_bytes(tmp_path: Path) -> None:
+    recognition = "recognition: {by: bytes, source_port: 1, destination_port: 2, idle_gap: 1 s}"
+    file = tmp_path / "s.yaml"
+    jobs = f"[{JOB}, {JOB.replace('job: d', 'job: e').replace('start', recognition + ', start')}]"
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: {jobs}\npolicies: [fair]\n")
+    identities = load_scenario(file, KNOWN).identities
+    assert {type(identity) for (job, _), identity in identities.items() if job == "d"} == {ShimIdentity}
+    assert {type(identity) for (job, _), identity in identities.items() if job == "e"} == {SegmentIdentity}
+    assert all(identity.job == 1 for identity in identities.values() if isinstance(identity, ShimIdentity))
 
 
 def test_a_wrong_profile_is_seen_by_the_controller_only(tmp_path: Path) -> None:
@@ -157,7 +230,9 @@ def named(name: str) -> Scenario:
 def test_committed_scenarios_are_named_after_their_file_and_described(committed: Scenario) -> None:
     assert committed.name == committed.file.stem
     assert committed.description
-    assert {"fair", "echelon"} <= {policy.name for policy in committed.policies}
+    policies = {policy.name for policy in committed.policies}
+    assert "echelon" in policies
+    assert policies & {"fair", "fifo"}
 
 
 def transfer_s(rate_bps: int, size_bytes: int) -> Fraction:

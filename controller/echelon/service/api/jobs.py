@@ -37,6 +37,18 @@ EXAMPLES: dict[str, Any] = {
         "weight": 2,
         "data": {"compute": "500 ms", "gradient": "5 MB"},
     },
+    "overlap": {
+        "job": "resnet",
+        "parallelism": "data",
+        "workers": ["h1", "h2", "h3"],
+        "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 4, "gradient": "5 MB"},
+    },
+    "parameter_server": {
+        "job": "dlrm",
+        "parallelism": "parameter_server",
+        "workers": ["h1", "h2"],
+        "parameter_server": {"server": "h3", "compute": "500 ms", "gradient": "5 MB"},
+    },
 }
 DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
 

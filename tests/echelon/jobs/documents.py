@@ -1,0 +1,67 @@
+"""Job files of every paradigm, drawn at random: small enough to build and run, with whatever a file may say."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+TIMES = st.integers(0, 3000).map(lambda ms: f"{ms} ms")
+
+
+def _bytes(least: int, most: int) -> st.SearchStrategy[str]:
+    return st.integers(least, most).map(lambda size: f"{size} B")
+
+
+@st.composite
+def all_reduce(draw: st.DrawFn, workers: int) -> dict[str, object]:
+    return {"compute": draw(TIMES), "gradient": draw(_bytes(workers, 10_000))}
+
+
+@st.composite
+def overlapping(draw: st.DrawFn, workers: int) -> dict[str, object]:
+    buckets = draw(st.integers(1, 5))
+    return {
+        "forward": draw(TIMES),
+        "backward": draw(TIMES),
+        "buckets": buckets,
+        "gradient": draw(_bytes(buckets * workers, 10_000)),
+    }
+
+
+@st.composite
+def parameter_server(draw: st.DrawFn, workers: int) -> dict[str, object]:
+    section: dict[str, object] = {"server": "ps", "compute": draw(TIMES), "gradient": draw(_bytes(1, 10_000))}
+    return {**section, "aggregate": draw(TIMES)} if draw(st.booleans()) else section
+
+
+@st.composite
+def pipeline(draw: st.DrawFn, workers: int) -> dict[str, object]:
+    def each(values: st.SearchStrategy[str], count: int) -> object:
+        return draw(st.one_of(values, st.lists(values, min_size=count, max_size=count)))
+
+    section: dict[str, object] = {
+        "schedule": draw(st.sampled_from(["gpipe", "1f1b"])),
+        "micro_batches": draw(st.integers(1, 6)),
+        "forward": each(TIMES, workers),
+        "activation": each(_bytes(1, 99), workers - 1),
+    }
+    if section["schedule"] == "1f1b" or draw(st.booleans()):
+        section["backward"] = each(TIMES, workers)
+        if draw(st.booleans()):
+            section["gradient"] = each(_bytes(1, 99), workers - 1)
+    return section
+
+
+SECTIONS = [("data", all_reduce), ("data", overlapping), ("parameter_server", parameter_server), ("pipeline", pipeline)]
+
+
+@st.composite
+def job_documents(draw: st.DrawFn, most_workers: int = 5) -> dict[str, object]:
+    """Of any paradigm, with workers h1, h2, ... in any order and, where there is one, the parameter server ps."""
+    workers = draw(st.permutations([f"h{i + 1}" for i in range(draw(st.integers(2, most_workers)))]))
+    parallelism, section = draw(st.sampled_from(SECTIONS))
+    return {
+        "job": "j",
+        "parallelism": parallelism,
+        "workers": list(workers),
+        parallelism: draw(section(len(workers))),
+    }
