@@ -1,0 +1,202 @@
+"""Fabrics by their published names, from a few numbers. Pure functions; rates in bits per second, delays in seconds.
+
+Every function raises `ValueError`, in one line, for numbers that describe no fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from echelon.documents import DocumentError, parse_document
+from echelon.fabric.load import MAX_HOSTS, FabricSpec
+from echelon.quantities import duration_text, rate_text
+
+LINK_BPS = 10_000_000
+"""Slow, as links go: what real-time switches in software, several on one machine, carry without effort."""
+NIC_BPS = 1_000_000_000
+"""Of links that are no bottleneck."""
+DELAY_S = Fraction(1, 10**6)
+
+_MAX_LINKS = 200_000
+
+Link = tuple[str, str, int]
+"""Two nodes, and the rate between them."""
+
+
+def one_tor(servers: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Servers s0, s1... at one top-of-rack switch."""
+    _check(servers=(servers, 2))
+    hosts = [f"s{n}" for n in range(servers)]
+    return _fabric(f"one_tor_{servers}", hosts, ["tor"], [(host, "tor", rate_bps) for host in hosts], delay_s)
+
+
+def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Configuration A of Salamy (SM thesis, MIT 2022, Fig. 3-1a): four servers at one switch, of which S0 sends cross
+    traffic besides its part of the ring; the bottleneck is the outbound queue of its NIC.
+
+    No P4 switch is inside a server. That queue is therefore modelled as the switch `nic0` between S0 and the
+    top-of-rack switch, and S0's own link to it is four times as fast (their NICs could do 100 of the 25 Gbit/s), so
+    that nothing waits before it.
+    """
+    servers = [f"s{n}" for n in range(4)]
+    links = [
+        ("s0", "nic0", 4 * rate_bps),
+        ("nic0", "tor", rate_bps),
+        *((server, "tor", rate_bps) for server in servers[1:]),
+    ]
+    return _fabric("thesis_a", servers, ["nic0", "tor"], links, delay_s)
+
+
+def thesis_b(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Configuration B of the same (Fig. 3-1b): the ring is of S0, S1 and S3, cross traffic goes from S2 to S0; the
+    bottleneck is the port of the top-of-rack switch to S0."""
+    servers = [f"s{n}" for n in range(4)]
+    return _fabric("thesis_b", servers, ["tor"], [(server, "tor", rate_bps) for server in servers], delay_s)
+
+
+def dumbbell(pairs: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Hosts a1, a2... at one switch and b1, b2... at another; the link between these, of `rate_bps`, is the
+    bottleneck."""
+    _check(pairs=(pairs, 1))
+    sides = {"s1": [f"a{n}" for n in range(1, pairs + 1)], "s2": [f"b{n}" for n in range(1, pairs + 1)]}
+    links = [("s1", "s2", rate_bps), *((host, switch, nic_bps) for switch, hosts in sides.items() for host in hosts)]
+    return _fabric(f"dumbbell_{pairs}", [*sides["s1"], *sides["s2"]], list(sides), links, delay_s)
+
+
+def line(switches: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Switches s1, s2... in a line, with a host at each; the links between switches, of `rate_bps`, are the
+    bottlenecks."""
+    _check(switches=(switches, 2))
+    numbers = range(1, switches + 1)
+    links = [(f"h{n}", f"s{n}", nic_bps) for n in numbers]
+    links += [(f"s{n}", f"s{n + 1}", rate_bps) for n in numbers[:-1]]
+    return _fabric(f"line_{switches}", [f"h{n}" for n in numbers], [f"s{n}" for n in numbers], links, delay_s)
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int = 4,
+    oversubscription: Fraction | int = 1,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """Two stages: every leaf is linked to every spine. Hosts h1, h2... leaf by leaf, at `rate_bps`.
+
+    `oversubscription` is what the hosts of a leaf can send, over what its uplinks carry.
+    """
+    _check(leaves=(leaves, 1), spines=(spines, 1), hosts_per_leaf=(hosts_per_leaf, 1))
+    uplink_bps = _uplink_bps(hosts_per_leaf * rate_bps, spines, oversubscription)
+    leaf_names = [f"leaf{n}" for n in range(1, leaves + 1)]
+    spine_names = [f"spine{n}" for n in range(1, spines + 1)]
+    _check_size(leaves * hosts_per_leaf, leaves * (spines + hosts_per_leaf))
+    hosts = [f"h{n}" for n in range(1, leaves * hosts_per_leaf + 1)]
+    links = [(leaf, spine, uplink_bps) for leaf in leaf_names for spine in spine_names]
+    links += [(host, leaf_names[index // hosts_per_leaf], rate_bps) for index, host in enumerate(hosts)]
+    name = f"leaf_spine_{leaves}_{spines}_{hosts_per_leaf}"
+    return _fabric(name, hosts, [*leaf_names, *spine_names], links, delay_s)
+
+
+def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
+    """Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture, SIGCOMM 2008.
+
+    k pods of k/2 edge and k/2 aggregation switches with k ports, (k/2)^2 core switches, k^3/4 hosts; every link of the
+    same rate, so that no stage is a bottleneck. Hosts have the paper's addresses: 10.POD.SWITCH.ID, ID from 2 on.
+    Switches are edgePOD-SWITCH, aggPOD-SWITCH and coreROW-COLUMN; the ports of an edge switch begin with its hosts',
+    of an aggregation switch with its pod's.
+    """
+    if k < 2 or k % 2:
+        raise ValueError(f"k is {k}: a fat-tree's switches have an even number of ports (give 2, 4, 6...)")
+    half = k // 2
+    _check_size(k * half * half, 3 * k * half * half)
+    pods, rows = range(k), range(half)
+    hosts: dict[str, str] = {}
+    down: list[Link] = []
+    up: list[Link] = []
+    for pod in pods:
+        for switch in rows:
+            for identity in range(2, 2 + half):
+                host = f"h{len(hosts) + 1}"
+                hosts[host] = f"10.{pod}.{switch}.{identity}"
+                down.append((host, f"edge{pod}-{switch}", rate_bps))
+        down += [(f"edge{pod}-{edge}", f"agg{pod}-{agg}", rate_bps) for edge in rows for agg in rows]
+        up += [(f"agg{pod}-{row}", f"core{row}-{column}", rate_bps) for row in rows for column in rows]
+    switches = [
+        *(f"{stage}{pod}-{switch}" for stage in ("edge", "agg") for pod in pods for switch in rows),
+        *(f"core{row}-{column}" for row in rows for column in rows),
+    ]
+    return _fabric(f"fat_tree_{k}", hosts, switches, [*down, *up], delay_s)
+
+
+def rail_optimised(
+    servers: int,
+    rails: int,
+    spines: int = 1,
+    oversubscription: Fraction | int = 1,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """One NIC for each accelerator, and the NICs of one rank in all servers at one switch, their rail: collectives
+    between accelerators of one rank stay below it (Wang et al.: Rail-only, HOTI 2024, section 2, describes what is
+    usual). Rails are linked by spines.
+
+    A host of a fabric has one link. A NIC is therefore a host of its own: `n2r1` is that of server 2 at rail 1. What
+    accelerators of one server send each other directly (NVLink) is no part of the fabric.
+    """
+    _check(servers=(servers, 1), rails=(rails, 1), spines=(spines, 1))
+    uplink_bps = _uplink_bps(servers * rate_bps, spines, oversubscription)
+    _check_size(servers * rails, rails * (servers + spines))
+    rail_names = [f"rail{n}" for n in range(1, rails + 1)]
+    spine_names = [f"spine{n}" for n in range(1, spines + 1)]
+    nics = [(f"n{server}r{rail}", f"rail{rail}") for server in range(1, servers + 1) for rail in range(1, rails + 1)]
+    links = [(rail, spine, uplink_bps) for rail in rail_names for spine in spine_names]
+    links += [(nic, rail, rate_bps) for nic, rail in nics]
+    name = f"rail_optimised_{servers}_{rails}_{spines}"
+    return _fabric(name, [nic for nic, _ in nics], [*rail_names, *spine_names], links, delay_s)
+
+
+def _uplink_bps(offered_bps: int, uplinks: int, oversubscription: Fraction | int) -> int:
+    if oversubscription <= 0:
+        raise ValueError(f"oversubscription is {oversubscription} (give more than 0; 1: none)")
+    rate_bps = int(Fraction(offered_bps) / uplinks / Fraction(oversubscription))
+    if rate_bps < 1:
+        raise ValueError(f"oversubscription is {oversubscription}: uplinks would carry less than 1 bit/s (give less)")
+    return rate_bps
+
+
+def _check(**numbers: tuple[int, int]) -> None:
+    for name, (number, least) in numbers.items():
+        if number < least:
+            raise ValueError(f"{name.replace('_', ' ')}: {number} is too few (give {least} or more)")
+
+
+def _check_size(hosts: int, links: int) -> None:
+    """Before the fabric is built."""
+    if hosts > MAX_HOSTS:
+        raise ValueError(f"{hosts} hosts are too many (a fabric has at most {MAX_HOSTS})")
+    if links > _MAX_LINKS:
+        raise ValueError(f"{links} links are too many (give fewer switches)")
+
+
+def _fabric(
+    name: str,
+    hosts: Sequence[str] | Mapping[str, str],
+    switches: Sequence[str],
+    links: Iterable[Link],
+    delay_s: Fraction,
+) -> FabricSpec:
+    """`hosts` may be a mapping, to their IPv4 addresses."""
+    document = {
+        "fabric": name,
+        "hosts": {host: {"ipv4": ipv4} for host, ipv4 in hosts.items()} if isinstance(hosts, Mapping) else list(hosts),
+        "switches": list(switches),
+        "links": [
+            {"between": [a, b], "rate": rate_text(rate_bps), "delay": duration_text(delay_s)}
+            for a, b, rate_bps in links
+        ],
+    }
+    try:
+        return parse_document(FabricSpec, document, name)
+    except DocumentError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,116 @@
+"""topologies/: fabric files are what `echelon fabric` writes, and read back as what they were written from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.documents import parse_document
+from echelon.fabric.builders import line
+from echelon.fabric.load import FabricSpec, HostSpec, SwitchSpec, build_fabric, load_fabric, load_fabric_spec
+from echelon.fabric.write import fabric_text
+
+TOPOLOGIES = Path(__file__).parents[2] / "topologies"
+
+COMMANDS: dict[str, Sequence[str]] = {
+    "one_tor.yaml": ("one-tor",),
+    "thesis_a.yaml": ("thesis-a",),
+    "thesis_b.yaml": ("thesis-b",),
+    "dumbbell_2.yaml": ("dumbbell", "--pairs", "2"),
+    "dumbbell_4.yaml": ("dumbbell", "--pairs", "4"),
+    "dumbbell_6.yaml": ("dumbbell", "--pairs", "6"),
+    "line_2.yaml": ("line", "--switches", "2"),
+    "line_3.yaml": ("line", "--switches", "3"),
+    "line_4.yaml": ("line", "--switches", "4"),
+    "leaf_spine_4_2.yaml": ("leaf-spine", "--leaves", "4", "--spines", "2", "--oversubscription", "2"),
+    "fat_tree_4.yaml": ("fat-tree",),
+    "rail_optimised_4_4.yaml": ("rail-optimised", "--servers", "4", "--rails", "4", "--spines", "2"),
+}
+BY_HAND = {"leaf_spine.yaml"}
+
+
+def fabric_command(*arguments: str) -> tuple[int, str, str]:
+    """Status, output and errors of `echelon fabric`, in this process."""
+    from typer.testing import CliRunner
+
+    from echelon.cli import app
+
+    done = CliRunner().invoke(app, ["fabric", *arguments], prog_name="echelon")
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_every_fabric_file_is_accounted_for() -> None:
+    assert {path.name for path in TOPOLOGIES.glob("*.yaml")} == COMMANDS.keys() | BY_HAND
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_committed_file_is_what_the_command_writes(name: str, tmp_path: Path) -> None:
+    assert fabric_command(*COMMANDS[name], "-o", str(tmp_path / name)) == (0, "", "")
+    assert (tmp_path / name).read_text() == (TOPOLOGIES / name).read_text()
+    load_fabric(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("leaf-spine", "--leaves", "0"), "leaves: 0 is too few (give 1 or more)"),
+        (("leaf-spine", "--oversubscription", "much"), "--oversubscription: 'much' is not a number"),
+        (("leaf-spine", "--oversubscription", "1/0"), "--oversubscription: '1/0' is not a number"),
+        (("dumbbell", "--nic-rate", "fast"), "--nic-rate: 'fast' is not a rate"),
+        (("line", "--delay", "1"), "--delay: '1' has no unit"),
+        (("one-tor", "-o", "/no/such/directory/file"), "--out: /no/such/directory/file: No such file or directory"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: Sequence[str], message: str) -> None:
+    status, output, errors = fabric_command(*arguments)
+    assert (status, output) == (2, "")
+    assert errors.startswith(message)
+    assert errors.count("\n") == 1
+
+
+def test_the_command_itself() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "echelon", "fabric", "dumbbell", "--pairs", "2"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, (TOPOLOGIES / "dumbbell_2.yaml").read_text())
+
+
+@given(
+    st.integers(2, 12),
+    st.lists(st.integers(1, 10**13), min_size=2, max_size=2),
+    st.integers(0, 10**10),
+    st.booleans(),
+)
+@settings(deadline=None, max_examples=20)
+def test_what_is_written_is_read_again(switches: int, rates: list[int], delay_ns: int, fixed: bool) -> None:
+    spec = line(switches, rates[0], rates[1], Fraction(delay_ns, 10**9))
+    if fixed:
+        spec = spec.model_copy(
+            update={
+                "hosts": {
+                    h: HostSpec(ipv4=f"192.168.7.{n + 1}", mac=f"12:34:56:00:00:{n:02x}")
+                    for n, h in enumerate(spec.hosts)
+                },
+                "switches": {s: SwitchSpec(device_id=100 + n) for n, s in enumerate(spec.switches)},
+                "links": tuple(
+                    link.model_copy(update={"ports": {link.between[-1]: 50 + n}}) for n, link in enumerate(spec.links)
+                ),
+            }
+        )
+    import yaml
+
+    again = parse_document(FabricSpec, yaml.safe_load(fabric_text(spec, "A line.")), "line")
+    assert build_fabric(again) == build_fabric(spec)
+
+
+def test_the_comment_is_folded() -> None:
+    text = fabric_text(load_fabric_spec(TOPOLOGIES / "line_2.yaml"), "word " * 100)
+    assert max(map(len, text.splitlines())) <= 120
+    assert text.startswith("# word word")

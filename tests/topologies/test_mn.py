@@ -1,0 +1,93 @@
+"""The files in topologies/ with Debian's `mn`, as users run it, in a sandbox with a /tmp of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from echelon.testbed import sandbox
+from echelon.testbed.backends import mininet_library
+
+ROOT = Path(__file__).parents[2]
+MISSING = sandbox.missing() or mininet_library.missing()
+PATIENCE_S = 120.0
+CALLER = "import sys; from echelon.testbed.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+def mn(*arguments: str, after: str = "true") -> subprocess.CompletedProcess[str]:
+    """`mn` in Debian's Python; then `after`, a shell command in the same namespaces."""
+    script = f'mn "$@"; status=$?; {after}; exit $status'
+    return subprocess.run(
+        [sys.executable, "-c", CALLER, "sh", "-c", script, "mn", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "ECHELON_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+
+
+def topologies() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "topologies").glob("*.py") if path.stem != "on_mininet")
+
+
+def test_pingall_with_everything_by_default() -> None:
+    """And nothing is left: no interface, no process but this shell and what it asks with, no file in /tmp."""
+    census = "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp) $(ls /proc | grep -c '^[0-9]')"
+    done = mn("--custom", "topologies/one_tor.py", "--topo", "one_tor,3", "--test", "pingall", after=census)
+    assert done.returncode == 0
+    assert "*** Results: 0% dropped (6/6 received)" in done.stdout + done.stderr
+    left = next(line for line in done.stdout.splitlines() if line.startswith("left: "))
+    # Processes: the first, the shell, its subshell for each of the substitutions, ls and grep.
+    assert left in {f"left: lo {count}" for count in range(4, 7)}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", topologies())
+def test_every_topology(name: str) -> None:
+    size = {"leaf_spine": "leaf_spine,2,2,2,2", "rail_optimised": "rail_optimised,2,2", "dumbbell": "dumbbell,2"}
+    done = mn("--custom", f"topologies/{name}.py", "--topo", size.get(name, name), "--test", "pingall")
+    assert "*** Results: 0% dropped" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.bmv2
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed")
+def test_bmv2() -> None:
+    options = ("--switch", "bmv2", "--controller", "echelon,policy=fifo", "--test", "pingall")
+    done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2", *options)
+    assert "*** Results: 0% dropped (12/12 received)" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_mininets_own_topologies() -> None:
+    """Whose hosts have other addresses, and whose links have no rate."""
+    options = ("--switch", "softswitch", "--controller", "echelon", "--mac", "--test", "pingall")
+    done = mn("--custom", "topologies/leaf_spine.py", "--topo", "linear,3", *options)
+    assert "*** Results: 0% dropped (6/6 received)" in done.stdout + done.stderr
+
+
+def test_a_mistake_is_one_line() -> None:
+    """And no exception, about which `mn` would end processes by their names."""
+    done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2,0")
+    message = "--topo leaf_spine: oversubscription is 0 (give more than 0; 1: none)\n"
+    assert (done.returncode, done.stderr) == (2, message)
+
+
+@pytest.mark.long
+def test_a_controller_that_ends_ends_the_command() -> None:
+    options = ("--controller", "echelon,policy=best", "--test", "pingall")
+    left = "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp)"
+    done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,1,1", *options, after=left)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "unknown policy 'best'" in said
+    assert "killall" not in said
+    assert done.stdout.splitlines()[-1] == "left: lo"
