@@ -17,6 +17,11 @@ def run(scenario: Scenario, label: str, make: Callable[[], Policy], progress: Ca
     There are no packets and no controller in this model, so transport and controller settings have no effect. Raises
     `PlanError` for what the policy cannot plan, `RunError` if it stalls.
     """
+    if scenario.traffic:
+        raise RunError(
+            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') is TCP's, which needs packets: this target "
+            "has none (use --target softswitch, or background traffic at a constant rate)"
+        )
     try:
         result = simulate(
             scenario.jobs,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
@@ -16,6 +17,7 @@ from echelon.fabric.model import Fabric
 from softswitch import Switch
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
+from softswitch.tm import QUEUES
 from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
@@ -44,10 +46,13 @@ class VirtualTestbed:
     """Switches with their servers on loopback, hosts with their NICs. A context manager: servers run inside.
 
     `control_latency_s` passes, in virtual time, between an event on a switch and its controller's hearing of it; then
-    virtual time waits until the controller has acknowledged, if the switch was told to await that.
+    virtual time waits until the controller has acknowledged, if the switch was told to await that. `queue_bytes` is
+    what each queue of a port holds (None: as switches come): memory that they are built with, which no controller sets.
     """
 
-    def __init__(self, fabric: Fabric, control_latency_s: Fraction = Fraction(0)) -> None:
+    def __init__(
+        self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
+    ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
         self.clock = EventLoop()
         self._lock = threading.RLock()
@@ -70,6 +75,10 @@ class VirtualTestbed:
             )
         for name, description in fabric.switches.items():
             node = nodes[name]
+            if queue_bytes is not None:
+                for port in node.ports.values():
+                    for queue in range(QUEUES):
+                        port.configure(queue, replace(port.config(queue), depth_bytes=queue_bytes), 0)
             device = Device(None, description.device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
             device.on_pipeline = partial(self._program, name, node, device)
             self._devices[name] = device

@@ -10,10 +10,14 @@ from typing import Any
 
 from echelon.testbed.results import PolicyRun, Results
 from echelon.testbed.scenario import Scenario
+from echelon.testbed.traffic_spec import TrafficSource
+from echelon.traffic.schedule import Schedule
 
 _UNCHANGED_PERCENT = 0.05
 """Smaller changes would be shown as 0.0 %."""
 _NONE = "–"
+_SHOWN_PAIRS = 4
+"""Of hosts, for each source of cross traffic."""
 
 
 def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, PolicyRun], picture: str | None) -> str:
@@ -35,6 +39,8 @@ def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, 
         if picture
         else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
     ]
+    if scenario.traffic:
+        parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]
     if any(by_policy[label]["switches"] for label in labels):
         parts += ["## Packets", _packets(scenario, labels, runs), "## Switches", _switches(by_policy, labels)]
     parts += ["## How to read this", _reading(scenario, by_policy, labels)]
@@ -81,6 +87,21 @@ def _what_ran(scenario: Scenario, target: str, labels: Sequence[str]) -> str:
         )
         for b in scenario.background
     ]
+    tcp = f"segments of up to {transport.packet_bytes} B, time-out at least {_number(float(transport.min_rto_s))} s"
+    over_tcp = [name for name, spec in scenario.specs.items() if spec.recognition.by == "bytes"]
+    if over_tcp:
+        rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {tcp}"))
+    rows += [
+        (
+            "cross traffic",
+            f"{source.name}: {_source(source)}, TCP{' with ECN' if source.ecn else ''}, {tcp}",
+        )
+        for source in scenario.traffic
+    ]
+    if scenario.queue_bytes is not None:
+        rows.append(("queues", f"{scenario.queue_bytes} B each"))
+    if scenario.ecn_threshold_packets is not None:
+        rows.append(("ECN marks", f"from {scenario.ecn_threshold_packets} packets in a queue"))
     return _table(("", ""), rows)
 
 
@@ -194,6 +215,57 @@ def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, Polic
     )
 
 
+def _source(source: TrafficSource) -> str:
+    flows, pairs = source.flows, source.pairs
+    if isinstance(flows, Schedule):
+        what = f"{len(flows.flows)} scheduled flows"
+    else:
+        what = f"{flows.name}, {_number(flows.load_bps / 1e6)} Mbit/s"
+    ways = ", ".join(f"{src} to {dst}" for src, dst in pairs[:_SHOWN_PAIRS])
+    more = f" and {len(pairs) - _SHOWN_PAIRS} more pairs" if len(pairs) > _SHOWN_PAIRS else ""
+    return f"{what}, {ways}{more}"
+
+
+def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
+    header = (
+        "source",
+        "policy",
+        "flows",
+        "unfinished",
+        "failed",
+        "offered (Mbit/s)",
+        "achieved (Mbit/s)",
+        "mean completion (s)",
+        "median (s)",
+        "99 % (s)",
+    )
+
+    def completion(summary: Mapping[str, Any], which: str) -> str:
+        value = summary[f"{which}_completion_s"]
+        return _NONE if value is None else _measured(value)
+
+    rows = []
+    for source in scenario.traffic:
+        for label in labels:
+            summary = by_policy[label]["traffic"].get(source.name)
+            if summary is None:
+                continue
+            rows.append(
+                (
+                    source.name,
+                    label,
+                    *(str(summary[key]) for key in ("flows", "unfinished", "failed")),
+                    *(_measured(summary[f"{key}_bps"] / 1e6) for key in ("offered", "achieved")),
+                    *(completion(summary, which) for which in ("mean", "p50", "p99")),
+                )
+            )
+    return (
+        _table(header, rows)
+        + "\n\nLoads are of payload, from time 0 to the run's end. Completion times are of flows that finished, from "
+        "their scheduled start to their last byte's arrival; where many are unfinished they say little."
+    )
+
+
 def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
     columns = ("packets_in", "packets_out", "packets_dropped", "entries", "digests")
     rows = [
@@ -217,6 +289,11 @@ def _reading(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[
         points.append(
             "Faster jobs go on until the slowest is done, so a job may do more iterations under one policy than under "
             f"another. Iterations by job: {counts}."
+        )
+    if any(spec.recognition.by == "bytes" for spec in scenario.specs.values()):
+        points.append(
+            "Sizes of jobs over TCP are payload: what they need alone is computed without headers, so that their "
+            "slowdown has the headers in it."
         )
     if not any(by_policy[label]["switches"] for label in labels):
         points.append(

@@ -10,18 +10,20 @@
       "reordered_packets": COUNT,
       "echelonflows": {NAME: {"tardiness_s": [SECONDS, ...]}},      one for each finished iteration
       "flows": [{"name", "iteration", "src", "dst", "bytes", "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}]}},
-   "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}}}}}
+   "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
+   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`
 ```
 
 Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
 actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
-no EchelonFlow has neither ideal finish time nor tardiness (null). A target without packets has no switches.
+no EchelonFlow has neither ideal finish time nor tardiness (null). A target without packets has no switches. Cross
+traffic counts from time 0 to the end of the last iteration that the run waited for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,7 @@ from echelon.jobs.graph import Job
 
 if TYPE_CHECKING:
     from echelon.testbed.scenario import Scenario
+    from echelon.traffic.outcome import FlowOutcome, TrafficSummary
 
 Results = dict[str, Any]
 """The document above, as `json` reads and writes it."""
@@ -68,6 +71,10 @@ class PolicyRun:
     """Packets by job: arrived after a packet of the same flow that was sent later. An absent job had none."""
     retransmitted: Mapping[str, int] = field(default_factory=dict)
     """Packets by job. An absent job had none."""
+    traffic: Mapping[str, TrafficSummary] = field(default_factory=dict)
+    """Of cross traffic, by the name of its source."""
+    traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
+    """Likewise, flow by flow in order of their starts; those that had not started when the run ended are missing."""
 
 
 def assemble(
@@ -83,6 +90,7 @@ def assemble(
         label: {
             "jobs": {job.name: _job(job, label, run, alone_s[job.name]) for job in scenario.jobs},
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
+            "traffic": {name: _rounded_fields(asdict(summary)) for name, summary in run.traffic.items()},
         }
         for label, run in runs.items()
     }
@@ -104,6 +112,10 @@ def to_text(results: Results) -> str:
 def rounded(value: Fraction) -> float:
     """A number as it stands in the document."""
     return round(float(value), DIGITS) + 0.0  # never -0.0
+
+
+def _rounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: round(value, DIGITS) + 0.0 if isinstance(value, float) else value for name, value in fields.items()}
 
 
 def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, object]:

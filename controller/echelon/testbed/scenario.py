@@ -9,12 +9,18 @@ policies: [fair, {policy: echelon, order: setf}]   # names; with parameters as a
 iterations: 20                    # of each job (default 1)
 until: all-done                   # default: every job iterates until the slowest has done that many, so that the load
                                   # stays up; exactly: each job stops after that many
-seed: 0                           # of everything random, which is nothing yet (default 0)
+seed: 0                           # of everything random (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
   window: 8                       # packets in flight on a connection
+  initial_window: 1               # packets that a flow begins with; the window opens by one for each acknowledged
   retransmit_after: 2 s           # without acknowledgement
   host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
+  min_rto: 200 ms                 # of TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
+  receive_window: 1 MB            # of TCP: what a receiver lets be in flight on a connection
+  ecn: false                      # of the jobs' TCP: explicit congestion notification
+queue: 1 MiB                      # bytes that each queue of a switch's port holds (default: as the switch comes)
+ecn_threshold: 64                 # packets in its queue from which a packet is marked (default: the target's own)
 control_latency: 0 s              # from an event to the switches' new state, for policies that react to events
 stop_controller_after_iteration: 5    # from then on the switches are on their own (default: never)
 profile_error: 0.2                # the controller believes that computing takes 20 % longer than it does (default 0),
@@ -23,13 +29,29 @@ delays:                           # the first compute unit of a worker in an ite
   - {job: b, worker: h1, iteration: 2, delay: 500 ms}
 background:                       # traffic that belongs to no job, at a constant rate
   - {name: bg, src: h1, dst: h9, rate: 1 Mbit/s, packet: 1250 B}
+traffic:                          # flows that belong to no job, over TCP and with an end; drawn from `seed`
+  - name: web
+    model: consistent             # Algorithm 1; burst: Algorithm 2; long: long flows at a rate; or, instead of all
+                                  # that follows but `ecn`, flows at given times:  schedule: FILE.csv
+    src: h1                       # a host or a list; flows are between all pairs
+    dst: [h8, h9]
+    load: 20 Mbit/s               # payload, all pairs together
+    sizes: web_search             # of flows: a distribution's name, or the path of its file
+    size_scale: 0.01              # flows are so much shorter (default 1)
+    gaps: exponential             # or poisson, as the thesis prints it
+    parallel: 4                   # of long: how many flows (default 1)
+    ecn: true                     # default false
+compute: timed                    # on real hosts: compute units are waits (default); cpu: they keep a processor busy
 ```
+
+Jobs that switches recognise by bytes (`recognition` in their files) send over TCP. Virtual targets know no processors,
+so `compute` has no effect there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
@@ -45,6 +67,7 @@ from echelon.documents import (
     Rate,
     Real,
     Section,
+    Size,
     parse_document,
     problem,
     read_document,
@@ -56,12 +79,17 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec, load_job_spec
+from echelon.lowering.identity import FlowKey, Identity, identities_of, number_shims
 from echelon.quantities import QuantityError, shown, size_bytes
+from echelon.testbed.traffic_spec import TrafficSource, TrafficSpec
+from echelon.traffic.schedule import read_schedule
+from echelon.traffic.sizes import builtin_sizes, load_sizes
 
 KnownPolicies = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By name of the policy and name of its parameter: the values allowed; an empty tuple allows any."""
 
 Until = Literal["all-done", "exactly"]
+Compute = Literal["timed", "cpu"]
 
 MIN_PACKET_BYTES = 128
 """Room for Ethernet, IPv4, UDP and what the senders add."""
@@ -95,6 +123,15 @@ class Transport:
     retransmit_after_s: Fraction = Fraction(2)
     host_rate_bps: int | None = None
     """What a sender does not exceed; None: the rate of its link."""
+    min_rto_s: Fraction = Fraction(1, 5)
+    """TCP's least retransmission time-out. The default is Linux's, whatever the links' rates: where links are scaled
+    down and time is not, it stays what it is; RFC 6298 would have 1 s."""
+    receive_window_bytes: int = 1_000_000
+    """What TCP has in flight on a connection at most."""
+    initial_window_packets: int = 1
+    """What a flow begins with, over the shim's transport; above `window_packets` it has no effect."""
+    ecn: bool = False
+    """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +175,28 @@ class Scenario:
     profile_error: Fraction
     delays: tuple[Delay, ...]
     background: tuple[Background, ...]
+    traffic: tuple[TrafficSource, ...] = ()
+    """Flows over TCP that belong to no job."""
+    compute: Compute = "timed"
+    """Of real hosts: what a compute unit does. Nothing else looks at it."""
+    queue_bytes: int | None = None
+    """What each queue of a switch's port holds; None: as the switch comes."""
+    ecn_threshold_packets: int | None = None
+    """A packet that finds so many in its own queue is marked; None: the target's own number."""
+    specs: Mapping[str, JobSpec] = field(default_factory=dict)
+    """What jobs were built from, by job. A job that has none is known by its shim."""
+
+    @property
+    def identities(self) -> dict[FlowKey, Identity]:
+        """How switches recognise each flow: as the jobs' files say. Raises `LoweringError` for more than a shim can
+        number."""
+        out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
+        for number, job in enumerate(self.jobs, start=1):
+            spec = self.specs.get(job.name)
+            if spec is not None:
+                of_job = identities_of(job, number, spec, self.fabric)
+                out |= {(job.name, flow): identity for flow, identity in of_job.items()}
+        return out
 
     @property
     def believed_jobs(self) -> tuple[Job, ...]:
@@ -156,11 +215,22 @@ Packet = Annotated[int, PlainValidator(_packet), WithJsonSchema({"type": "string
 """Bytes of a packet on the wire."""
 
 
+def _window(value: object) -> int:
+    size = size_bytes(value)
+    if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
+        raise QuantityError(f"{shown(value)} is no TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)")
+    return size
+
+
 class TransportSpec(Section):
     packet: Packet = 1250
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
+    initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 1
     retransmit_after: PositiveDuration = Fraction(2)
     host_rate: Rate | None = None
+    min_rto: PositiveDuration = Fraction(1, 5)
+    receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = 1_000_000
+    ecn: bool = False
 
 
 class DelaySpec(Section):
@@ -215,14 +285,21 @@ class ScenarioSpec(Section):
     profile_error: Real = Fraction(0)
     delays: tuple[DelaySpec, ...] = ()
     background: tuple[BackgroundSpec, ...] = ()
+    traffic: tuple[TrafficSpec, ...] = ()
+    compute: Compute = "timed"
+    queue: Size | None = None
+    ecn_threshold: Count | None = None
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> ScenarioSpec:
         if not -1 < self.profile_error <= 10:
             raise problem("is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error")
+        if self.queue is not None and self.queue < self.transport.packet:
+            raise problem(f"holds no packet of {self.transport.packet} B (give more)", "queue")
         self._check_jobs()
         self._check_delays()
         self._check_background()
+        self._check_traffic()
         for index, policy in enumerate(self.policies):
             if policy in self.policies[:index]:
                 raise problem(f"'{policy.label}' is listed already (name each once)", "policies", index)
@@ -241,20 +318,19 @@ class ScenarioSpec(Section):
                     "job",
                 )
             names[job.job] = index
-            if job.recognition.by != "shim":
+            if job.recognition.protocol == "udp":
                 raise problem(
-                    f"'{job.recognition.by}' is for senders that know nothing of Echelon, a scenario's write the shim "
-                    "(remove the section)",
+                    "'udp' is for senders of one's own; a scenario's send over TCP what has no shim (write 'tcp')",
                     "jobs",
                     index,
                     "recognition",
-                    "by",
+                    "protocol",
                 )
-            for place, worker in enumerate(job.workers):
-                self._check_host(worker, "jobs", index, "workers", place)
+            for host, at in job.hosts.items():
+                self._check_host(host, "jobs", index, *at)
 
     def _check_delays(self) -> None:
-        workers = {job.job: job.workers for job in self.jobs}
+        workers = {job.job: job.hosts for job in self.jobs}
         for index, delay in enumerate(self.delays):
             if delay.job not in workers:
                 raise problem(
@@ -282,6 +358,20 @@ class ScenarioSpec(Section):
             self._check_host(traffic.dst, "background", index, "dst")
             if traffic.src == traffic.dst:
                 raise problem(f"'{traffic.dst}' is the source as well (name another host)", "background", index, "dst")
+
+    def _check_traffic(self) -> None:
+        names = {job.job for job in self.jobs} | {traffic.name for traffic in self.background}
+        for index, traffic in enumerate(self.traffic):
+            if traffic.name in names:
+                raise problem(f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name")
+            names.add(traffic.name)
+            for key, hosts in (("src", traffic.src), ("dst", traffic.dst)):
+                for host in hosts:
+                    self._check_host(host, "traffic", index, key)
+            if traffic.schedule is not None:
+                for src, dst in traffic.source.pairs:
+                    self._check_host(src, "traffic", index, "schedule")
+                    self._check_host(dst, "traffic", index, "schedule")
 
     def _check_policies(self, known: KnownPolicies) -> None:
         for index, policy in enumerate(self.policies):
@@ -316,6 +406,8 @@ def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
             load_job_spec(_named_file(path, f"jobs[{index}]", job)) if isinstance(job, str) else job
             for index, job in enumerate(jobs)
         ]
+    if "traffic" in data:
+        data["traffic"] = _with_files(path, data["traffic"])
     spec = parse_document(ScenarioSpec, data, str(path), {"known_policies": known_policies})
     return build_scenario(spec, Path(path))
 
@@ -333,13 +425,46 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
         iterations=spec.iterations,
         until=spec.until,
         seed=spec.seed,
-        transport=Transport(transport.packet, transport.window, transport.retransmit_after, transport.host_rate),
+        transport=Transport(
+            transport.packet,
+            transport.window,
+            transport.retransmit_after,
+            transport.host_rate,
+            transport.min_rto,
+            transport.receive_window,
+            transport.initial_window,
+            transport.ecn,
+        ),
         control_latency_s=spec.control_latency,
         stop_controller_after_iteration=spec.stop_controller_after_iteration,
         profile_error=spec.profile_error,
         delays=tuple(Delay(d.job, d.worker, d.iteration, d.delay) for d in spec.delays),
         background=tuple(Background(b.name, b.src, b.dst, b.rate, b.packet) for b in spec.background),
+        traffic=tuple(traffic.source for traffic in spec.traffic),
+        compute=spec.compute,
+        queue_bytes=spec.queue,
+        ecn_threshold_packets=spec.ecn_threshold,
+        specs={job.job: job for job in spec.jobs},
     )
+
+
+def _with_files(scenario: str | Path, traffic: object) -> object:
+    """The `traffic` section with the files read that it names."""
+    if not isinstance(traffic, list):
+        return traffic
+    out: list[object] = []
+    for index, source in enumerate(traffic):
+        if not isinstance(source, dict):
+            out.append(source)
+            continue
+        section = dict(source)
+        schedule, sizes = section.get("schedule"), section.get("sizes")
+        if isinstance(schedule, str):
+            section["schedule"] = read_schedule(_named_file(scenario, f"traffic[{index}].schedule", schedule))
+        if isinstance(sizes, str) and sizes not in builtin_sizes():
+            section["sizes"] = load_sizes(_named_file(scenario, f"traffic[{index}].sizes", sizes))
+        out.append(section)
+    return out
 
 
 def _named_file(scenario: str | Path, key: str, name: str) -> Path:

@@ -6,9 +6,9 @@ The controller reaches the switches only through P4Runtime and gNMI, over socket
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from echelon.lowering.capabilities import softswitch
-from echelon.lowering.identity import number_shims
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks, softswitch
 from echelon.policies.base import Policy
 from echelon.southbound.session import SouthboundError
 from echelon.testbed.controller_thread import ControllerThread
@@ -41,11 +41,11 @@ def run(
 def _run(
     scenario: Scenario, make: Callable[[], Policy], progress: Callable[[str, int], None], observe: Observer | None
 ) -> PolicyRun:
-    identities = number_shims(scenario.jobs)
+    identities = scenario.identities
     with (
-        VirtualTestbed(scenario.fabric, scenario.control_latency_s) as testbed,
+        VirtualTestbed(scenario.fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         ControllerThread(
-            scenario.fabric, scenario.believed_jobs, make(), identities, testbed.addresses, softswitch()
+            scenario.fabric, scenario.believed_jobs, make(), identities, testbed.addresses, _capabilities(scenario)
         ) as controller,
     ):
         finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
@@ -74,6 +74,8 @@ def _run(
             until=scenario.until,
             delays=scenario.delays,
             background=scenario.background,
+            traffic=scenario.traffic,
+            seed=scenario.seed,
             on_iteration=on_iteration,
         )
         for name, host in emulator.hosts.items():
@@ -101,4 +103,12 @@ def _run(
             },
             emulator.reordered_packets,
             emulator.retransmitted_packets,
+            emulator.traffic.summaries(),
+            emulator.traffic.outcomes,
         )
+
+
+def _capabilities(scenario: Scenario) -> Capabilities:
+    """What the switches can do, set as the scenario says."""
+    packets = scenario.ecn_threshold_packets
+    return softswitch() if packets is None else replace(softswitch(), ecn=QueueDepthMarks(packets))

@@ -175,8 +175,17 @@ def test_committed_fabrics(file: Path) -> None:
     fabric = load_fabric(file)
     assert fabric.name == file.stem
     hosts = list(fabric.hosts)
-    bottleneck = {"leaf_spine": 50_000_000}.get(file.stem, 10_000_000)
-    # Every pair of hosts on different switches meets a bottleneck; nothing else is one.
+    for dst in hosts[1:]:
+        assert route(fabric, hosts[0], dst, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "bottleneck"),
+    [("leaf_spine", 50_000_000), *((f"{shape}_{n}", 10_000_000) for shape in ("dumbbell", "line") for n in (2, 4))],
+)
+def test_hosts_on_different_switches_meet_one_bottleneck(name: str, bottleneck: int) -> None:
+    fabric = load_fabric(TOPOLOGIES / f"{name}.yaml")
+    hosts = list(fabric.hosts)
     for dst in hosts[1:]:
         path = route(fabric, hosts[0], dst, 0)
         rates = {fabric.rate_bps[hop] for hop in pairwise(path)}

@@ -243,6 +243,8 @@ BROKEN = [
     ("scenario.yaml", "load: 2 Mbit/s", "load: 2 bit/s", "traffic[1]", "less than a byte for each of 2 flows"),
     ("scenario.yaml", "compute: cpu", "compute: gpu", "compute", "use 'timed' or 'cpu')"),
     ("scenario.yaml", "queue: 200 kB", "queue: 200", "queue", "200 has no unit"),
+    ("scenario.yaml", "queue: 200 kB", "queue: 1249 B", "queue", "holds no packet of 1250 B"),
+    ("scenario.yaml", "load: 5 Mbit/s", "load: 9000 Gbit/s", "traffic[0]", "flows are too many at once"),
     ("scenario.yaml", "ecn_threshold: 20", "ecn_threshold: 0", "ecn_threshold", "0 is too small"),
     (
         "scenario.yaml",

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.quantities import QuantityError, duration_s, rate_bps, size_bytes
+from echelon.quantities import (
+    QuantityError,
+    duration_s,
+    duration_text,
+    rate_bps,
+    rate_text,
+    size_bytes,
+    size_text,
+)
 
 SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600"}
 BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -112,3 +120,16 @@ def test_a_message_stays_short_for_lists_that_hold_each_other() -> None:
     with pytest.raises(QuantityError) as caught:
         size_bytes(bomb)
     assert len(str(caught.value)) < 400
+
+
+@given(st.integers(0, 10**16), st.integers(0, 12))
+def test_what_is_written_is_read_again(number: int, digits: int) -> None:
+    """Durations to the picosecond."""
+    seconds = Fraction(number, 10**digits) % 10**7
+    assert duration_s(duration_text(seconds)) == seconds
+    assert size_bytes(size_text(number % 10**15)) == number % 10**15
+    assert rate_bps(rate_text(number % 10**13)) == number % 10**13
+
+
+def test_finer_durations_are_rounded() -> None:
+    assert duration_s(duration_text(Fraction(1, 3))) == Fraction(333_333_333_333, 10**12)

@@ -15,8 +15,13 @@ import pytest
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.policies import PARAMETERS, make_policy
 from echelon.testbed import fluid_run, report, timeline
-from echelon.testbed.results import PolicyRun, SwitchStats, assemble
+from echelon.testbed.results import PolicyRun, RunError, SwitchStats, assemble
 from echelon.testbed.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
+from echelon.testbed.traffic_spec import TrafficSource
+from echelon.traffic.models import Consistent
+from echelon.traffic.outcome import TrafficSummary
+from echelon.traffic.schedule import Schedule, ScheduledFlow
+from echelon.traffic.sizes import load_sizes
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
 F = Fraction
@@ -251,3 +256,38 @@ def test_policies_with_parameters_keep_their_label(scenario: Scenario) -> None:
     label = PolicyChoice("echelon", (("order", "setf"),)).label
     runs = {label: run_of(scenario, {"first": [F(2)], "second": [F(2)]})}
     assert rows(text_of(scenario, runs), "Policies")[0][0] == "echelon(order=setf)"
+
+
+def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
+    flows = Consistent((("a1", "b1"), ("a2", "b2")), 3_000_000, load_sizes("web_search"))
+    sources = (
+        TrafficSource("web", flows, ecn=True),
+        TrafficSource("seen", Schedule((ScheduledFlow(0, "a1", "b1", 100),), 100)),
+    )
+    loaded = replace(scenario, traffic=sources, queue_bytes=99_000, ecn_threshold_packets=17)
+    times = {"first": [F(2)], "second": [F(2)]}
+    web = TrafficSummary(3.1e6, 2.9e6, 120, 4, 1, 0.5, 0.25, 7.0, 12.0)
+    seen = TrafficSummary(800.0, 0.0, 1, 1, 0, None, None, None, None)
+    text = text_of(loaded, {"fair": run_of(scenario, times, traffic={"web": web, "seen": seen})})
+    assert rows(text, "Cross traffic") == [
+        ["web", "fair", "120", "4", "1", "3.100", "2.900", "0.5000", "0.2500", "7.000"],
+        ["seen", "fair", "1", "1", "0", "0.0008000", "0", "–", "–", "–"],
+    ]
+    assert "| cross traffic | web: consistent, 3 Mbit/s, a1 to b1, a2 to b2, TCP with ECN, segments of up to" in text
+    assert "| cross traffic | seen: 1 scheduled flows, a1 to b1, TCP, segments" in text
+    assert "| queues | 99000 B each |" in text
+    assert "| ECN marks | from 17 packets in a queue |" in text
+    assert "## Cross traffic" not in text_of(scenario, {"fair": run_of(scenario, times)})
+
+
+def test_jobs_over_tcp_are_named() -> None:
+    over_tcp = load_scenario(SCENARIOS / "dp_pair_tcp.yaml", PARAMETERS)
+    text = text_of(over_tcp, {"fair": run_of(over_tcp, {"first": [F(2)], "second": [F(2)]})})
+    assert "| jobs over TCP | first, second: segments of up to 1250 B, time-out at least 0.2 s |" in text
+    assert "what they need alone is computed without headers" in text
+
+
+def test_the_fluid_model_refuses_cross_traffic(scenario: Scenario) -> None:
+    sources = (TrafficSource("seen", Schedule((ScheduledFlow(0, "a1", "b1", 100),), 100)),)
+    with pytest.raises(RunError, match=r"^policy fair: cross traffic \('seen'\) is TCP's, which needs packets"):
+        fluid_run.run(replace(scenario, traffic=sources), "fair", lambda: make_policy("fair"), lambda *_: None)

@@ -80,6 +80,7 @@ def test_a_record_worked_out_by_hand() -> None:
     document = assemble(scenario_of(JOB), "toy", {"fair": run}, {"job": F(4)})
     assert document["scenario"] == "made"
     assert document["target"] == "toy"
+    assert document["results"]["fair"]["traffic"] == {}
     assert document["results"]["fair"]["switches"] == {
         "s1": {"packets_in": 5, "packets_out": 4, "packets_dropped": 1, "entries": 9, "digests": 3}
     }

@@ -171,7 +171,7 @@ class EchelonController(Controller):  # type: ignore[misc]
         (directory / "echelon.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         with self._log.open("wb") as log:
             self._daemon = subprocess.Popen(
-                [*DIES_WITH_CALLER, sys.executable, "-m", "echelon", "serve", "--config", directory / "echelon.yaml"],
+                [*DIES_WITH_CALLER, sys.executable, "-Pm", "echelon", "serve", "--config", directory / "echelon.yaml"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,0 +1,276 @@
+"""TCP segments as Ethernet frames, with all checksums right.
+
+A switch classifies a segment by its 5-tuple and by the payload that the IPv4 length implies. The payload is zeros, so
+that it adds nothing to the checksum, which is computed from the few numbers that change: the sum of a segment's words
+modulo 65535 is what RFC 1071 folds it to, and 32-bit numbers may be added whole since 2^16 = 1 there.
+
+The IPv4 identification counts the frames of a sender. It means nothing in packets that may not be fragmented (RFC
+6864), and tells a receiver, and whoever looks at a capture, in which order they were sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from ipaddress import IPv4Address
+from struct import Struct
+from typing import NamedTuple, Self
+
+FIN = 0x01
+SYN = 0x02
+RST = 0x04
+PSH = 0x08
+ACK = 0x10
+ECE = 0x40
+CWR = 0x80
+
+NOT_ECT = 0b00
+ECT0 = 0b10
+CE = 0b11
+
+ETHERNET_BYTES = 14
+HEADER_BYTES = ETHERNET_BYTES + 20 + 20
+"""Without options."""
+STAMP_BYTES = 12
+"""Of the timestamps option, with what aligns it; in every segment of a connection whose ends have agreed on it."""
+MIN_FRAME_BYTES = 60
+"""Ethernet's shortest frame, without its check sequence; shorter ones are padded."""
+MAX_WINDOW_SCALE = 14
+
+KEY = slice(26, 38)
+"""Addresses and ports of a frame: which connection, and which direction."""
+PROTOCOL = slice(23, 24)
+TCP = b"\x06"
+
+_TTL = 64
+_DO_NOT_FRAGMENT = 0x4000
+_TTL_AND_PROTOCOL = _TTL << 8 | 6
+_NO_OPTIONS = 5 << 12
+_STAMPED = 8 << 12
+
+_AFTER_LENGTH = Struct("!HHHH12sIIHHHH")
+"""Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence number,
+acknowledgement, data offset and flags, window, TCP checksum, urgent pointer."""
+_STAMPS = Struct("!III")
+"""Two NOPs, kind and length; time stamp, time stamp echoed."""
+_STAMP_OPTION = 0x0101080A
+_STAMP_OPTION_BYTES = _STAMP_OPTION.to_bytes(4, "big")
+_STAMP_OPTION_AT = slice(HEADER_BYTES, HEADER_BYTES + 4)
+_READ = Struct("!BHH18xIIBBH")
+"""From the IPv4 type of service on."""
+_READ_STAMPS = Struct("!II")
+_MSS_OPTION = Struct("!BBH")
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """One direction of a connection."""
+
+    src_mac: str
+    dst_mac: str
+    src_ip: str
+    dst_ip: str
+    src_port: int
+    dst_port: int
+
+    def reversed(self) -> Self:
+        """The other direction."""
+        return replace(
+            self,
+            src_mac=self.dst_mac,
+            dst_mac=self.src_mac,
+            src_ip=self.dst_ip,
+            dst_ip=self.src_ip,
+            src_port=self.dst_port,
+            dst_port=self.src_port,
+        )
+
+    @property
+    def key(self) -> bytes:
+        """What `KEY` cuts out of its frames."""
+        return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
+
+
+class Segment(NamedTuple):
+    """What a frame says; numbers as they are on the wire."""
+
+    ecn: int
+    length_bytes: int
+    """Payload."""
+    identification: int
+    seq: int
+    ack: int
+    flags: int
+    window: int
+    """Not scaled."""
+    stamp: int | None = None
+    """When it was sent, by the sender's clock in ms (RFC 7323); None: no timestamps."""
+    echo: int = 0
+    """The `stamp` of what it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Those of a SYN that matter here; None: absent."""
+
+    mss_bytes: int | None = None
+    window_scale: int | None = None
+    stamps: tuple[int, int] | None = None
+    """(stamp, echo)."""
+
+    def pack(self) -> bytes:
+        out = b"" if self.mss_bytes is None else _MSS_OPTION.pack(2, 4, self.mss_bytes)
+        if self.window_scale is not None:
+            out += bytes([1, 3, 3, self.window_scale])
+        return out if self.stamps is None else out + _STAMPS.pack(_STAMP_OPTION, *self.stamps)
+
+
+def stamp_of(now_ns: int) -> int:
+    """The time stamp of a moment: milliseconds, the finest that RFC 7323 allows."""
+    return now_ns // 1_000_000 & 0xFFFFFFFF
+
+
+def window_scale(window_bytes: int) -> int:
+    """The least shift by which a window fits its field. Raises ValueError if none does (more than 1 GiB)."""
+    scale = max(0, window_bytes.bit_length() - 16)
+    if scale > MAX_WINDOW_SCALE:
+        raise ValueError(f"a window of {window_bytes} bytes is more than TCP can say: give less than 1 GiB")
+    return scale
+
+
+class SegmentFrames:
+    """The frames of one direction of a connection. They are numbered in the order in which they are built."""
+
+    __slots__ = ("_ethernet", "_heads", "_identification", "_ports", "_stamped", "_sums", "address", "window")
+
+    def __init__(self, address: TcpAddress, window: int = 0xFFFF, *, stamped: bool = False) -> None:
+        self.address = address
+        self.window = window
+        """the field, in all frames but SYNs as it is scaled"""
+        self._stamped = stamped
+        self._ethernet = _mac(address.dst_mac) + _mac(address.src_mac) + b"\x08\x00"
+        self._ports = address.key
+        addresses = int.from_bytes(self._ports[:4], "big") + int.from_bytes(self._ports[4:8], "big")
+        # Of the IPv4 header: version and length, fragmentation, TTL, protocol, addresses; of TCP: the pseudo header and
+        # the ports.
+        self._sums = (
+            0x4500 + _DO_NOT_FRAGMENT + _TTL_AND_PROTOCOL + addresses,
+            6 + addresses + int.from_bytes(self._ports[8:], "big"),
+        )
+        self._identification = 0
+        self._heads: dict[int, tuple[bytes, int, int, int, bytes]] = {}
+
+    def agree(self, *, stamped: bool) -> None:
+        """From now on, whether segments have timestamps."""
+        self._stamped = stamped
+        self._heads.clear()
+
+    def build(
+        self, seq: int, ack: int, flags: int, length_bytes: int = 0, ecn: int = NOT_ECT, stamp: int = 0, echo: int = 0
+    ) -> bytes:
+        """A segment with `length_bytes` of payload; numbers modulo 2^32. Stamps that are not agreed on are left out."""
+        number = self._identification
+        self._identification = number + 1 & 0xFFFF
+        known = self._heads.get(length_bytes << 2 | ecn)
+        head, ip_sum, tcp_sum, offset, tail = known if known is not None else self._head(length_bytes, ecn)
+        offset_and_flags = offset | flags
+        window = self.window
+        if self._stamped:
+            tcp_sum += stamp + echo
+            tail = _STAMPS.pack(_STAMP_OPTION, stamp, echo) + tail
+        return (
+            head
+            + _AFTER_LENGTH.pack(
+                number,
+                _DO_NOT_FRAGMENT,
+                _TTL_AND_PROTOCOL,
+                -(ip_sum + number) % 0xFFFF,
+                self._ports,
+                seq,
+                ack,
+                offset_and_flags,
+                window,
+                -(tcp_sum + seq + ack + offset_and_flags + window) % 0xFFFF,
+                0,
+            )
+            + tail
+        )
+
+    def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
+        """A segment without payload but with options; `window` is never scaled here."""
+        packed = options.pack()
+        length_bytes = 20 + len(packed)
+        number = self._identification
+        self._identification = number + 1 & 0xFFFF
+        total = 20 + length_bytes
+        offset_and_flags = length_bytes // 4 << 12 | flags
+        option_sum = sum(int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2))
+        numbers = _AFTER_LENGTH.pack(
+            number,
+            _DO_NOT_FRAGMENT,
+            _TTL_AND_PROTOCOL,
+            -(self._sums[0] + total + number) % 0xFFFF,
+            self._ports,
+            seq,
+            ack,
+            offset_and_flags,
+            window,
+            -(self._sums[1] + length_bytes + seq + ack + offset_and_flags + window + option_sum) % 0xFFFF,
+            0,
+        )
+        frame = self._ethernet + b"\x45\x00" + total.to_bytes(2, "big") + numbers + packed
+        return frame + bytes(max(0, MIN_FRAME_BYTES - len(frame)))
+
+    def _head(self, length_bytes: int, ecn: int) -> tuple[bytes, int, int, int, bytes]:
+        """What all segments of that length begin with, the sums of their constant words, data offset, and what they end
+        with. Kept for the lengths that come again and again: all but last pieces."""
+        options = STAMP_BYTES if self._stamped else 0
+        total = 40 + options + length_bytes
+        head = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big")
+        payload = bytes(max(length_bytes, MIN_FRAME_BYTES - HEADER_BYTES - options))
+        tcp_sum = self._sums[1] + total - 20 + (_STAMP_OPTION if self._stamped else 0)
+        known = head, self._sums[0] + ecn + total, tcp_sum, _STAMPED if self._stamped else _NO_OPTIONS, payload
+        if len(self._heads) < 16:
+            self._heads[length_bytes << 2 | ecn] = known
+        return known
+
+
+def parse(frame: bytes) -> Segment:
+    """The segment in a frame that is known to hold IPv4 without options and TCP. Raises `struct.error` if it is cut."""
+    tos, total, identification, seq, ack, offset, flags, window = _READ.unpack_from(frame, 15)
+    length_bytes = total - 20 - (offset >> 4) * 4
+    if offset >> 4 >= 8 and frame[_STAMP_OPTION_AT] == _STAMP_OPTION_BYTES:
+        stamp, echo = _READ_STAMPS.unpack_from(frame, HEADER_BYTES + 4)
+        return Segment(tos & 3, length_bytes, identification, seq, ack, flags, window, stamp, echo)
+    return Segment(tos & 3, length_bytes, identification, seq, ack, flags, window)
+
+
+def parse_options(frame: bytes) -> Options:
+    """The options of a SYN. What cannot be read is taken for absent, with all that follows."""
+    options = frame[HEADER_BYTES : ETHERNET_BYTES + 20 + (frame[46] >> 4) * 4]
+    found: dict[int, bytes] = {}
+    while options:
+        kind = options[0]
+        if kind == 1:
+            options = options[1:]
+            continue
+        if kind == 0 or len(options) < 2 or not 2 <= options[1] <= len(options):
+            break
+        found[kind] = options[2 : options[1]]
+        options = options[options[1] :]
+    mss, scale, stamps = found.get(2, b""), found.get(3, b""), found.get(8, b"")
+    return Options(
+        int.from_bytes(mss, "big") if len(mss) == 2 else None,
+        min(scale[0], MAX_WINDOW_SCALE) if len(scale) == 1 else None,
+        _READ_STAMPS.unpack(stamps) if len(stamps) == 8 else None,
+    )
+
+
+@cache
+def _ipv4(text: str) -> bytes:
+    return IPv4Address(text).packed
+
+
+@cache
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))

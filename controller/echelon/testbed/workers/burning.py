@@ -1,0 +1,33 @@
+"""The process that computes for `CpuComputing`: it keeps a processor busy for as much of its time as it is asked for.
+
+A script that imports next to nothing. Standard input: 8-byte counts of nanoseconds; standard output: a byte when it is
+ready, and one for each count when that has been used. It ends with its standard input.
+"""
+
+import os
+import struct
+import sys
+import time
+
+_REQUEST = struct.Struct("=q")
+
+
+def burn(duration_ns: int) -> None:
+    """Until this process has used so much more processor time."""
+    end_ns = time.process_time_ns() + duration_ns
+    value = 1
+    while time.process_time_ns() < end_ns:
+        for _ in range(200):
+            value = (value * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+
+
+def _main() -> None:
+    requests, answers = sys.stdin.fileno(), sys.stdout.fileno()
+    os.write(answers, b".")
+    while request := os.read(requests, _REQUEST.size):
+        burn(*_REQUEST.unpack(request))
+        os.write(answers, b".")
+
+
+if __name__ == "__main__":
+    _main()

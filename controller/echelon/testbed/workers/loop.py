@@ -1,0 +1,88 @@
+"""Real time for what is written against the emulator's clock: calls at a time, and sockets that have become ready.
+
+It waits with ``select``, whose time-outs are in microseconds; those of ``epoll`` and of asyncio are in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+import select
+import time
+from collections.abc import Callable
+from typing import Any
+
+_PR_SET_TIMERSLACK = 29
+_LONGEST_WAIT_S = 3600.0
+
+
+class RealTimeLoop:
+    """Calls in order of time, then of scheduling, and callbacks of file descriptors; all in the thread that runs it.
+
+    Time is CLOCK_MONOTONIC, the same for all processes of a machine, in every namespace.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._scheduled = 0
+        self._readers: dict[int, Callable[[], object]] = {}
+        self._writers: dict[int, Callable[[], object]] = {}
+        self._running = False
+        # By default the kernel may be 50 us late, to wake up less often.
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+    @property
+    def now_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> None:
+        """Call at that time, or as soon as can be if it has passed."""
+        self._scheduled += 1
+        heapq.heappush(self._calls, (time_ns, self._scheduled, callback, args))
+
+    def on_readable(self, fd: int, callback: Callable[[], object] | None) -> None:
+        """Call whenever there is something to read; None: no longer."""
+        _register(self._readers, fd, callback)
+
+    def on_writable(self, fd: int, callback: Callable[[], object] | None) -> None:
+        """Call whenever something can be written; None: no longer."""
+        _register(self._writers, fd, callback)
+
+    def stop(self) -> None:
+        """`run` returns after what it is doing."""
+        self._running = False
+
+    def run(self) -> None:
+        """Until `stop`. What a callback raises comes out."""
+        self._running = True
+        calls = self._calls
+        while self._running:
+            now_ns = time.monotonic_ns()
+            # Only what is due now: what is due by then could go on for ever, and nothing would be read.
+            while calls and calls[0][0] <= now_ns:
+                _, _, callback, args = heapq.heappop(calls)
+                callback(*args)
+                if not self._running:
+                    return
+            self._poll(self._wait_s())
+
+    def _wait_s(self) -> float:
+        if not self._calls:
+            return _LONGEST_WAIT_S
+        return min(max(0, self._calls[0][0] - time.monotonic_ns()) / 1e9, _LONGEST_WAIT_S)
+
+    def _poll(self, wait_s: float) -> None:
+        readable, writable, _ = select.select(list(self._readers), list(self._writers), (), wait_s)
+        for ready, callbacks in ((readable, self._readers), (writable, self._writers)):
+            for fd in ready:
+                # A callback before may have taken it out.
+                callback = callbacks.get(fd)
+                if callback is not None and self._running:
+                    callback()
+
+
+def _register(callbacks: dict[int, Callable[[], object]], fd: int, callback: Callable[[], object] | None) -> None:
+    if callback is None:
+        callbacks.pop(fd, None)
+    else:
+        callbacks[fd] = callback
