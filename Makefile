@@ -7,7 +7,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo test test-long ptf lint bench bench-switch soak format p4 clean
+.PHONY: demo demo-mininet test test-long test-quiet ptf lint bench bench-switch soak format p4 clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -19,12 +19,21 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(RUN)/echelon run topologies/scenarios/fig2.yaml --target softswitch --out $(OUT)/fig2
 
+# Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
+# TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
+demo-mininet: $(STAMP)
+	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --fabric mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
+
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
 
 # What `make test` leaves out because it takes minutes.
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long
+
+# What measures jobs and traffic on real hosts, in real time: root, and a machine with nothing else to do.
+test-quiet: $(STAMP)
+	$(RUN)/pytest -s -m quiet
 
 # Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch or bmv2, TESTS are modules or module.Class.
 ptf: $(STAMP)

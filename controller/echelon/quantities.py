@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
 )
+
+_NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]+", re.ASCII)
 
 MAX_TEXT = 64
 """Longest text that is looked at: nobody writes a longer quantity on purpose."""
@@ -120,6 +123,15 @@ def size_bytes(value: object) -> int:
 def rate_bps(value: object) -> int:
     """Bits per second; a whole number of them, at most 10^13. Raises `QuantityError`."""
     return int(_RATE.parse(value))
+
+
+def number(text: str) -> Fraction:
+    """A decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``; its exponent has two digits at most, or
+    reading it could take for ever. Raises `QuantityError`."""
+    if len(text) <= MAX_TEXT and _NUMBER.fullmatch(text):
+        with suppress(ValueError, ZeroDivisionError):
+            return Fraction(text)
+    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)")
 
 
 def duration_text(seconds: Fraction) -> str:

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.live import LiveView
+from echelon.cli.places import PRIVATE, TARGETS, Runner, Watch, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from echelon.policies.base import Policy
     from echelon.testbed.results import PolicyRun, Results
     from echelon.testbed.scenario import PolicyChoice, Scenario
-
-Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
-"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
-
-TARGETS: Mapping[str, str] = {
-    "fluid": "echelon.testbed.fluid_run",
-    "softswitch": "echelon.testbed.virtual_run",
-}
-"""Module of each target; its function `run` is a `Runner`. Imported when the target is used."""
 
 
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
     target: Annotated[str, typer.Option(help=f"What to run it on: {', '.join(TARGETS)}.")] = "softswitch",
+    fabric: Annotated[
+        str,
+        typer.Option(
+            help="virtual: in virtual time, in this process. namespaces, mininet: real sockets in real time, on hosts "
+            "and switches made for the run and gone after it (needs root)."
+        ),
+    ] = "virtual",
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,7 +44,7 @@ def run(
 ) -> None:
     """Run a scenario under each of its policies, and compare them."""
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, target, policy or [])
+        _run(scenario, out, fabric, target, policy or [])
 
 
 @contextmanager
@@ -80,22 +79,22 @@ def _writing(out: Path) -> Iterator[None]:
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
 
 
-def _run(file: Path, out: Path, target: str, policies: list[str]) -> None:
+def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -> None:
     from rich.console import Console
 
-    from echelon.documents import DocumentError, suggestion
     from echelon.policies import PARAMETERS
     from echelon.testbed.scenario import load_scenario
 
-    if target not in TARGETS:
-        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, TARGETS)})")
+    runner = place(fabric, target)
     scenario = load_scenario(file, PARAMETERS)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
+    if fabric in PRIVATE:
+        in_private()
     console = Console()
-    runs = _run_policies(scenario, cast("Runner", import_module(TARGETS[target]).run), console)
+    runs = _run_policies(scenario, runner, console)
 
     from echelon.testbed import report, results, timeline
 
@@ -109,6 +108,21 @@ def _run(file: Path, out: Path, target: str, policies: list[str]) -> None:
     _show(document, scenario, runs, console)
     for path in (results_file, report_file, *([picture_file] if drawn else [])):
         typer.echo(path)
+
+
+def in_private() -> None:
+    """Go on only inside private namespaces: outside, run this command line again in there, and end as it does.
+
+    Raises `RunError` where that cannot be.
+    """
+    from echelon.testbed import sandbox
+    from echelon.testbed.results import RunError
+
+    if sandbox.inside():
+        return
+    if (why := sandbox.missing()) is not None:
+        raise RunError(why)
+    raise typer.Exit(sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]]))
 
 
 def _choice(text: str) -> PolicyChoice:
@@ -127,25 +141,22 @@ def _choice(text: str) -> PolicyChoice:
     return PolicyChoice(name, tuple(sorted(parameters.items())))
 
 
-def _run_policies(scenario: Scenario, runner: Runner, console: Console) -> dict[str, PolicyRun]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+def _run_policies(scenario: Scenario, runner: Callable[[Watch], Runner], console: Console) -> dict[str, PolicyRun]:
     from echelon.policies import PlanError, make_policy
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     runs: dict[str, PolicyRun] = {}
-    # Only on a terminal: elsewhere a bar is noise.
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with LiveView(console) as view:
+        run = runner(view.watch)
         for choice in scenario.policies:
-            task = bars.add_task(choice.label, total=scenario.iterations * len(scenario.jobs))
+            bar = view.add(choice.label, total=scenario.iterations * len(scenario.jobs))
 
-            def progress(job: str, iteration: int, task: TaskID = task) -> None:
+            def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
                 if iteration <= scenario.iterations:
-                    bars.advance(task)
+                    view.advance(bar)
 
             make = partial(make_policy, choice.name, **dict(choice.parameters))
             try:
-                runs[choice.label] = runner(scenario, choice.label, make, progress)
+                runs[choice.label] = run(scenario, choice.label, make, progress)
             except PlanError as error:
                 raise PlanError(f"policy {choice.label}: {error}") from None
     return runs
@@ -173,4 +184,28 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
         changes = {label: change_percent(means[first], means[label]) for label in others}
         cells = [f"{means[label]:.4f}\n{changes[label]:+.1f} %" for label in others]
         table.add_row(job.name, f"{measured[first]['alone_iteration_s']:.4f}", f"{means[first]:.4f}", *cells)
+    console.print(table)
+    _show_traffic(document, scenario, list(runs), console)
+
+
+def _show_traffic(document: Results, scenario: Scenario, policies: list[str], console: Console) -> None:
+    """What the cross traffic got, where there is any."""
+    from rich.table import Table
+
+    if not scenario.traffic:
+        return
+    console.print("cross traffic: Mbit/s offered and achieved, completion times of its flows", highlight=False)
+    table = Table()
+    for column in ("traffic", "policy"):
+        table.add_column(column)
+    for column in ("offered", "achieved", "flows", "unfinished", "mean s", "99 % s"):
+        table.add_column(column, justify="right")
+    for source in scenario.traffic:
+        for policy in policies:
+            got = document["results"][policy]["traffic"][source.name]
+            times = (
+                "-" if got[key] is None else f"{got[key]:.4f}" for key in ("mean_completion_s", "p99_completion_s")
+            )
+            rates = (f"{got[key] / 1e6:.2f}" for key in ("offered_bps", "achieved_bps"))
+            table.add_row(source.name, policy, *rates, str(got["flows"]), str(got["unfinished"]), *times)
     console.print(table)

@@ -7,6 +7,7 @@ payload, over all pairs of hosts together. As printed, the thesis's algorithms l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,6 +16,7 @@ from random import Random
 from typing import ClassVar, Protocol
 
 from echelon.documents import suggestion
+from echelon.quantities import shown
 from echelon.traffic.draws import DRAWS, GAPS, choice, exponential_below, normal
 from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.traffic.sizes import SizeDistribution
@@ -33,8 +35,15 @@ class TrafficModel(Protocol):
     def load_bps(self) -> int:
         """Payload bits per second, over all pairs."""
 
+    @property
+    def window_us(self) -> int:
+        """Of endless traffic, about."""
+
+    def flows_in(self, duration_us: int) -> int:
+        """How many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
+
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
-        """Flows that start from 0 on, with the model's load over `duration_us`."""
+        """Flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as `flows_in`."""
 
     def window(self, rng: Random) -> Schedule:
         """The next part of endless traffic; the one after it begins after its `duration_us`."""
@@ -76,6 +85,9 @@ class Consistent:
         _check_key("gaps", self.gaps, GAPS)
         _check_key("draw", self.draw, DRAWS)
 
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(max(int(self._bytes_in(duration_us) / self.sizes.mean_bytes), 1))
+
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
         flows = self._flows(self._sizes(duration_us, rng), duration_us, rng)
         return Schedule(tuple(flows), duration_us, self._about)
@@ -87,9 +99,11 @@ class Consistent:
         return Schedule(flows, max(round(length_us), flows[-1].start_us), self._about)
 
     def _sizes(self, duration_us: int, rng: Random) -> list[int]:
-        total_bytes = Fraction(self.load_bps * duration_us, 8 * 10**6)
-        flows = max(int(total_bytes / self.sizes.mean_bytes), 1)
-        return DRAWS[self.draw].sizes(self.sizes, flows, float(total_bytes), rng)
+        total_bytes = float(self._bytes_in(duration_us))
+        return DRAWS[self.draw].sizes(self.sizes, self.flows_in(duration_us), total_bytes, rng)
+
+    def _bytes_in(self, duration_us: int) -> Fraction:
+        return Fraction(self.load_bps * duration_us, 8 * 10**6)
 
     def _flows(self, sizes: Sequence[int], time_us: float, rng: Random) -> Iterator[ScheduledFlow]:
         starts = DRAWS[self.draw].starts(GAPS[self.gaps], len(sizes), time_us, rng)
@@ -158,9 +172,13 @@ class Burst:
     def period_us(self) -> int:
         return BURST_PERIOD * self.burst_us
 
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(self._periods(duration_us) * (self._between()[0] + BURST_FLOWS))
+
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
         """Of whole periods only, at least one: `duration_us` is rounded to them."""
-        periods = max(round(duration_us / self.period_us), 1)
+        self.flows_in(duration_us)
+        periods = self._periods(duration_us)
         flows = list(self._flows(periods, rng))
         flows.sort(key=attrgetter("start_us"))
         return Schedule(tuple(flows), periods * self.period_us, self._about)
@@ -191,6 +209,9 @@ class Burst:
         for size_bytes in (first, total_bytes - first):
             start_us = int(exponential_below(self.burst_us / BURST_FLOWS, self.burst_us, rng))
             yield ScheduledFlow(begin_us + start_us, *choice(self.pairs, rng), size_bytes)
+
+    def _periods(self, duration_us: int) -> int:
+        return max(round(duration_us / self.period_us), 1)
 
     def _between(self) -> tuple[int, float]:
         """(flows between two bursts, factor of their sizes)."""
@@ -249,7 +270,11 @@ class Long:
                 " (give a higher load or longer pieces)"
             )
 
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(-(-duration_us // self.window_us) * self.parallel)
+
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        self.flows_in(duration_us)
         flows: list[ScheduledFlow] = []
         for start_us in range(0, duration_us, self.window_us):
             end_us = min(start_us + self.window_us, duration_us)
@@ -280,9 +305,18 @@ def pairs_of(sources: Sequence[str], destinations: Sequence[str]) -> tuple[Pair,
     return tuple((src, dst) for src in sources for dst in destinations if src != dst)
 
 
+MAX_FLOWS = 10**7
+"""In a schedule, or in a window of endless traffic: more are a mistake of units, and would fill the memory."""
+_HOST = re.compile(r'[^\s,"#]+')
+"""What the line of a schedule can hold as it is."""
+
+
 def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
     if not pairs:
         raise ValueError("there is no pair of different hosts (name a source and a destination)")
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        if not _HOST.fullmatch(name):
+            raise ValueError(f"{shown(name)} is no name of a host (no spaces, commas, quotes or '#')")
     for src, dst in pairs:
         if src == dst:
             raise ValueError(f"{src} cannot send to itself (name two hosts)")
@@ -290,6 +324,14 @@ def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
         raise ValueError(f"{load_bps} bit/s is no load (give 1 or more)")
     if window_us < 1:
         raise ValueError(f"{window_us} us is no window (give 1 or more)")
+
+
+def _checked(flows: int) -> int:
+    if flows > MAX_FLOWS:
+        raise ValueError(
+            f"{flows} flows are too many at once (at most {MAX_FLOWS}: give a lower load, larger sizes or less time)"
+        )
+    return flows
 
 
 def _check_key(what: str, key: str, known: Mapping[str, object]) -> None:

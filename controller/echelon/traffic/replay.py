@@ -6,6 +6,7 @@ says so, however many are under way. Times of one machine's processes are by one
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -64,7 +65,7 @@ class Replay:
 
     def intervals(self, length_s: float) -> list[tuple[float, TrafficSummary]]:
         """(start, summary) of each interval of `length_s` (the last may be shorter), as they follow each other."""
-        count = max(round(self.until_s / length_s), 1)
+        count = max(math.ceil(self.until_s / length_s - 1e-6), 1)
         parts: list[list[FlowOutcome]] = [[] for _ in range(count)]
         for outcome in self.outcomes:
             # Each flow is looked at only where it matters: where it was to start and while it was received.
@@ -72,7 +73,8 @@ class Replay:
             end_s = outcome.finished_s or (outcome.received or (outcome.started_s, 0))[0]
             for at in range(max(int(due / length_s), 0), min(int(max(end_s, due) / length_s), count - 1) + 1):
                 parts[at].append(outcome)
-        return [(at * length_s, summary(part, at * length_s, (at + 1) * length_s)) for at, part in enumerate(parts)]
+        ends_s = [*((at + 1) * length_s for at in range(count - 1)), self.until_s]
+        return [(at * length_s, summary(part, at * length_s, ends_s[at])) for at, part in enumerate(parts)]
 
 
 @dataclass(frozen=True)

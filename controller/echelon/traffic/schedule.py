@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import IO
 
 from echelon.documents import DocumentError
 from echelon.quantities import shown
@@ -85,19 +86,20 @@ MAX_RATE_BPS = 10**13
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
-    """Write `schedule` to `path`; what was there is replaced once the new file is whole. Raises `DocumentError`."""
+    """Write `schedule` to `path`; a file that was there is replaced once the new one is whole. What is there and is no
+    file of its own (a link, a pipe, a device as /dev/stdout) is written into. Raises `DocumentError`."""
     target = Path(path)
-    paced = any(isinstance(flow, PacedFlow) for flow in schedule.flows)
-    head = {"duration_us": str(schedule.duration_us), **schedule.about}
     try:
+        if target.is_symlink() or (target.exists() and not target.is_file()):
+            with target.open("w", encoding="utf-8") as out:
+                _write(schedule, out)
+            return
         with NamedTemporaryFile(
             "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
         ) as out:
             whole = Path(out.name)
             try:
-                out.writelines(f"# {_one_line(key)}: {_one_line(value)}\n" for key, value in head.items())
-                out.write(",".join(PACED_HEADER if paced else HEADER) + "\n")
-                out.writelines(_row(flow, paced) for flow in schedule.flows)
+                _write(schedule, out.file)
                 out.close()
                 whole.chmod(0o644)
                 whole.replace(target)
@@ -106,6 +108,14 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
                 raise
     except OSError as error:
         raise DocumentError(str(path), "", f"{error.strerror or error} (name a file that can be written)") from None
+
+
+def _write(schedule: Schedule, out: IO[str]) -> None:
+    paced = any(isinstance(flow, PacedFlow) for flow in schedule.flows)
+    head = {"duration_us": str(schedule.duration_us), **schedule.about}
+    out.writelines(f"# {_one_line(key)}: {_one_line(value)}\n" for key, value in head.items())
+    out.write(",".join(PACED_HEADER if paced else HEADER) + "\n")
+    out.writelines(_row(flow, paced) for flow in schedule.flows)
 
 
 def read_schedule(path: str | Path) -> Schedule:

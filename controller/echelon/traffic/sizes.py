@@ -22,7 +22,8 @@ from random import Random
 from typing import Protocol
 
 from echelon.documents import DocumentError, suggestion
-from echelon.quantities import shown
+from echelon.quantities import number, shown
+from echelon.traffic.schedule import MAX_SIZE_BYTES
 
 _DIRECTORY = Path(__file__).parent / "cdf"
 
@@ -118,6 +119,8 @@ class SizeDistribution:
         """All sizes times `factor`, rounded to whole bytes, at least 1."""
         if factor <= 0:
             raise ValueError(f"{factor} cannot scale sizes (give a number above 0)")
+        if self.points[-1][0] * factor > MAX_SIZE_BYTES:
+            raise ValueError(f"scaled by that, sizes are above {MAX_SIZE_BYTES} bytes (give a smaller number)")
         points = tuple((max(round(size * factor), 1) if size else 0, share) for size, share in self.points)
         return replace(self, points=points)
 
@@ -140,6 +143,8 @@ def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
             return f"{b} {float(high):g} follows {a} {float(low):g} (both columns ascend)"
     if points[0][1] < 0 or points[0][0] < 0:
         return "begins below 0 (sizes and shares are 0 or more)"
+    if points[-1][0] > MAX_SIZE_BYTES:
+        return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)"
     if points[-1][1] != 1:
         return f"ends at the share {float(points[-1][1]):g} (the largest size has the share 1)"
     if points[0][0] == 0 and points[0][1] > 0:
@@ -177,13 +182,13 @@ def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistributi
 
 
 def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
-    for number, line in enumerate(lines, start=1):
+    for at, line in enumerate(lines, start=1):
         fields = line.partition("#")[0].split()
         if not fields:
             continue
         try:
             size, share = fields
-            yield int(size), Fraction(share)
-        except (ValueError, ZeroDivisionError):
+            yield int(size), number(share)
+        except ValueError:
             reason = f"{shown(line.strip())} is not a point (write bytes and the share up to it: 10000 0.15)"
-            raise DocumentError(file, f"line {number}", reason) from None
+            raise DocumentError(file, f"line {at}", reason) from None

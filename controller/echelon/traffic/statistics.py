@@ -34,7 +34,9 @@ def pair_loads(schedule: Schedule) -> list[PairLoad]:
 def burst_us(schedule: Schedule) -> int | None:
     """Length of the bursts of a schedule that says that it has some."""
     text = schedule.about.get("burst_us", "")
-    return int(text) if text.isdecimal() and 0 < int(text) <= schedule.duration_us else None
+    # Of more digits than a duration has, it is none, and Python may refuse to read it.
+    length_us = int(text) if text.isdecimal() and len(text) <= len(str(schedule.duration_us)) else 0
+    return length_us if 0 < length_us <= schedule.duration_us else None
 
 
 def burst_share(schedule: Schedule, length_us: int) -> float:

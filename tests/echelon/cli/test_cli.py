@@ -8,16 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
-from echelon.cli import runs
+from echelon.cli import places
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.testbed import fluid_run
@@ -45,9 +45,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     """Puts a runner in the place of the target `fluid`."""
 
     def put(runner: Callable[..., Any]) -> None:
-        module = SimpleNamespace(run=runner)
-        monkeypatch.setitem(sys.modules, "echelon_test_target", module)
-        monkeypatch.setattr(runs, "TARGETS", {"fluid": "echelon_test_target"})
+        monkeypatch.setattr(places, "PLACES", {"virtual": {"fluid": lambda _watch: runner}})
 
     return put
 
@@ -224,9 +222,24 @@ def test_progress_counts_every_iteration_that_was_asked_for(
     assert len(totals) == 2
 
 
-def test_targets_are_there() -> None:
-    for module in runs.TARGETS.values():
-        assert (ROOT / "controller" / module.replace(".", "/")).with_suffix(".py").is_file()
+@pytest.mark.parametrize(
+    ("fabric", "target"), [(fabric, target) for fabric, targets in places.PLACES.items() for target in targets]
+)
+def test_every_target_has_a_runner_on_every_fabric_that_lists_it(fabric: str, target: str) -> None:
+    assert callable(places.place(fabric, target)(lambda _url: nullcontext()))
+
+
+@pytest.mark.parametrize(
+    ("fabric", "target", "said"),
+    [
+        ("virtul", "softswitch", "--fabric: unknown fabric 'virtul' (did you mean 'virtual'?"),
+        ("virtual", "tofino", "--target: unknown target 'tofino'"),
+        ("virtual", "bmv2", "bmv2 does not run on the virtual fabric (add --fabric namespaces or mininet)"),
+        ("mininet", "fluid", "fluid does not run on the mininet fabric (add --fabric virtual)"),
+    ],
+)
+def test_a_fabric_and_a_target_that_do_not_go_together(fabric: str, target: str, said: str, tmp_path: Path) -> None:
+    assert said in only_line(invoke("run", FIG2, "--fabric", fabric, "--target", target, "--out", tmp_path))
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:

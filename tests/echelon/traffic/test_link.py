@@ -33,7 +33,7 @@ def test_all_connections_agree_on_ecn_where_it_is_asked_for(half: dict[str, obje
     assert half["ecn_flows"] == half["flows"] == 2000
 
 
-@pytest.mark.long
+@pytest.mark.quiet
 @pytest.mark.parametrize("model", ["consistent", "burst", "long"])
 def test_loads_from_10_to_90_per_cent_are_achieved_within_three_per_cent(model: str) -> None:
     # What is under way at the end has not been achieved: the schedules are so long that this is little.

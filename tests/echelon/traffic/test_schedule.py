@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -91,6 +92,24 @@ def test_files_that_cannot_be_are_told(tmp_path: Path) -> None:
         write_schedule(Schedule((), 0), tmp_path / "no" / "such" / "directory.csv")
     with pytest.raises(DocumentError, match="name a file that can be written"):
         write_outcomes((), tmp_path)
+
+
+def test_a_pipe_or_a_link_is_written_into_not_replaced(tmp_path: Path) -> None:
+    schedule = Schedule((ScheduledFlow(10, "b", "a", 7),), 21)
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_schedule(schedule, pipe)
+        assert os.read(reader, 4096) == b"# duration_us: 21\nstart_us,src,dst,bytes\n10,b,a,7\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    file.touch()
+    link.symlink_to(file)
+    write_schedule(schedule, link)
+    assert link.is_symlink()
+    assert read_schedule(file) == schedule
 
 
 def test_schedules_can_be_put_together() -> None:

@@ -15,8 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
+from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.outcome_file import read_outcomes
-from echelon.traffic.schedule import read_schedule
+from echelon.traffic.replay import Replay
+from echelon.traffic.schedule import ScheduledFlow, read_schedule
 
 ROOT = Path(__file__).parents[3]
 FABRIC = ROOT / "topologies" / "dumbbell_2.yaml"
@@ -146,6 +148,29 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
         (["generate", "consistent", *SMALL, "--duration", "0", "-o", "x.csv"], "--duration: '0' is nothing"),
         (["generate", "consistent", *SMALL, "-o", "/nonexistent/x.csv"], "name a file that can be written"),
         (["generate", "long", *SMALL[:-4], "--dst", "a", "-o", "x.csv"], "no pair of different hosts"),
+        (["generate", "long", *SMALL[:-4], "--dst", "b,c", "-o", "x.csv"], "'b,c' is no name of a host"),
+        (["generate", "long", *SMALL[:-4], "--dst", "b\nc", "-o", "x.csv"], "is no name of a host"),
+        (["generate", "consistent", *SMALL, "--size-scale", "1e999999999", "-o", "x.csv"], "is not a number"),
+        (["generate", "consistent", *SMALL, "--size-scale", "1e20", "-o", "x.csv"], "--size-scale: scaled by that"),
+        (["generate", "consistent", *SMALL, "--seed", "-1", "-o", "x.csv"], "'--seed'"),
+        (["generate", "consistent", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"], "flows are too many at once"),
+        (["generate", "burst", *SMALL[2:], "--load", "10000 Gbit/s", "-o", "x.csv"], "flows are too many at once"),
+        (
+            [
+                "generate",
+                "long",
+                *SMALL[2:-2],
+                "--load",
+                "9 Gbit/s",
+                "--piece",
+                "1 us",
+                "--parallel",
+                "60",
+                "-o",
+                "x.csv",
+            ],
+            "flows are too many at once",
+        ),
         (["generate", "steady"], "no such command 'steady'"),
         (["show", "/nonexistent.csv"], "/nonexistent.csv: No such file or directory (check the path)"),
         (["sizes", "nothing"], "nothing: is neither a distribution of sizes nor a file"),
@@ -153,6 +178,9 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
         (["receive", "--listen", "127.0.0.1:99999"], "is no address"),
         (["send", "x.csv", "--from", "a", "--host", "b"], "--host: 'b' is no host (write NAME=ADDRESS)"),
         (["send", "x.csv", "--from", "a", "--interval", "0"], "--interval: '0' is no interval"),
+        (["send", "x.csv", "--from", "a", "--begin", "nan"], "--begin: nan is no time"),
+        (["send", "x.csv", "--from", "a", "--begin", "inf"], "--begin: inf is no time"),
+        (["send", "x.csv", "--from", "a", "--capacity", "0"], "--capacity: '0' carries nothing"),
         (["send", "x.csv"], "missing option '--from'"),
     ],
 )
@@ -172,3 +200,33 @@ def test_what_this_machine_cannot_do_is_one_line(tmp_path: Path) -> None:
     assert "address of host b1 is not known" in bad("send", file, "--from", "a1", status=1)
     # The fabric's addresses are those of hosts in namespaces, not here.
     assert "cannot send from a1, 10.0.0.1" in bad("send", file, "--from", "a1", "--fabric", FABRIC, status=1)
+
+
+def test_mistakes_are_told_before_anything_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.csv"
+    file.write_text("start_us,src,dst,bytes\n0,a,b,10\n9000000,a,b,10\n")
+    send = ["send", file, "--from", "a", "--host", "b=127.0.0.1:1"]
+    assert "No such file or directory (name a file" in bad(*send, "-o", tmp_path / "no" / "x.csv")
+    assert "--interval: 1ns makes more than" in bad(*send, "--interval", "1ns")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["schedule.csv"]
+
+
+def test_what_cannot_be_shown_or_drawn_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "schedule.csv"
+    file.write_text(f"# burst_us: {'7' * 5000}\nstart_us,src,dst,bytes\n0,a,b,10\n")
+    assert "in bursts" not in good("show", file)
+    assert "(write for example" in bad("show", file, "--png", tmp_path / "picture.docs")
+    for points in ("10 1e400\n20 1\n", "10 0.5\n20 1e999999999\n", f"10 0.5\n{10**20} 1\n"):
+        file.write_text(points)
+        assert str(file) in bad("sizes", file)
+
+
+def test_intervals_are_of_all_that_was_sent() -> None:
+    outcomes = tuple(FlowOutcome(ScheduledFlow(at, "a", "b", 100), at / 1e6, at / 1e6 + 0.1) for at in (0, 850_000))
+    replay = Replay(outcomes, 1.0, 1.0, 0, 0)
+    for length_s, starts in ((0.7, [0, 0.7]), (0.6, [0, 0.6]), (0.25, [0, 0.25, 0.5, 0.75]), (0.1, 10), (3.0, [0])):
+        parts = replay.intervals(length_s)
+        assert len(parts) == starts if isinstance(starts, int) else [start for start, _ in parts] == starts
+        ends = [*(start for start, _ in parts[1:]), 1.0]
+        total = sum(part.offered_bps * (end - start) for (start, part), end in zip(parts, ends, strict=True))
+        assert total == pytest.approx(1600)

@@ -1,0 +1,62 @@
+"""Where a scenario can run: in virtual time inside this process, or on hosts of its own with real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from echelon.policies.base import Policy
+    from echelon.testbed.results import PolicyRun
+    from echelon.testbed.scenario import Scenario
+
+Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
+"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
+Watch = Callable[[str], AbstractContextManager[None]]
+"""Entered with the URL of a run's service when its jobs are about to start, left when they are done."""
+
+
+def _virtual(module: str, watch: Watch) -> Runner:
+    return cast("Runner", import_module(module).run)
+
+
+def _on_hosts(backend: str, target: str, watch: Watch) -> Runner:
+    from echelon.testbed.hosts_run import run
+
+    return partial(run, backend=backend, target=target, watch=watch)
+
+
+PLACES: Mapping[str, Mapping[str, Callable[[Watch], Runner]]] = {
+    "virtual": {
+        "fluid": partial(_virtual, "echelon.testbed.fluid_run"),
+        "softswitch": partial(_virtual, "echelon.testbed.virtual_run"),
+    },
+    "namespaces": {target: partial(_on_hosts, "namespaces", target) for target in ("softswitch", "bmv2")},
+    "mininet": {target: partial(_on_hosts, "mininet", target) for target in ("softswitch", "bmv2")},
+}
+"""By name of the fabric's backend and of the target: what gives a `Runner`. Imports when it is called."""
+
+PRIVATE = frozenset({"namespaces", "mininet"})
+"""Those that build interfaces and processes, and therefore run in namespaces of their own."""
+
+TARGETS = tuple(dict.fromkeys(target for targets in PLACES.values() for target in targets))
+
+
+def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
+    """What gives the runner. Raises `DocumentError` for a fabric or target that is not known, or does not go with
+    the other."""
+    from echelon.documents import DocumentError, suggestion
+
+    if fabric not in PLACES:
+        raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, PLACES)})")
+    if target not in TARGETS:
+        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, TARGETS)})")
+    if target not in PLACES[fabric]:
+        others = [name for name, targets in PLACES.items() if target in targets]
+        raise DocumentError(
+            "--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {' or '.join(others)})"
+        )
+    return PLACES[fabric][target]
