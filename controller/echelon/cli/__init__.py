@@ -8,7 +8,22 @@ from __future__ import annotations
 
 import typer
 
-from echelon.cli import checks, jobs, links, plans, policies, runs, serving, shell, switches, tokens, watch
+from echelon.cli import (
+    checks,
+    experiments,
+    fabrics,
+    jobs,
+    links,
+    plans,
+    policies,
+    runs,
+    serving,
+    shell,
+    switches,
+    tokens,
+    traffic,
+    watch,
+)
 from echelon.cli.usage import CommandGroup
 
 __all__ = ["app", "main"]
@@ -27,6 +42,9 @@ _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
+app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
+app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
+app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)
 app.command(rich_help_panel=_SERVICE)(serving.serve)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
 app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)

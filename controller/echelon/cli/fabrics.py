@@ -183,9 +183,9 @@ _OPTIONS = {"rate_bps": "rate", "nic_bps": "nic-rate"}
 
 
 def _ratio(text: str) -> Fraction:
-    from fractions import Fraction
+    from echelon.quantities import QuantityError, number
 
     try:
-        return Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        fail(f"--oversubscription: {text!r} is not a number (write for example 2 or 1.5)")
+        return number(text)
+    except QuantityError as error:
+        fail(f"--oversubscription: {error}")

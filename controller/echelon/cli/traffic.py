@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -32,6 +31,8 @@ app = typer.Typer(
 generate = typer.Typer(help="Draw a schedule of flows and write it to a file.", no_args_is_help=True)
 app.add_typer(generate, name="generate")
 
+_MOST_S = 1e9
+_MOST_INTERVALS = 10**5
 _BAR_AFTER_S = 2.0
 """What takes longer shows how far it is."""
 
@@ -87,7 +88,7 @@ DrawOption = Annotated[
         " chance.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of all that is random. The same seed gives the same schedule.")]
+Seed = Annotated[int, typer.Option(help="Of all that is random. The same seed gives the same schedule.", min=0)]
 
 
 @generate.command()
@@ -109,7 +110,7 @@ def consistent(
 
     with _one_line_errors():
         sizes_ = _sizes(sizes, size_scale, reading)
-        model = _model(lambda: Consistent(pairs_of(src, dst), _load(load), sizes_, gaps, draw))
+        model = _model(Consistent.name, lambda: Consistent(pairs_of(src, dst), _load(load), sizes_, gaps, draw))
         _generate(model, duration, seed, out)
 
 
@@ -135,7 +136,7 @@ def burst(
 
     with _one_line_errors():
         sizes_, burst_us = _sizes(sizes, size_scale, reading), _microseconds("--burst", burst)
-        model = _model(lambda: Burst(pairs_of(src, dst), _load(load), sizes_, gaps, draw, burst_us))
+        model = _model(Burst.name, lambda: Burst(pairs_of(src, dst), _load(load), sizes_, gaps, draw, burst_us))
         _generate(model, duration, seed, out)
 
 
@@ -156,7 +157,7 @@ def long_flows(
 
     with _one_line_errors():
         piece_us = _microseconds("--piece", piece)
-        model = _model(lambda: Long(pairs_of(src, dst), _load(load), parallel, piece_us))
+        model = _model(Long.name, lambda: Long(pairs_of(src, dst), _load(load), parallel, piece_us))
         _generate(model, duration, 0, out)
 
 
@@ -174,23 +175,20 @@ def _microseconds(name: str, text: str) -> int:
 
 def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
     from echelon.documents import suggestion
-    from echelon.quantities import shown
+    from echelon.quantities import number, shown
     from echelon.traffic.sizes import READINGS, load_sizes
 
     if reading not in READINGS:
         fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
-    try:
-        factor = Fraction(scale)
-    except (ValueError, ZeroDivisionError):
-        fail(f"--size-scale: {shown(scale)} is not a number (write for example 0.01)")
-    return _option("--size-scale", load_sizes(name, reading).scaled, factor)
+    return _option("--size-scale", load_sizes(name, reading).scaled, _option("--size-scale", number, scale))
 
 
-def _model(make: Callable[[], TrafficModel]) -> TrafficModel:
+def _model(name: str, make: Callable[[], T]) -> T:
+    """What `make` makes of the options of a model; what it raises is told with the model's name."""
     try:
         return make()
     except ValueError as error:
-        fail(str(error))
+        fail(f"echelon traffic generate {name}: {error}")
 
 
 def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
@@ -205,7 +203,7 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
         fail(f"--duration: '{duration}' is nothing (give a microsecond or more)")
     # Shown on a terminal only.
     with Console(stderr=True).status("drawing flows"):
-        drawn = model.schedule(duration_us, Random(seed))
+        drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
         schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
         write_schedule(schedule, out)
     typer.echo(
@@ -290,6 +288,8 @@ def _draw(schedule: Schedule, title: str, png: Path) -> None:
         picture.draw(schedule, title, png)
     except OSError as error:
         fail(f"--png: {png}: {error.strerror or error} (name a file that can be written)")
+    except ValueError as error:  # a kind of picture that matplotlib does not know
+        fail(f"--png: {png}: {error} (write for example {png.stem}.png)")
     typer.echo(png)
 
 
@@ -413,9 +413,17 @@ def send(
         if not length_s:
             fail("--interval: '0' is no interval (write for example 1s)")
         capacity_bps = None if capacity is None else _option("--capacity", rate_bps, capacity)
+        if capacity_bps == 0:
+            fail("--capacity: '0' carries nothing (write for example 10Mbit/s)")
+        if begin is not None and not 0 <= begin <= _MOST_S:
+            fail(f"--begin: {begin:g} is no time of the monotonic clock (give seconds, from 0 on)")
         _check_ecn(ecn)
         addresses = _addresses(fabric, host or [])
         schedule = _read(file)
+        if schedule.duration_us > _MOST_INTERVALS * length_s * 1e6:
+            fail(f"--interval: {interval} makes more than {_MOST_INTERVALS} lines (give a longer one)")
+        if out is not None:
+            _check_writable(out)
         options = SendOptions(
             processes or DEFAULT_PROCESSES,
             SocketOptions(dscp, congestion),
@@ -471,6 +479,18 @@ def _progress(duration_s: float, going: Callable[[], bool]) -> Iterator[Progress
         yield progress
     finally:
         bars.stop()
+
+
+def _check_writable(out: Path) -> None:
+    """Before an hour's sending. Makes no file: one that is there says that outcomes were written."""
+    try:
+        if out.exists():
+            out.open("a").close()
+        else:
+            out.touch(exist_ok=False)
+            out.unlink()
+    except OSError as error:
+        fail(f"--out: {out}: {error.strerror or error} (name a file that can be written)")
 
 
 def _check_ecn(wanted: bool) -> None:

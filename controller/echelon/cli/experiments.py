@@ -1,0 +1,203 @@
+"""`echelon experiment`: published experiments, run again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
+
+import typer
+
+from echelon.cli.places import PRIVATE, TARGETS, Runner, place
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, CommandGroup, fail
+from echelon.experiments.registry import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from echelon.experiments.sweep import Task
+
+app = typer.Typer(
+    help="Run published experiments again, beside the published numbers.",
+    cls=CommandGroup,
+    invoke_without_command=True,
+    no_args_is_help=True,
+)
+
+_DIRECTORY = "DIRECTORY"
+
+
+@app.callback()
+def experiment(
+    context: typer.Context,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and end.")] = False,
+) -> None:
+    """Run published experiments again, beside the published numbers."""
+    if listed:
+        wide = max(map(len, EXPERIMENTS))
+        for name, entry in EXPERIMENTS.items():
+            typer.echo(f"{name:{wide}}  {entry.about}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        fail("name an experiment, or 'report' (see echelon experiment --list)")
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(help="Where experiments were run into.", metavar=_DIRECTORY)],
+) -> None:
+    """Draw tables, figures and reports again, of what was measured; nothing is run."""
+    with _one_line_errors(directory):
+        from echelon.experiments import run
+
+        for path in run.report(directory):
+            typer.echo(path)
+
+
+def _command(name: str) -> Callable[..., None]:
+    def command(
+        out: Annotated[
+            Path,
+            typer.Option(
+                help="Where points, tables, figures and the report go. What is there already is not measured again.",
+                metavar=_DIRECTORY,
+            ),
+        ],
+        quick: Annotated[bool, typer.Option("--quick", help="A subset that takes less than two minutes.")] = False,
+        model: Annotated[list[str] | None, typer.Option(help="Only this model; repeatable.")] = None,
+        load: Annotated[
+            list[str] | None,
+            typer.Option(help="Only this load, as a part of the link: 0.8 or 80%; repeatable.", metavar="PART"),
+        ] = None,
+        policy: Annotated[list[str] | None, typer.Option(help="Only this policy; repeatable.")] = None,
+        fabric: Annotated[
+            str, typer.Option(help="virtual, or with real sockets in real time (root): namespaces, mininet.")
+        ] = "virtual",
+        target: Annotated[str, typer.Option(help=f"What to run on: {', '.join(TARGETS)}.")] = "softswitch",
+        scale: Annotated[
+            str, typer.Option(help="Of rates and sizes against the published ones.", metavar="FRACTION")
+        ] = "1/100",
+        seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+        workers: Annotated[
+            int | None,
+            typer.Option(help="Processes that measure (in real time: one). Default: one for each processor.", min=1),
+        ] = None,
+    ) -> None:
+        with _one_line_errors(out):
+            from echelon.experiments.experiment import Selection
+            from echelon.experiments.run import run
+            from echelon.experiments.settings import Settings
+
+            place(fabric, target)
+            private = fabric in PRIVATE
+            settings = Settings(
+                scale=_fraction("--scale", scale),
+                seed=seed,
+                quick=quick,
+                fabric=fabric,
+                target=target,
+            )
+            loads = tuple(_fraction("--load", text) for text in load or ())
+            selection = Selection(tuple(model or ()), loads, tuple(policy or ()))
+            if private:
+                # Imported here because it brings what a run needs.
+                from echelon.cli.runs import in_private
+
+                in_private()
+            count = 0 if private else workers or os.cpu_count() or 1
+            with _Bars(name) as bars:
+                files = run(
+                    name,
+                    settings,
+                    selection,
+                    out,
+                    workers=count,
+                    make_runner=partial(_runner, fabric, target),
+                    command=["echelon", *sys.argv[1:]],
+                    progress=bars,
+                )
+            for path in files:
+                typer.echo(path)
+
+    command.__doc__ = f"{EXPERIMENTS[name].about}."
+    return command
+
+
+for _name in EXPERIMENTS:
+    app.command(_name)(_command(_name))
+
+
+def _runner(fabric: str, target: str) -> Runner:
+    return place(fabric, target)(_unwatched)
+
+
+def _unwatched(_url: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _fraction(option: str, text: str) -> Fraction:
+    from echelon.documents import DocumentError
+    from echelon.quantities import QuantityError, number, shown
+
+    of, percent, _ = text.partition("%")
+    try:
+        return number(of.strip()) / (100 if percent else 1)
+    except QuantityError:
+        raise DocumentError(option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)") from None
+
+
+class _Bars:
+    """A bar for each stage, on a terminal only; elsewhere it is noise."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console()
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._name = name
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def stage(self, tasks: int, /) -> None:
+        if self._bar is not None:
+            self._progress.remove_task(self._bar)
+        self._bar = self._progress.add_task(self._name, total=tasks)
+
+    def done(self, task: Task, /) -> None:
+        if self._bar is not None:
+            self._progress.update(self._bar, advance=1, description=f"{self._name}  {task.name}")
+
+
+@contextmanager
+def _one_line_errors(out: Path) -> Iterator[None]:
+    """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
+    from echelon.documents import DocumentError
+    from echelon.experiments.sweep import SweepError
+    from echelon.testbed.results import RunError
+
+    try:
+        yield
+    except DocumentError as error:
+        fail(str(error), BAD_INPUT)
+    except OSError as error:
+        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
+    except (RunError, SweepError) as error:
+        fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        fail("interrupted; what was measured is kept, run the same command again to go on", INTERRUPTED)

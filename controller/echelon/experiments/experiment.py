@@ -1,0 +1,50 @@
+"""What an experiment is: measurements in stages, then a report of all that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Protocol
+
+from echelon.documents import DocumentError, suggestion
+from echelon.experiments.measure import Runner
+from echelon.experiments.settings import Settings
+from echelon.experiments.store import Store, Stored
+from echelon.experiments.sweep import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which part of an experiment to run; empty: all that it has."""
+
+    models: tuple[str, ...] = ()
+    loads: tuple[Fraction, ...] = ()
+    """Parts of the bottleneck's capacity."""
+    policies: tuple[str, ...] = ()
+
+    def check(self, models: Iterable[str], policies: Iterable[str]) -> None:
+        """Raises `DocumentError` for a model or policy that an experiment does not have, or a load that no link has."""
+        for option, given, known in (("--model", self.models, [*models]), ("--policy", self.policies, [*policies])):
+            for name in given:
+                if name not in known:
+                    reason = f"the experiment has no '{name}' ({suggestion(name, known)})"
+                    raise DocumentError(option, "", reason)
+        for load in self.loads:
+            if not 0 <= load < 1:
+                raise DocumentError("--load", "", f"{load} is not a part of the link (give one from 0 up to 1, as 0.8)")
+
+
+Stages = Generator[Sequence[Task], Mapping[str, Stored], None]
+"""Yields tasks, is sent what they measured (by name), and yields what can be measured then."""
+
+
+class Experiment(Protocol):
+    """One entry of `registry`."""
+
+    def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+        """The measurements. Raises `DocumentError` for a selection that the experiment does not have."""
+
+    def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
+        """Draw and write what `store` has into the directory `out`; returns the files, the report first."""

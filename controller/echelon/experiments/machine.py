@@ -1,0 +1,50 @@
+"""machine.json: on what, with what and how an experiment was run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("finsy", "grpcio", "protobuf", "networkx", "pydantic", "numpy", "matplotlib")
+
+
+def version() -> str:
+    """Of this program."""
+    try:
+        return metadata.version("echelon-p4")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def machine(command: Sequence[str], settings: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """What machine.json holds; the same on the same machine but for nothing."""
+    return {
+        "echelon": version(),
+        "command": list(command),
+        "settings": dict(settings),
+        "workers": workers,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": _cpu(),
+        "processors": os.cpu_count(),
+        "packages": {name: found for name in _PACKAGES if (found := _installed(name)) is not None},
+    }
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

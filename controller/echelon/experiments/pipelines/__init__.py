@@ -1,0 +1,1 @@
+"""A pipeline among cross traffic, under every policy."""

@@ -1,0 +1,38 @@
+"""The sweep: every policy at every load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from echelon.experiments.experiment import Selection, Stages
+from echelon.experiments.measure import Runner
+from echelon.experiments.pipelines.points import Point, point_task
+from echelon.experiments.settings import Settings
+from echelon.experiments.store import Store
+
+LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
+POLICIES = ("fifo", "fair", "coflow", "echelon")
+MODEL = "vgg-16"
+_QUICK_LOADS = (Fraction(0), Fraction(6, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinesExperiment:
+    """All points are independent of each other."""
+
+    def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+        selection.check((MODEL,), POLICIES)
+        loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
+        policies = [policy for policy in POLICIES if policy in (selection.policies or POLICIES)]
+        yield [point_task(Point(load, policy), settings, make_runner) for load in loads for policy in policies]
+
+    def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
+        from echelon.experiments.pipelines.report import write
+
+        return write(store, settings, out)
+
+
+PIPELINES = PipelinesExperiment()

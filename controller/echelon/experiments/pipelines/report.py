@@ -1,0 +1,173 @@
+"""pipelines.md: iteration times by policy and load, and what the cross traffic got."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from echelon.experiments.drawing import PALETTE, panels, save
+from echelon.experiments.pipelines.experiment import POLICIES
+from echelon.experiments.settings import Settings
+from echelon.experiments.store import Store
+from echelon.experiments.tables import Cell, Table, percent
+
+_MARKERS = ("o", "s", "^", "D")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A point that was measured."""
+
+    load: float
+    policy: str
+    iterations_s: Sequence[float]
+    result: Mapping[str, Any]
+
+    @property
+    def mean_s(self) -> float:
+        return fmean(self.iterations_s)
+
+    @property
+    def longest_s(self) -> float:
+        return max(self.iterations_s)
+
+    @property
+    def flow_s(self) -> float | None:
+        """Mean time in the system of the cross traffic's flows, of all links together."""
+        return _mean_over(self.result["sharing"], "mean_time_s")
+
+    @property
+    def shared_s(self) -> float | None:
+        """The same by processor sharing of what training left."""
+        return _mean_over(self.result["sharing"], "shared_mean_time_s")
+
+
+def write(store: Store, settings: Settings, out: Path) -> list[Path]:
+    """Table, figure and pipelines.md in `out`; returns the files, the report first. Raises `OSError`."""
+    points = _points(store, settings)
+    table = _table(points)
+    picture = _draw(points, out)
+    quick = " This is the quick subset: few loads and iterations." if settings.quick else ""
+    about = (
+        "VGG-16 in four GPipe stages (PipeDream's profile, eight micro-batches) on both sides of a link, web-search "
+        f"traffic on it in both directions. {len(points)} points on the {settings.fabric} fabric with "
+        f"{settings.target}, rates and sizes scaled by {settings.scale}, times not scaled, seed {settings.seed}.{quick}"
+    )
+    parts = [
+        "# A pipeline among cross traffic",
+        about,
+        "## Findings",
+        _findings(points),
+        f"![Iteration times and cross traffic]({picture.name})"
+        if picture
+        else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
+        table.markdown(),
+    ]
+    report = out / "pipelines.md"
+    report.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    return [report, *([picture] if picture else []), table.write(out)]
+
+
+def _points(store: Store, settings: Settings) -> list[Measured]:
+    wanted = settings.identity()
+    points = [
+        Measured(float(Fraction(of.identity["load"])), of.identity["policy"], of.result["iterations_s"], of.result)
+        for of in store
+        if of.identity.get("kind") == "pipeline-point" and of.identity.get("settings") == wanted
+    ]
+    return sorted(points, key=lambda at: (at.load, POLICIES.index(at.policy)))
+
+
+def _findings(points: Sequence[Measured]) -> str:
+    """At each load: the order of the policies, and echelon against the best of the others."""
+    lines = []
+    for load in sorted({at.load for at in points}):
+        here = sorted((at for at in points if at.load == load), key=lambda at: at.mean_s)
+        order = ", ".join(f"{at.policy} {at.mean_s:.4g} s" for at in here)
+        ours = next((at for at in here if at.policy == "echelon"), None)
+        others = [at for at in here if at.policy != "echelon"]
+        line = f"- {load:.0%}: {order}."
+        if ours is not None and others:
+            off = percent(ours.mean_s, others[0].mean_s) or 0.0
+            line += f" echelon against {others[0].policy}, the best of the others: {off:+.1f} %."
+        lines.append(line + _cost(here))
+    return "\n".join(lines)
+
+
+def _cost(here: Sequence[Measured]) -> str:
+    """What cross traffic pays under echelon against fifo, beside what the bandwidth accounts for."""
+    by_policy = {at.policy: at for at in here}
+    before, after = by_policy.get("fifo"), by_policy.get("echelon")
+    if before is None or after is None or not (before.flow_s and before.shared_s and after.flow_s and after.shared_s):
+        return ""
+    grown, allowed = after.flow_s / before.flow_s, after.shared_s / before.shared_s
+    return (
+        f" Cross traffic's flows take {grown:.1f} times as long under echelon as under fifo; the bandwidth that "
+        f"training leaves accounts for {allowed:.1f} times (processor sharing)."
+    )
+
+
+def _table(points: Sequence[Measured]) -> Table:
+    columns = (
+        *("load", "policy", "mean iteration (s)", "longest (s)", "against fifo (%)", "cross traffic achieved (part)"),
+        *("cross traffic's mean time (ms)", "by processor sharing of what was left (ms)", "packets dropped"),
+    )
+    fifo = {at.load: at.mean_s for at in points if at.policy == "fifo"}
+    rows: list[tuple[Cell, ...]] = []
+    for at in points:
+        cross, flow_s, shared_s = at.result["cross"], at.flow_s, at.shared_s
+        rows.append(
+            (
+                *(at.load, at.policy, at.mean_s, at.longest_s, percent(at.mean_s, fifo.get(at.load))),
+                None if cross is None else at.load * cross["achieved_bps"] / cross["offered_bps"],
+                *(None if flow_s is None else flow_s * 1e3, None if shared_s is None else shared_s * 1e3),
+                at.result["dropped"],
+            )
+        )
+    return Table("pipelines", "GPipe among web-search traffic", columns, rows)
+
+
+def _draw(points: Sequence[Measured], out: Path) -> Path | None:
+    try:
+        figure, (left, right) = panels(2, 13, 5.0)
+    except ImportError:
+        return None
+    for policy, colour, marker in zip(POLICIES, PALETTE, _MARKERS, strict=False):
+        of = [at for at in points if at.policy == policy]
+        style: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.5, "markersize": 5, "label": policy}
+        longest = [max(0.0, at.longest_s - at.mean_s) for at in of]
+        left.errorbar(
+            [at.load * 100 for at in of],
+            [at.mean_s for at in of],
+            yerr=[[0.0] * len(of), longest],
+            elinewidth=0.9,
+            **style,
+        )
+        flows = [(at.load * 100, at.flow_s * 1e3) for at in of if at.flow_s is not None]
+        right.plot([load for load, _ in flows], [time for _, time in flows], **style)
+        shared = [(at.load * 100, at.shared_s * 1e3) for at in of if at.shared_s is not None]
+        right.plot([load for load, _ in shared], [time for _, time in shared], ":", color=colour, linewidth=1.2)
+    for axis in (left, right):
+        axis.set_xlabel("cross traffic requested in each direction (% of the link)")
+    left.set_ylabel("iteration time (s), bars to the longest")
+    left.set_ylim(0, None)
+    right.set_ylabel("mean time of the cross traffic's flows (ms)")
+    right.set_yscale("log")
+    right.set_xlim(left.get_xlim())
+    right.plot([], [], ":", color="#777777", linewidth=1.2, label="by processor sharing of what training left")
+    right.legend(frameon=False)
+    left.legend(frameon=False)
+    figure.suptitle("Four GPipe stages of VGG-16 among web-search traffic", fontsize=12, x=0.01, ha="left")
+    return save(figure, out / "pipelines.png")
+
+
+def _mean_over(sharing: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """Over all flows of all links."""
+    counted = [of for of in sharing if of[key] is not None]
+    flows = sum(of["flows"] for of in counted)
+    return math.fsum(of["flows"] * of[key] for of in counted) / flows if flows else None

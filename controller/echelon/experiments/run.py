@@ -1,0 +1,106 @@
+"""From the name of an experiment to its report: measure what is missing, note with what, draw."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from echelon.documents import DocumentError
+from echelon.experiments.experiment import Selection
+from echelon.experiments.machine import machine
+from echelon.experiments.measure import Runner
+from echelon.experiments.registry import EXPERIMENTS
+from echelon.experiments.settings import Settings
+from echelon.experiments.store import Store, Stored
+from echelon.experiments.sweep import Task, sweep
+
+MACHINE = "machine.json"
+
+
+class Progress(Protocol):
+    """What is told how far a run is."""
+
+    def stage(self, tasks: int, /) -> None:
+        """So many measurements come now."""
+
+    def done(self, task: Task, /) -> None:
+        """One of them is there."""
+
+
+def run(
+    name: str,
+    settings: Settings,
+    selection: Selection,
+    out: Path,
+    *,
+    workers: int,
+    make_runner: Callable[[], Runner],
+    command: Sequence[str],
+    progress: Progress,
+) -> list[Path]:
+    """Run the experiment `name` into the directory `out`, which may hold a part of it; returns the files of its report.
+
+    Raises `DocumentError`, `SweepError`, and `OSError` where nothing can be written.
+    """
+    entry = EXPERIMENTS[name]
+    _refuse_mixture(name, settings, out)
+    experiment = entry.load()
+    stages = experiment.stages(settings, selection, make_runner)
+    tasks = next(stages)
+    out.mkdir(parents=True, exist_ok=True)
+    store = Store(out)
+    record = machine(command, settings.identity(), workers)
+    _note(out, name, record)
+    began = time.monotonic()
+    while True:
+        progress.stage(len(tasks))
+        stored: Mapping[str, Stored] = sweep(tasks, store, workers, progress.done)
+        try:
+            tasks = stages.send(stored)
+        except StopIteration:
+            break
+    _note(out, name, {**record, "took_s": round(time.monotonic() - began, 1)})
+    return experiment.report(store, settings, out)
+
+
+def report(out: Path) -> list[Path]:
+    """Draw and write again what `out` holds. Raises `DocumentError` if there is nothing, `OSError`."""
+    records = _records(out)
+    if not records:
+        raise DocumentError(str(out), "", "holds no experiment (run one into it: echelon experiment NAME --out DIR)")
+    files: dict[Path, None] = {}
+    for name, record in records.items():
+        settings = Settings.from_identity(record["settings"])
+        files.update(dict.fromkeys(EXPERIMENTS[name].load().report(Store(out), settings, out)))
+    return list(files)
+
+
+def _refuse_mixture(name: str, settings: Settings, out: Path) -> None:
+    """Experiments of one report are of the same settings."""
+    for other, record in _records(out).items():
+        same_report = EXPERIMENTS[other].module == EXPERIMENTS[name].module
+        if other != name and same_report and record["settings"] != settings.identity():
+            raise DocumentError("--out", str(out), f"holds {other} with other settings (name another directory)")
+
+
+def _records(out: Path) -> dict[str, dict[str, Any]]:
+    """What `out` says of the experiments in it that are known here."""
+    try:
+        records = json.loads((out / MACHINE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise DocumentError(str(out / MACHINE), "", f"cannot be read: {error} (remove it)") from None
+    if not isinstance(records, dict) or not all(
+        isinstance(record, dict) and isinstance(record.get("settings"), dict) for record in records.values()
+    ):
+        raise DocumentError(str(out / MACHINE), "", "is not what an experiment writes (remove it)")
+    return {name: record for name, record in records.items() if name in EXPERIMENTS}
+
+
+def _note(out: Path, name: str, record: Mapping[str, Any]) -> None:
+    records = {**_records(out), name: record}
+    (out / MACHINE).write_text(json.dumps(records, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,44 @@
+"""What all points of a sweep have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from echelon.documents import DocumentError
+from echelon.experiments.machine import version
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Of a sweep; those that its command line gives."""
+
+    scale: Fraction = Fraction(1, 100)
+    """Rates and sizes are so much smaller than published ones. Times are what they are."""
+    seed: int = 0
+    packet_bytes: int = 9000
+    """On the wire: jumbo frames, so that a scaled link carries as few packets as possible in a second."""
+    quick: bool = False
+    """A subset that takes less than two minutes."""
+    fabric: str = "virtual"
+    target: str = "softswitch"
+    version: str = field(default_factory=version)
+    """Of the program."""
+
+    def __post_init__(self) -> None:
+        if not Fraction(1, 10_000) <= self.scale <= 1:
+            raise DocumentError("--scale", "", f"{self.scale} is not between 1/10000 and 1 (give a fraction, as 1/100)")
+
+    def identity(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "scale": str(self.scale)}
+
+    @classmethod
+    def from_identity(cls, identity: Mapping[str, Any]) -> Settings:
+        """The settings that `identity` was made of. Raises `DocumentError` if it cannot have been."""
+        try:
+            return cls(**{**identity, "scale": Fraction(str(identity["scale"]))})
+        except (TypeError, KeyError, ValueError, ZeroDivisionError):
+            raise DocumentError("machine.json", "settings", "are not those of a sweep (run the experiment)") from None

@@ -1,0 +1,57 @@
+"""Tables as data: written as CSV, shown as Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Cell = str | int | float | None
+"""None: not measured, or not published."""
+_NONE = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of equal length."""
+
+    name: str
+    """Of its file, without ending."""
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+
+    def markdown(self) -> str:
+        """With its title above."""
+        lines = [self.columns, ["---"] * len(self.columns), *([_shown(cell) for cell in row] for row in self.rows)]
+        return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)])
+
+    def csv(self) -> str:
+        """Numbers with six significant digits; an empty cell is None."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self.rows:
+            writer.writerow("" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row)
+        return out.getvalue()
+
+    def write(self, directory: Path) -> Path:
+        """NAME.csv in `directory`. Raises `OSError`."""
+        path = directory / f"{self.name}.csv"
+        path.write_text(self.csv(), encoding="utf-8")
+        return path
+
+
+def percent(ours: float | None, other: float | None) -> float | None:
+    """By how much ours is more than the other."""
+    return None if ours is None or not other else (ours / other - 1) * 100
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return _NONE
+    if isinstance(cell, float):
+        return f"{cell:.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
+    return str(cell).replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""Chapter 3 of J. Salamy, Network Requirements for Distributed Machine Learning Training in the Cloud, MIT 2022."""

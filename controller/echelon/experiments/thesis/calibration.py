@@ -1,0 +1,72 @@
+"""How long a model computes: so long that its iteration without cross traffic takes what Table 3.1 says.
+
+The thesis gives the iteration time, not its parts. What sending takes is the emulated network's affair, overheads
+included; the rest is computing. It is found by runs without cross traffic, as the zero of a function that ascends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.testbed.results import RunError
+
+TOLERANCE = Fraction(1, 500)
+"""Of the iteration time."""
+_MOST_RUNS = 12
+_STEP = 10**6
+"""Compute times are whole microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A compute time, and what it was found by."""
+
+    compute_s: Fraction
+    """Forward and backward pass together."""
+    iteration_s: Fraction
+    """Measured with it."""
+    runs: int
+
+
+def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -> Calibration:
+    """The compute time for which `iteration_s` is `target_s`, within `TOLERANCE`.
+
+    `iteration_s` measures an iteration with a compute time between 0 and `target_s`; it ascends and is never less than
+    the compute time. False position in the Illinois variant (M. Dowell and P. Jarratt, BIT 11, 1971). Raises `RunError`
+    if sending alone takes longer than the target.
+    """
+    low, high = Fraction(0), target_s
+    below = iteration_s(low) - target_s
+    runs = 1
+    if below > TOLERANCE * target_s:
+        raise RunError(
+            f"sending alone takes {float(below + target_s):.3f} s of an iteration that takes {float(target_s):g} s "
+            "(choose a larger --scale: packets then cost less of the link)"
+        )
+    if abs(below) <= TOLERANCE * target_s:
+        return Calibration(low, below + target_s, runs)
+    above = iteration_s(high) - target_s
+    runs += 1
+    if abs(above) <= TOLERANCE * target_s:
+        return Calibration(high, above + target_s, runs)
+    last = 0
+    while runs < _MOST_RUNS:
+        middle = Fraction(round((low * above - high * below) / (above - below) * _STEP), _STEP)
+        off = iteration_s(middle) - target_s
+        runs += 1
+        if abs(off) <= TOLERANCE * target_s:
+            return Calibration(middle, off + target_s, runs)
+        side = 1 if off > 0 else -1
+        if side > 0:
+            high, above = middle, off
+            below = below / 2 if last == side else below
+        else:
+            low, below = middle, off
+            above = above / 2 if last == side else above
+        last = side
+    raise RunError(
+        f"no compute time gives an iteration of {float(target_s):g} s within {float(TOLERANCE * 100):g} % in "
+        f"{_MOST_RUNS} runs: iterations seem to jump at {float(low):.6f} s of computing"
+    )

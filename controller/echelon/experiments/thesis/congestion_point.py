@@ -1,0 +1,90 @@
+"""The congestion point of a curve of iteration times, by appendix A.2 of the thesis.
+
+A line through the linear part of the curve at low load, a tangent to the curved part near where it begins; the measured
+point nearest to where they meet is the congestion point (BW*, t*), and ``(C - BW*) t*`` the data that it stands for.
+
+The thesis draws both lines by eye into a plot with a logarithmic time axis. Here the curve is cut where two straight
+lines through its parts leave the smallest sum of squares (in log t); the first is the line, and the tangent is the line
+through the first three points of the second part. Distance is that of the picture, both axes being equally long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+LEAST_POINTS = 6
+"""Three for each line."""
+_PART = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``log10 t = intercept + slope * BW``, BW in Gbit/s."""
+
+    slope: float
+    intercept: float
+
+    def time_s(self, cross_gbps: float) -> float:
+        return float(10 ** (self.intercept + self.slope * cross_gbps))
+
+
+@dataclass(frozen=True, slots=True)
+class CongestionPoint:
+    """Where congestion begins."""
+
+    cross_gbps: float
+    time_s: float
+    low: Line
+    """Through the points at low load."""
+    tangent: Line
+    """To the beginning of the curved part."""
+
+    def data_mb(self, capacity_gbps: float) -> float:
+        """What a job can send in an iteration of this time on what the cross traffic leaves, MB."""
+        return data_mb(capacity_gbps, self.cross_gbps, self.time_s)
+
+
+def data_mb(capacity_gbps: float, cross_gbps: float, time_s: float) -> float:
+    """Bytes, in 10^6, that ``capacity - cross`` Gbit/s carry in `time_s`."""
+    return (capacity_gbps - cross_gbps) * time_s * 1000 / 8
+
+
+def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> CongestionPoint:
+    """Of points in ascending order of cross traffic, none at the same load. Times are above 0.
+
+    Raises `ValueError` for fewer than `LEAST_POINTS`.
+    """
+    count = len(cross_gbps)
+    if count < LEAST_POINTS:
+        raise ValueError(f"a congestion point needs {LEAST_POINTS} points, not {count}")
+    if any(a >= b for a, b in pairwise(cross_gbps)):
+        raise ValueError("points are not in ascending order of cross traffic")
+    ys = [math.log10(time) for time in time_s]
+
+    def line(first: int, end: int) -> tuple[Line, float]:
+        return _line(cross_gbps[first:end], ys[first:end])
+
+    cut = min(range(_PART, count - _PART + 1), key=lambda at: line(0, at)[1] + line(at, count)[1])
+    low, tangent = line(0, cut)[0], line(cut, cut + _PART)[0]
+    if tangent.slope == low.slope:
+        x = cross_gbps[cut]
+    else:
+        x = (low.intercept - tangent.intercept) / (tangent.slope - low.slope)
+    y = low.intercept + low.slope * x
+    wide = cross_gbps[-1] - cross_gbps[0]
+    high = (max(ys) - min(ys)) or 1.0
+    nearest = min(range(count), key=lambda i: math.hypot((cross_gbps[i] - x) / wide, (ys[i] - y) / high))
+    return CongestionPoint(cross_gbps[nearest], time_s[nearest], low, tangent)
+
+
+def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
+    """The line of least squares, and the sum of squares that it leaves."""
+    mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
+        (x - mean_x) ** 2 for x in xs
+    )
+    intercept = mean_y - slope * mean_x
+    return Line(slope, intercept), math.fsum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))

@@ -1,0 +1,58 @@
+"""The four models of the thesis: what they send in an iteration, and how their gradients leave the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.experiments.thesis.published import TABLE_3_1
+
+FUSION_BYTES = 64 * 2**20
+"""Horovod's fusion buffer, 64 MiB by default: so many bytes of gradients go into one all-reduce (A. Sergeev and M. Del
+Balso, Horovod, arXiv:1802.05799, section 4; HOROVOD_FUSION_THRESHOLD)."""
+FORWARD_PART = Fraction(1, 3)
+"""Of the compute time; the backward pass takes twice as long as the forward pass (J. Kaplan et al., Scaling Laws for
+Neural Language Models, arXiv:2001.08361, section 2.1: 2 operations per parameter and token forward, 4 backward)."""
+PARAMETER_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of Table 2.1."""
+
+    name: str
+    title: str
+    parameters: int
+
+    @property
+    def gradient_bytes(self) -> int:
+        """What is all-reduced in an iteration."""
+        return PARAMETER_BYTES * self.parameters
+
+    @property
+    def zero_load_s(self) -> Fraction:
+        """The iteration time without cross traffic that Table 3.1 gives, seconds."""
+        return TABLE_3_1[self.name].iteration_s
+
+    @property
+    def buckets(self) -> int:
+        """How many all-reduces an iteration has: as many as it takes to send the gradients by fusion buffers."""
+        return -(-self.gradient_bytes // FUSION_BYTES)
+
+    def sent_bytes(self, workers: int) -> Fraction:
+        """What each of `workers` sends in an iteration: equation 3.1."""
+        return Fraction(2 * (workers - 1), workers) * self.gradient_bytes
+
+
+MODELS: Mapping[str, Model] = {
+    model.name: model
+    for model in (
+        # Not Table 2.1's 366,428,986: see the errata in `published`.
+        Model("bert-large", "BERT-large", 335_141_888),
+        Model("vgg-16", "VGG-16", 138_357_444),
+        Model("densenet-161", "DenseNet-161", 28_681_000),
+        Model("resnet-50", "ResNet-50", 25_557_032),
+    )
+}
+"""By name, largest first."""

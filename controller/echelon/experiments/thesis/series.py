@@ -1,0 +1,141 @@
+"""Points as curves: iteration time against cross traffic, of one model under one kind of traffic and one policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import fmean
+from typing import Any
+
+from echelon.experiments.settings import Settings
+from echelon.experiments.store import Stored
+from echelon.experiments.thesis.configurations import CONFIGURATIONS
+from echelon.experiments.thesis.models import MODELS
+from echelon.experiments.thesis.points import CONFIGURATION_OF
+from echelon.experiments.thesis.published import LINK_GBPS
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A point; rates at the thesis's scale."""
+
+    configuration: str
+    model: str
+    transport: str
+    traffic: str
+    policy: str
+    load_gbps: float
+    """Requested."""
+    achieved_gbps: float
+    """Payload that arrived, of the cross traffic."""
+    iterations_s: Sequence[float]
+    compute_s: float
+    result: Mapping[str, Any]
+    """As `echelon.experiments.measure` has it, not scaled."""
+    wall_s: float
+
+    @property
+    def mean_s(self) -> float:
+        return fmean(self.iterations_s)
+
+    @property
+    def p99_s(self) -> float:
+        """The smallest time that 99 % of the iterations do not exceed: of less than 100, the longest."""
+        ordered = sorted(self.iterations_s)
+        return ordered[max(math.ceil(0.99 * len(ordered)) - 1, 0)]
+
+    @property
+    def data_mb(self) -> float:
+        """What a worker sends in an iteration, by equation 3.1."""
+        return float(MODELS[self.model].sent_bytes(len(CONFIGURATIONS[self.configuration].ring))) / 1e6
+
+    @property
+    def required_gbps(self) -> float:
+        """What that takes in an iteration of the measured time (equation 3.4)."""
+        return self.data_mb * 8 / 1000 / self.mean_s
+
+    @property
+    def available_gbps(self) -> float:
+        """What the cross traffic leaves."""
+        return LINK_GBPS - self.achieved_gbps
+
+
+class Curves:
+    """All points of a sweep, by curve."""
+
+    def __init__(self, points: Iterable[Measured]) -> None:
+        self._points: dict[tuple[str, str, str, str, str], dict[float, Measured]] = {}
+        for at in points:
+            key = (at.configuration, at.traffic, at.transport, at.model, at.policy)
+            self._points.setdefault(key, {})[at.load_gbps] = at
+
+    def curve(self, traffic: str, transport: str, model: str, policy: str) -> list[Measured]:
+        """In ascending order of the load requested, without cross traffic first; empty if nothing was measured."""
+        configuration = CONFIGURATION_OF[traffic]
+        loaded = self._points.get((configuration, traffic, transport, model, policy), {})
+        idle = self._points.get((configuration, "none", transport, model, policy), {})
+        return [at for _, at in sorted({**idle, **loaded}.items())] if loaded else list(idle.values())
+
+    def has(self, traffic: str, transport: str) -> bool:
+        """Whether anything was measured under this kind of cross traffic."""
+        return any(key[1:3] == (traffic, transport) for key in self._points)
+
+    def at(self, traffic: str, transport: str, model: str, policy: str, load_gbps: float) -> Measured | None:
+        """One point, if it was measured."""
+        for found in self.curve(traffic, transport, model, policy):
+            if found.load_gbps == load_gbps:
+                return found
+        return None
+
+    @property
+    def policies(self) -> list[str]:
+        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != "fifo", policy))
+
+    @property
+    def wall_s(self) -> float:
+        """What all points took, real seconds of one processor."""
+        return math.fsum(at.wall_s for points in self._points.values() for at in points.values())
+
+    def __len__(self) -> int:
+        return sum(len(points) for points in self._points.values())
+
+
+def rising(curve: Sequence[Measured]) -> list[Measured]:
+    """The points in ascending order of what the cross traffic achieved, none nearer to the one before than 0.1 Gbit/s.
+
+    Near saturation more is requested than achieved, so that two loads may come out as one.
+    """
+    out: list[Measured] = []
+    for at in sorted(curve, key=lambda at: at.achieved_gbps):
+        if not out or at.achieved_gbps > out[-1].achieved_gbps + 0.1:
+            out.append(at)
+    return out
+
+
+def curves_of(stored: Iterable[Stored], settings: Settings) -> Curves:
+    """The points among `stored` that were measured with these settings."""
+    wanted = settings.identity()
+    points = [
+        of for of in stored if of.identity.get("kind") == "thesis-point" and of.identity.get("settings") == wanted
+    ]
+    return Curves(_measured(point, settings) for point in points)
+
+
+def _measured(point: Stored, settings: Settings) -> Measured:
+    identity, result = point.identity, point.result
+    cross = result["cross"]
+    return Measured(
+        configuration=identity["configuration"],
+        model=identity["model"],
+        transport=identity["transport"],
+        traffic=identity["traffic"],
+        policy=identity["policy"],
+        load_gbps=float(Fraction(identity["load_gbps"])),
+        achieved_gbps=0.0 if cross is None else cross["achieved_bps"] / 1e9 / float(settings.scale),
+        iterations_s=result["iterations_s"],
+        compute_s=float(Fraction(identity["compute_s"])),
+        result=result,
+        wall_s=point.wall_s,
+    )

@@ -1,0 +1,34 @@
+"""Measurements for the tests of the sweep; at the top of a module, so that other processes find them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from echelon.testbed.results import RunError
+
+
+def square(number: int, log: Path) -> Mapping[str, Any]:
+    """The square; a line in `log` says that it was asked for, and in which process."""
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"{number} {os.getpid()}\n")
+    return {"square": number * number}
+
+
+def refuse(reason: str) -> Mapping[str, Any]:
+    raise RunError(reason)
+
+
+def stay(log: Path) -> Mapping[str, Any]:
+    """For ever, once a line in `log` says in which process."""
+    with log.open("a", encoding="utf-8") as lines:
+        lines.write(f"{os.getpid()}\n")
+    signal.pause()
+    return {}
+
+
+def die() -> Mapping[str, Any]:
+    os._exit(3)

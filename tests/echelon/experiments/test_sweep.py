@@ -1,0 +1,152 @@
+"""A sweep keeps what it has, does the rest, and says what failed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from echelon.experiments.store import Store, Stored
+from echelon.experiments.sweep import SweepError, Task, sweep
+from tests.echelon.experiments.measuring import die, refuse, square
+
+NUMBERS = range(1, 6)
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 30.0
+
+
+def tasks(log: Path, version: str = "1") -> list[Task]:
+    return [
+        Task(f"square-{n}", {"number": n, "version": version}, partial(square, n, log), cost=float(n)) for n in NUMBERS
+    ]
+
+
+def asked(log: Path) -> list[int]:
+    """Which numbers were measured, in order."""
+    return [int(line.split()[0]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def quiet(_task: Task) -> None:
+    return
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_everything_is_measured_once_and_read_back(tmp_path: Path, workers: int) -> None:
+    log, store = tmp_path / "log", Store(tmp_path)
+    seen: list[str] = []
+    found = sweep(tasks(log), store, workers, lambda task: seen.append(task.name))
+    assert {name: stored.result["square"] for name, stored in found.items()} == {f"square-{n}": n * n for n in NUMBERS}
+    assert sorted(seen) == sorted(found)
+    assert sorted(asked(log)) == list(NUMBERS)
+    again = sweep(tasks(log), store, workers, quiet)
+    assert again == found
+    assert len(asked(log)) == len(NUMBERS)
+    processes = {int(line.split()[1]) for line in log.read_text().splitlines()}
+    assert (os.getpid() in processes) == (workers == 0)
+
+
+def test_the_longest_begin_first(tmp_path: Path) -> None:
+    sweep(tasks(tmp_path / "log"), Store(tmp_path), 0, quiet)
+    assert asked(tmp_path / "log") == sorted(NUMBERS, reverse=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_interrupted_sweep_goes_on(tmp_path: Path, workers: int) -> None:
+    log, store = tmp_path / "log", Store(tmp_path)
+    done: list[str] = []
+
+    def interrupt(task: Task) -> None:
+        done.append(task.name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tasks(log), store, workers, interrupt)
+    assert not multiprocessing.active_children()
+    kept = {int(stored.identity["number"]) for stored in store}
+    assert len(kept) == 2
+    log.unlink()
+    assert len(sweep(tasks(log), store, workers, quiet)) == len(NUMBERS)
+    assert sorted(asked(log)) == sorted(set(NUMBERS) - kept)
+
+
+def test_another_identity_is_another_point(tmp_path: Path) -> None:
+    log, store = tmp_path / "log", Store(tmp_path)
+    sweep(tasks(log), store, 0, quiet)
+    sweep(tasks(log, version="2"), store, 0, quiet)
+    assert len(asked(log)) == 2 * len(NUMBERS)
+    assert len(list(store)) == 2 * len(NUMBERS)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"identity": {"number": 1}, "result": {}}', '{"identity": 1}'])
+def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> None:
+    log, store = tmp_path / "log", Store(tmp_path)
+    sweep(tasks(log), store, 0, quiet)
+    spoiled = store.path("square-1", {"number": 1, "version": "1"})
+    spoiled.write_text(text)
+    assert len(list(store)) == len(NUMBERS) - 1
+    sweep(tasks(log), store, 0, quiet)
+    assert sorted(asked(log)) == sorted([*NUMBERS, 1])
+    assert len(list(store)) == len(NUMBERS)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int) -> None:
+    bad = Task("bad", {"number": 0}, partial(refuse, "the fabric is broken"), cost=9.0)
+    with pytest.raises(SweepError, match=r"^bad: the fabric is broken; what was measured is kept"):
+        sweep([bad, *tasks(tmp_path / "log")], Store(tmp_path), workers, quiet)
+    assert len(list(Store(tmp_path))) == len(NUMBERS)
+
+
+def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="ended unexpectedly"):
+        sweep([Task("dead", {"number": 0}, die)], Store(tmp_path), 1, quiet)
+    assert not multiprocessing.active_children()
+
+
+KILLED = """
+import sys
+from functools import partial
+from pathlib import Path
+from echelon.experiments.store import Store
+from echelon.experiments.sweep import Task, sweep
+from tests.echelon.experiments.measuring import stay
+where = Path(sys.argv[1])
+if __name__ == "__main__":
+    tasks = [Task(f"stay-{n}", {"number": n}, partial(stay, where / "log")) for n in (1, 2)]
+    sweep(tasks, Store(where), 2, print)
+"""
+
+
+def test_nobody_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    script, log = tmp_path / "killed.py", tmp_path / "log"
+    script.write_text(KILLED)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "controller")])}
+    with subprocess.Popen([sys.executable, script, tmp_path], env=environment, stderr=subprocess.DEVNULL) as process:
+        while not log.exists() or len(log.read_text().split()) < 2:
+            assert process.poll() is None
+        staying = [os.pidfd_open(int(number)) for number in log.read_text().split()]
+        process.kill()
+    try:
+        for descriptor in staying:
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], "it goes on after its parent's death"
+    finally:
+        for descriptor in staying:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            os.close(descriptor)
+
+
+def test_nothing_partial_is_left_where_writing_fails(tmp_path: Path) -> None:
+    (tmp_path / "points").write_text("a file where the directory should be")
+    with pytest.raises(OSError):
+        Store(tmp_path).put("square-1", Stored({"number": 1}, {"square": 1}, 0.0))
+    assert list(tmp_path.iterdir()) == [tmp_path / "points"]
