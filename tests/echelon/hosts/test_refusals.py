@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -19,7 +21,7 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.spec import JobSpec
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import hosts_run
+from echelon.testbed import hosts_run, sandbox
 from echelon.testbed.results import RunError
 from echelon.testbed.scenario import Scenario, load_scenario
 from echelon.testbed.serving import believed, document, fabric_document
@@ -58,6 +60,17 @@ def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario],
             target="softswitch",
         )
     assert "\n" not in str(refused.value)
+
+
+def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> None:
+    if (why := sandbox.missing()) is not None:
+        pytest.skip(why)
+    (tmp_path / "yaml.py").write_text("raise RuntimeError('imported by root')\n")
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(fig2(1, control_latency="1 ms")))
+    command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--fabric", "namespaces", "--out", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    [line] = done.stderr.splitlines()
+    assert line.startswith("s.yaml: control_latency: on real hosts")
 
 
 @pytest.mark.parametrize(
