@@ -421,7 +421,7 @@ class Sender:
         if acked:
             if self._doubted is not None:
                 self._judge(segment)
-            return self._on_progress(now_ns, acked)
+            return self._on_progress(now_ns, acked, marked=self._ecn and segment.flags & ECE != 0)
         if self._highest == una or segment.length_bytes or segment.flags & FIN:
             return ()
         if opened:
@@ -441,7 +441,7 @@ class Sender:
             self._next = self._highest
             self._congestion.undo(self._highest - self._una)
 
-    def _on_progress(self, now_ns: int, acked: int) -> Sequence[bytes]:
+    def _on_progress(self, now_ns: int, acked: int, *, marked: bool) -> Sequence[bytes]:
         una = self._una + acked
         congestion = self._congestion
         flight = self._next - self._una
@@ -468,7 +468,7 @@ class Sender:
         elif self._lossy:
             self._lossy = una < self._recover
             congestion.grow(acked)
-        elif flight + self._mss > congestion.cwnd:
+        elif flight + self._mss > congestion.cwnd and not marked:  # RFC 3168, 6.1.2: no growth while ECE is heard
             congestion.grow(acked)
         self.deadline_ns = None if una == self._highest else now_ns + self._timer.rto_ns
         out += self._send(now_ns)

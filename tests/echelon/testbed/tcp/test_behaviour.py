@@ -303,3 +303,21 @@ def test_growth_by_bytes() -> None:
     assert window.cwnd == 4000
     window.grow(1000)
     assert window.cwnd == 5000, "one segment a window"
+
+
+def test_nothing_grows_while_marks_are_echoed(path: Callable[..., Any]) -> None:
+    """RFC 3168, 6.1.2: a window in which every segment is marked is followed by half of it, down to two segments."""
+    p = path(TcpSettings(1250, ecn=True), rate_bps=FAST, delay_ns=5 * MS, there=mark(*range(1, 100)))
+    p.write(40 * MSS)
+    p.connection.open()
+    p.clock.run()
+    cwnds = []
+    for now_ms, _ in data_of(p):
+        if cwnds and cwnds[-1][0] == now_ms:
+            cwnds[-1][1] += 1
+        else:
+            cwnds.append([now_ms, 1])
+    sent = [count for _, count in cwnds]
+    assert sum(sent) == 40
+    assert sent[0] == 10
+    assert all(after <= max(2, before // 2) for before, after in zip(sent, sent[1:], strict=False))
