@@ -215,6 +215,7 @@ class Late:
         return self._status
 
 
+@pytest.mark.long
 def test_kill_the_leader_and_nothing_is_lost_in_etcd(build: Build) -> None:
     lab = build(LINE)
     with etcd(lab.directory) as address:

@@ -252,6 +252,7 @@ def test_nothing_answers() -> None:
     run(body())
 
 
+@pytest.mark.long
 def test_etcd_stops_answering_and_comes_back(tmp_path: Path) -> None:
     async def body(etcd: EtcdProcess) -> None:
         async with await open_store(f"{etcd.url}/x", lease_s=2) as store:

@@ -103,6 +103,7 @@ def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
     asyncio.run(kill_at_random(f"sqlite://{tmp_path}/state.db", 20))
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
     asyncio.run(kill_at_random(f"{etcd.url}/killed", 8))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -320,4 +321,4 @@ def test_nothing_grows_while_marks_are_echoed(path: Callable[..., Any]) -> None:
     sent = [count for _, count in cwnds]
     assert sum(sent) == 40
     assert sent[0] == 10
-    assert all(after <= max(2, before // 2) for before, after in zip(sent, sent[1:], strict=False))
+    assert all(after <= max(2, before // 2) for before, after in pairwise(sent))
