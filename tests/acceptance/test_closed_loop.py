@@ -80,6 +80,7 @@ def test_eight_queues_come_near_the_ideal_order(oracle: ModuleType, row: str) ->
     assert worst(run) <= 1.03 * ideal_worst
 
 
+@pytest.mark.long
 def test_shared_link_is_fastest_under_echelon() -> None:
     means = {policy: mean(softswitch("shared_link", policy)) for policy in ("fifo", "fair", "coflow", "echelon")}
     assert min(means, key=lambda policy: means[policy]) == "echelon"

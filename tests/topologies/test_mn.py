@@ -15,6 +15,8 @@ from echelon.testbed.backends import mininet_library
 
 ROOT = Path(__file__).parents[2]
 MISSING = sandbox.missing() or mininet_library.missing()
+if MISSING is None and ROOT.resolve().is_relative_to("/tmp"):
+    MISSING = "mn may delete files below /tmp, where this checkout is, and with a /tmp of its own it would not find it"
 PATIENCE_S = 120.0
 CALLER = "import sys; from echelon.testbed.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 

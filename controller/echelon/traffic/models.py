@@ -288,9 +288,9 @@ class Long:
         begin, end = (self.load_bps * at_us // (8 * 10**6) for at_us in (start_us, end_us))
         for number in range(self.parallel):
             src, dst = self.pairs[number % len(self.pairs)]
-            # What division leaves over is spread, so that all of them together are exact.
-            size_bytes = end * (number + 1) // self.parallel - end * number // self.parallel
-            size_bytes -= begin * (number + 1) // self.parallel - begin * number // self.parallel
+            # Bytes go round, so that all of them together are exact and none ever gets less than before.
+            rest = self.parallel - 1 - number
+            size_bytes = (end + rest) // self.parallel - (begin + rest) // self.parallel
             if size_bytes > 0:
                 rate_bps = -(-self.load_bps // self.parallel)
                 yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, number // len(self.pairs))

@@ -79,6 +79,9 @@ EXTREMES = (
     ),
     TableEntry("ipv4_lpm", (("dst", Prefix(0, 0)),), (ActionCall("spread", (("group", 1),)),)),
     TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000100, 24)),), (ActionCall("spread", (("group", 256),)),)),
+    TableEntry(
+        "promotion_hold", (("port", 511), ("queue", 7)), (ActionCall("wait_after_last", (("us", (1 << 32) - 1),)),)
+    ),
     TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("rank_fixed", (("flow", 0), ("queue", 0))),)),
 )
 
