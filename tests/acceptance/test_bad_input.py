@@ -85,6 +85,6 @@ def test_one_line_names_file_path_and_reason(tmp_path: Path, name: str, old: str
 def test_the_good_one_is_good(tmp_path: Path) -> None:
     for file, text in {"fabric.yaml": FABRIC, "job.yaml": JOB, "scenario.yaml": SCENARIO}.items():
         (tmp_path / file).write_text(text)
-    command = [sys.executable, "-m", "echelon.cli", "check", str(tmp_path / "scenario.yaml")]
+    command = [sys.executable, "-m", "echelon", "check", str(tmp_path / "scenario.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

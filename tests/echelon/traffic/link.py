@@ -20,7 +20,7 @@ from typing import Any
 from echelon.testbed import sandbox
 
 LINK_BPS = 50_000_000
-ECHELON = (sys.executable, "-m", "echelon.cli", "traffic")
+ECHELON = (sys.executable, "-m", "echelon", "traffic")
 SENDER, RECEIVER = ("ip", "netns", "exec", "sender"), ("ip", "netns", "exec", "receiver")
 
 LINK = f"""\

@@ -334,7 +334,7 @@ def test_nothing_outlives_a_replay_that_is_killed(role: str, tmp_path: Path, sil
     # Its processes hold the writing end of this pipe, so that its end is the end of them all.
     reader, writer = os.pipe()
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'controller'}"}
-    command = [sys.executable, "-m", "echelon.cli", "traffic", *arguments[role]]
+    command = [sys.executable, "-m", "echelon", "traffic", *arguments[role]]
     with subprocess.Popen(command, pass_fds=[writer], env=environment, stdout=subprocess.PIPE) as process:
         os.close(writer)
         tree = Path(f"/proc/{process.pid}/task/{process.pid}/children")

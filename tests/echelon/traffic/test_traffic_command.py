@@ -40,7 +40,7 @@ def bad(*arguments: str | Path, status: int = 2) -> str:
 
 @contextmanager
 def receiving(*options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    command = [sys.executable, "-m", "echelon.cli", "traffic", "receive", *options]
+    command = [sys.executable, "-m", "echelon", "traffic", "receive", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "controller")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
@@ -122,7 +122,7 @@ def test_an_interrupted_sender_reports_what_it_has(tmp_path: Path) -> None:
     file.write_text("start_us,src,dst,bytes\n0,a,b,10\n3600000000,a,b,10\n")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "controller")}
     with receiving("--listen", "127.0.0.1:0") as (_, port):
-        command = [sys.executable, "-m", "echelon.cli", "traffic", "send", str(file), "--from", "a"]
+        command = [sys.executable, "-m", "echelon", "traffic", "send", str(file), "--from", "a"]
         command += ["--host", f"b=127.0.0.1:{port}", "-o", str(out)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as sender:
             tree = Path(f"/proc/{sender.pid}/task/{sender.pid}/children")

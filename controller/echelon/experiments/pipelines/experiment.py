@@ -9,12 +9,11 @@ from pathlib import Path
 
 from echelon.experiments.experiment import Selection, Stages
 from echelon.experiments.measure import Runner
-from echelon.experiments.pipelines.points import Point, point_task
+from echelon.experiments.pipelines.points import POLICIES, Point, point_task
 from echelon.experiments.settings import Settings
 from echelon.experiments.store import Store
 
 LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
-POLICIES = ("fifo", "fair", "coflow", "echelon")
 MODEL = "vgg-16"
 _QUICK_LOADS = (Fraction(0), Fraction(6, 10))
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.experiments.drawing import PALETTE, panels, save
-from echelon.experiments.pipelines.experiment import POLICIES
+from echelon.experiments.pipelines.points import POLICIES
 from echelon.experiments.settings import Settings
 from echelon.experiments.store import Store
 from echelon.experiments.tables import Cell, Table, percent
