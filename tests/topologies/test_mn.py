@@ -51,8 +51,14 @@ def test_pingall_with_everything_by_default() -> None:
     assert left in {f"left: lo {count}" for count in range(4, 7)}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", topologies())
+# Up to twenty switches at once: the others want the processors to themselves.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name in ("leaf_spine", "thesis_a") else pytest.mark.quiet)
+        for name in topologies()
+    ],
+)
 def test_every_topology(name: str) -> None:
     size = {"leaf_spine": "leaf_spine,2,2,2,2", "rail_optimised": "rail_optimised,2,2", "dumbbell": "dumbbell,2"}
     done = mn("--custom", f"topologies/{name}.py", "--topo", size.get(name, name), "--test", "pingall")
