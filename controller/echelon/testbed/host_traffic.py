@@ -19,8 +19,9 @@ from typing import Self
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, equal_cost_paths
 from echelon.testbed.backends.base import HostFabric
-from echelon.testbed.processes import DIES_WITH_PARENT, said
+from echelon.testbed.processes import said
 from echelon.testbed.results import RunError, alone_iterations_s
+from echelon.testbed.sandbox import DIES_WITH_CALLER
 from echelon.testbed.scenario import Scenario
 from echelon.testbed.traffic_spec import TrafficSource
 from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
@@ -149,7 +150,7 @@ class HostTraffic:
     def _spawn(self, host: str, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("wb") as output:
             return subprocess.Popen(
-                [*self._hosts.in_host(host), *DIES_WITH_PARENT, *command],
+                [*self._hosts.in_host(host), *DIES_WITH_CALLER, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from echelon.testbed.workers.loop import RealTimeLoop
 
-DIES_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Before a command: it is killed when the thread that started it ends."""
-
 NICENESS = -10
 """Of what has a machine of its own where this is real, as hosts and switches: how busy the machine is that all of them
 share is to show in the times of a run as little as can be."""

@@ -22,8 +22,9 @@ from echelon.jobs.spec import JobSpec
 from echelon.quantities import duration_text, rate_text
 from echelon.service.resources import JobResource, StatusResource
 from echelon.testbed.backends.switches import free_port
-from echelon.testbed.processes import DIES_WITH_PARENT, NICENESS, preferred, said
+from echelon.testbed.processes import NICENESS, preferred, said
 from echelon.testbed.results import RunError
+from echelon.testbed.sandbox import DIES_WITH_CALLER
 from echelon.testbed.scenario import PolicyChoice
 
 START_S = 30.0
@@ -93,7 +94,7 @@ class Service:
             return
         serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
         # It may not hold up switches either, where all share processors: at its start it computes a lot.
-        command = [*DIES_WITH_PARENT, *preferred(NICENESS // 2), *serve]
+        command = [*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
 

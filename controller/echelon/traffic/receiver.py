@@ -8,7 +8,8 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
-from echelon.traffic.wire import Receipt, Reception, WireError, now_ns, own_clock
+from echelon.traffic.clock import now_ns, own_clock
+from echelon.traffic.wire import Receipt, Reception, WireError
 
 _BUFFER_BYTES = 1 << 20
 _READS_AT_ONCE = 4

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from echelon.traffic.clock import now_ns
 from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
 from echelon.traffic.receiver import Received, Receiver
 from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.traffic.sender import Result, Sender, SocketOptions
-from echelon.traffic.wire import now_ns
 from echelon.traffic.workforce import WorkFailedError, Workforce
 
 DEFAULT_PROCESSES = min(os.cpu_count() or 1, 4)

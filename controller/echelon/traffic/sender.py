@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from echelon.traffic.clock import now_ns, own_clock
 from echelon.traffic.pacing import Pacer
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon.traffic.wire import (
@@ -23,8 +24,6 @@ from echelon.traffic.wire import (
     WireError,
     decode_receipt,
     header,
-    now_ns,
-    own_clock,
     transfer_bytes,
 )
 

@@ -9,17 +9,13 @@ where the two have no common clock (then an answer's way back is in it), and exa
 from __future__ import annotations
 
 import struct
-import time
-import zlib
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+
+from echelon.traffic.clock import NO_CLOCK
 
 _MAGIC = b"EcT1"
 _HEADER = struct.Struct("!4sQ")
 _RECEIPT = struct.Struct("!4sIQ")
-_NO_CLOCK = 0
 
 HEADER_BYTES = _HEADER.size
 RECEIPT_BYTES = _RECEIPT.size
@@ -52,7 +48,7 @@ class Receipt:
 
     def read_by(self, clock: int, now_ns: int) -> int:
         """When the last byte had arrived, by the clock of the reader, who got this at `now_ns`."""
-        if self.clock == _NO_CLOCK or self.clock != clock:
+        if self.clock == NO_CLOCK or self.clock != clock:
             return now_ns
         return min(self.at_ns, now_ns)
 
@@ -101,20 +97,3 @@ class Reception:
         """So many of the bytes `left` have arrived. Whether the transfer is whole by that."""
         self.left -= count
         return not self.left
-
-
-def now_ns() -> int:
-    """CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
-    return time.monotonic_ns()
-
-
-@cache
-def own_clock() -> int:
-    """Number of this machine's monotonic clock since it was started; 0 where the system does not tell."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-    except OSError:
-        return _NO_CLOCK
-    with suppress(OSError):  # A system without time namespaces has one clock.
-        boot += Path("/proc/self/timens_offsets").read_bytes()
-    return zlib.crc32(boot) or 1

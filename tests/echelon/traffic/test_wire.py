@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.traffic.clock import own_clock
 from echelon.traffic.pacing import BURST_BYTES, Pacer
 from echelon.traffic.wire import (
     HEADER_BYTES,
@@ -15,7 +16,6 @@ from echelon.traffic.wire import (
     WireError,
     decode_receipt,
     header,
-    own_clock,
     transfer_bytes,
 )
 

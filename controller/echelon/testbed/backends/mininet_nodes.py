@@ -24,8 +24,9 @@ from echelon.fabric.write import fabric_text
 from echelon.testbed.backends.hosts import address
 from echelon.testbed.backends.mininet_network import Network, interfaces_of, network_of, prepare, reach
 from echelon.testbed.backends.names import interface_names
-from echelon.testbed.backends.switches import DIES_WITH_CALLER, LAUNCHERS, SwitchProcess, free_port
+from echelon.testbed.backends.switches import LAUNCHERS, SwitchProcess, free_port
 from echelon.testbed.results import RunError
+from echelon.testbed.sandbox import DIES_WITH_CALLER
 
 __all__ = ["Bmv2Switch", "EchelonController", "FabricTopo", "PassiveSwitch", "SoftSwitch"]
 

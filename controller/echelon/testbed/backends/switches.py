@@ -16,8 +16,9 @@ from typing import Protocol
 from echelon.fabric.model import Fabric
 from echelon.testbed.backends.interfaces import mtu_bytes
 from echelon.testbed.results import RunError
+from echelon.testbed.sandbox import DIES_WITH_CALLER
 
-__all__ = ["CPU_PORT", "DIES_WITH_CALLER", "LAUNCHERS", "SwitchLauncher", "SwitchProcess", "free_port"]
+__all__ = ["CPU_PORT", "LAUNCHERS", "SwitchLauncher", "SwitchProcess", "free_port"]
 
 QUEUES = 8
 CPU_PORT = 510
@@ -173,8 +174,6 @@ class Launcher:
         return _Process(switch, self, place, process, log, entry)
 
 
-DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Put before a command: it is killed when the thread that started it ends."""
 _WRAPPED = (*DIES_WITH_CALLER, "nice", "-n", str(_NICENESS))
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from echelon.testbed.backends.base import HostFabric
-from echelon.testbed.processes import DIES_WITH_PARENT, NICENESS, preferred, said, watch_end
+from echelon.testbed.processes import NICENESS, preferred, said, watch_end
 from echelon.testbed.results import RunError
+from echelon.testbed.sandbox import DIES_WITH_CALLER
 from echelon.testbed.workers.assignment import Assignment, write_assignment
 from echelon.testbed.workers.loop import RealTimeLoop
 
@@ -33,7 +34,7 @@ class WorkerProcesses:
 
     def __enter__(self) -> Self:
         for host in self._hosts:
-            command = [*self._fabric.in_host(host), *DIES_WITH_PARENT, *preferred(NICENESS), *_WORKER]
+            command = [*self._fabric.in_host(host), *DIES_WITH_CALLER, *preferred(NICENESS), *_WORKER]
             with self._log(host).open("wb") as log:
                 self._processes[host] = subprocess.Popen(
                     command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
