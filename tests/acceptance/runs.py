@@ -11,9 +11,10 @@ from pathlib import Path
 from echelon.execution import IterationRecord, JobRecord
 from echelon.fluid import alone_iteration_s
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import fluid_run, virtual_run
-from echelon.testbed.results import PolicyRun
-from echelon.testbed.scenario import Scenario, load_scenario
+from echelon.scenarios.results import PolicyRun
+from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.virtual import fluid_run
+from echelon.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 

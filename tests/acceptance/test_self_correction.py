@@ -8,7 +8,7 @@ import pytest
 from acceptance.runs import Run, softswitch
 
 from echelon.execution import tardiness_s
-from echelon.testbed.scenario import Delay
+from echelon.scenarios.scenario import Delay
 
 
 def tardiness(run: Run, job: str) -> list[float]:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import virtual_run
-from echelon.testbed.scenario import load_scenario
+from echelon.scenarios.scenario import load_scenario
+from echelon.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 ROUNDS = 3

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from echelon.documents import parse_document
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import virtual_run
-from echelon.testbed.scenario import ScenarioSpec, build_scenario
-from echelon.testbed.traffic_spec import TrafficSource
+from echelon.scenarios.scenario import ScenarioSpec, build_scenario
+from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.models import Consistent
 from echelon.traffic.sizes import load_sizes
+from echelon.virtual import run as virtual_run
 
 ROUNDS = 3
 SCENARIO = {

@@ -14,7 +14,7 @@ from echelon.cli.usage import BAD_INPUT
 
 def _scenario(path: Path) -> str:
     from echelon.policies import PARAMETERS
-    from echelon.testbed.scenario import load_scenario
+    from echelon.scenarios.scenario import load_scenario
 
     return f"scenario '{load_scenario(path, PARAMETERS).name}'"
 

@@ -189,7 +189,7 @@ def _one_line_errors(out: Path) -> Iterator[None]:
     """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
     from echelon.documents import DocumentError
     from echelon.experiments.sweep import SweepError
-    from echelon.testbed.results import RunError
+    from echelon.scenarios.results import RunError
 
     try:
         yield

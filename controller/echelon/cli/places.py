@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from echelon.policies.base import Policy
-    from echelon.testbed.results import PolicyRun
-    from echelon.testbed.scenario import Scenario
+    from echelon.scenarios.results import PolicyRun
+    from echelon.scenarios.scenario import Scenario
 
 Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
 """Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
@@ -24,15 +24,15 @@ def _virtual(module: str, watch: Watch) -> Runner:
 
 
 def _on_hosts(backend: str, target: str, watch: Watch) -> Runner:
-    from echelon.testbed.hosts_run import run
+    from echelon.hosts.run import run
 
     return partial(run, backend=backend, target=target, watch=watch)
 
 
 PLACES: Mapping[str, Mapping[str, Callable[[Watch], Runner]]] = {
     "virtual": {
-        "fluid": partial(_virtual, "echelon.testbed.fluid_run"),
-        "softswitch": partial(_virtual, "echelon.testbed.virtual_run"),
+        "fluid": partial(_virtual, "echelon.virtual.fluid_run"),
+        "softswitch": partial(_virtual, "echelon.virtual.run"),
     },
     "namespaces": {target: partial(_on_hosts, "namespaces", target) for target in ("softswitch", "bmv2")},
     "mininet": {target: partial(_on_hosts, "mininet", target) for target in ("softswitch", "bmv2")},

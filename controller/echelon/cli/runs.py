@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from echelon.testbed.results import PolicyRun, Results
-    from echelon.testbed.scenario import PolicyChoice, Scenario
+    from echelon.scenarios.results import PolicyRun, Results
+    from echelon.scenarios.scenario import PolicyChoice, Scenario
 
 
 def run(
@@ -53,7 +53,7 @@ def _one_line_errors(file: str) -> Iterator[None]:
     from echelon.documents import DocumentError
     from echelon.lowering.lower import LoweringError
     from echelon.policies import PlanError
-    from echelon.testbed.results import RunError
+    from echelon.scenarios.results import RunError
 
     try:
         yield
@@ -83,7 +83,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
     from rich.console import Console
 
     from echelon.policies import PARAMETERS
-    from echelon.testbed.scenario import load_scenario
+    from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
     scenario = load_scenario(file, PARAMETERS)
@@ -96,7 +96,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
     console = Console()
     runs = _run_policies(scenario, runner, console)
 
-    from echelon.testbed import report, results, timeline
+    from echelon.scenarios import report, results, timeline
 
     document = results.assemble(scenario, target, runs)
     results_file, report_file, picture_file = out / "results.json", out / "report.md", out / "timeline.png"
@@ -115,8 +115,8 @@ def in_private() -> None:
 
     Raises `RunError` where that cannot be.
     """
-    from echelon.testbed import sandbox
-    from echelon.testbed.results import RunError
+    from echelon.hosts import sandbox
+    from echelon.scenarios.results import RunError
 
     if sandbox.inside():
         return
@@ -129,7 +129,7 @@ def _choice(text: str) -> PolicyChoice:
     """The policy that `text` names, as ``name`` or ``name(parameter=value, ...)``."""
     from echelon.documents import DocumentError
     from echelon.policies import PlanError, make_policy
-    from echelon.testbed.scenario import PolicyChoice
+    from echelon.scenarios.scenario import PolicyChoice
 
     name, bracket, inside = text.strip().removesuffix(")").partition("(")
     settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
@@ -168,7 +168,7 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
 
     from rich.table import Table
 
-    from echelon.testbed.report import change_percent
+    from echelon.scenarios.report import change_percent
 
     first, *others = runs
     against = f", and change against {first}" if others else ""

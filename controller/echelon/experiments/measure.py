@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from echelon.documents import parse_document
+from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
 from echelon.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 from echelon.jobs.graph import Job
 from echelon.policies import PARAMETERS, make_policy
 from echelon.policies.base import Policy
-from echelon.testbed.results import PolicyRun, RunError
-from echelon.testbed.scenario import Scenario, ScenarioSpec, build_scenario
-from echelon.testbed.tcp.frames import HEADER_BYTES, STAMP_BYTES
+from echelon.scenarios.results import PolicyRun, RunError
+from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
 
 if TYPE_CHECKING:
     from echelon.traffic.outcome import FlowOutcome
@@ -205,6 +205,6 @@ def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def virtual_runner() -> Runner:
     """Packets through embedded switches in virtual time."""
-    from echelon.testbed import virtual_run
+    from echelon.virtual import run as virtual_run
 
     return virtual_run.run

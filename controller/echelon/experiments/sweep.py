@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.experiments.store import Store, Stored
-from echelon.testbed.results import RunError
+from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
 

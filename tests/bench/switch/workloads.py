@@ -11,14 +11,7 @@ from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
-from echelon.lowering.capabilities import softswitch
-from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
-from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
-from echelon.lowering.lower import lower
-from echelon.p4program import P4Program, program
-from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed.scenario import Scenario, load_scenario
-from echelon.testbed.shim import (
+from echelon.endhosts.shim import (
     HEADER_BYTES,
     LAST,
     SHIM_FLAGS_AT,
@@ -28,6 +21,13 @@ from echelon.testbed.shim import (
     headers,
     internet_checksum,
 )
+from echelon.lowering.capabilities import softswitch
+from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
+from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
+from echelon.lowering.lower import lower
+from echelon.p4program import P4Program, program
+from echelon.policies import PARAMETERS, make_policy
+from echelon.scenarios.scenario import Scenario, load_scenario
 
 from .generator import Cycle
 

@@ -20,8 +20,8 @@ from echelon import cli
 from echelon.cli import places
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
-from echelon.testbed import fluid_run
-from echelon.testbed.results import RunError
+from echelon.scenarios.results import RunError
+from echelon.virtual import fluid_run
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"

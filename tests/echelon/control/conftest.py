@@ -1,4 +1,4 @@
-"""A scenario on a virtual testbed with its controller, as `echelon.testbed.virtual_run` puts them together."""
+"""A scenario on a virtual testbed with its controller, as `echelon.virtual.run` puts them together."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from echelon.endhosts.emulator import TrainingEmulator
 from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import number_shims
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed.controller_thread import ControllerThread
-from echelon.testbed.emulator import TrainingEmulator
-from echelon.testbed.launcher import VirtualTestbed
-from echelon.testbed.scenario import Scenario, load_scenario
+from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.fabric import VirtualTestbed
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 

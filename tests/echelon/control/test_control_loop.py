@@ -16,12 +16,12 @@ import pytest
 from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
-from echelon.testbed.controller_thread import ControllerThread
-from echelon.testbed.launcher import VirtualTestbed
-from echelon.testbed.results import RunError
-from echelon.testbed.scenario import Scenario
-from echelon.testbed.virtual_run import run
+from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.fabric import VirtualTestbed
+from echelon.virtual.run import run
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from echelon.jobs.analysis import with_profile_error
+from echelon.scenarios.scenario import Scenario
 from echelon.telemetry.corrections import AGREEING
 from echelon.telemetry.tracker import Tracker
-from echelon.testbed.scenario import Scenario
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import echelon
+from echelon.endhosts.emulator import TrainingEmulator
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
-from echelon.testbed.emulator import TrainingEmulator
-from echelon.testbed.launcher import VirtualTestbed
-from echelon.testbed.results import RunError
-from echelon.testbed.scenario import Background, Scenario
-from echelon.testbed.virtual_run import run
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Background, Scenario
+from echelon.virtual.fabric import VirtualTestbed
+from echelon.virtual.run import run
 
 PACKAGE = Path(echelon.__file__).parent
 KINDS = {
@@ -58,7 +58,7 @@ def test_one_module_alone_knows_the_embedded_switch() -> None:
     known = modules()
     assert len(known) > 40
     users = {name for name, path in known.items() if any(is_in(module, "softswitch") for module in imported(path))}
-    assert users == {"echelon.testbed.launcher"}
+    assert users == {"echelon.virtual.fabric"}
     # Nor by a name in a string, but where the command line names the module of a target.
     dynamic = {
         name
@@ -71,18 +71,18 @@ def test_one_module_alone_knows_the_embedded_switch() -> None:
 
 def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None:
     known = modules()
-    reachable, waiting = set(), ["echelon.testbed.controller_thread"]
+    reachable, waiting = set(), ["echelon.virtual.controller_thread"]
     while waiting:
         name = waiting.pop()
         if name in known and name not in reachable:
             reachable.add(name)
             waiting += [*imported(known[name]), name.rpartition(".")[0]]
     assert {"echelon.control_loop", "echelon.southbound.session", "echelon.scheduler"} <= reachable
-    assert "echelon.testbed.launcher" not in reachable
+    assert "echelon.virtual.fabric" not in reachable
     assert not any(is_in(module, "softswitch") for name in reachable for module in imported(known[name]))
     # Whoever puts the two together hands the controller nothing of the testbed's but its addresses.
-    users = [path for path in known.values() if "echelon.testbed.launcher" in set(imported(path))]
-    assert users == [known["echelon.testbed.virtual_run"]]
+    users = [path for path in known.values() if "echelon.virtual.fabric" in set(imported(path))]
+    assert users == [known["echelon.virtual.run"]]
     calls = [
         node
         for node in ast.walk(ast.parse(users[0].read_text()))

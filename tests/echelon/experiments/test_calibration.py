@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.experiments.thesis.calibration import TOLERANCE, calibrate
-from echelon.testbed.results import RunError
+from echelon.scenarios.results import RunError
 
 parts = st.fractions(0, 2, max_denominator=100)
 

@@ -18,7 +18,7 @@ from echelon.jobs import load_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.testbed.scenario import (
+from echelon.scenarios.scenario import (
     Background,
     Delay,
     PolicyChoice,
@@ -27,7 +27,7 @@ from echelon.testbed.scenario import (
     Transport,
     load_scenario,
 )
-from echelon.testbed.traffic_spec import TrafficSource
+from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.models import Burst, Consistent, Long
 from echelon.traffic.schedule import ScheduledFlow
 from echelon.traffic.sizes import load_sizes

@@ -17,7 +17,7 @@ from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import Job
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed.scenario import load_scenario
+from echelon.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).parents[3]
 MODEL = ROOT.parent / "shared" / "oracles" / "fluid.py"

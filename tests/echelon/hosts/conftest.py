@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.testbed import sandbox
+from echelon.hosts import sandbox
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 300.0

@@ -14,11 +14,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from echelon.hosts import run as hosts_run
+from echelon.hosts import sandbox
+from echelon.hosts.serving import Service
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import hosts_run, results, sandbox
-from echelon.testbed.results import PolicyRun, RunError
-from echelon.testbed.scenario import load_scenario
-from echelon.testbed.serving import Service
+from echelon.scenarios import results
+from echelon.scenarios.results import PolicyRun, RunError
+from echelon.scenarios.scenario import load_scenario
 
 
 def main() -> int:

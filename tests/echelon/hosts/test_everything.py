@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from echelon.policies import PARAMETERS
-from echelon.testbed.results import rounded
-from echelon.testbed.scenario import load_scenario
+from echelon.scenarios.results import rounded
+from echelon.scenarios.scenario import load_scenario
 from tests.echelon.hosts.conftest import Start
 
 SCENARIO: dict[str, Any] = {

@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 
 from echelon.documents import parse_document
 from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.hosts import run as hosts_run
+from echelon.hosts import sandbox
+from echelon.hosts.serving import believed, document, fabric_document
+from echelon.hosts.workers.assigning import assign, check_senders
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.spec import JobSpec
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import hosts_run, sandbox
-from echelon.testbed.results import RunError
-from echelon.testbed.scenario import Scenario, load_scenario
-from echelon.testbed.serving import believed, document, fabric_document
-from echelon.testbed.traffic_spec import TrafficSource
-from echelon.testbed.workers.assigning import assign, check_senders
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.schedule import Schedule, ScheduledFlow
 from echelon.traffic.wire import DEFAULT_PORT
 from tests.echelon.hosts.conftest import fig2

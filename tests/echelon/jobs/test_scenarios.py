@@ -12,9 +12,9 @@ from echelon.documents import parse_document, read_document
 from echelon.fabric.load import load_fabric_spec
 from echelon.fluid import alone_iteration_s
 from echelon.policies import PARAMETERS, make_policy
-from echelon.testbed import virtual_run
-from echelon.testbed.results import PolicyRun
-from echelon.testbed.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon.scenarios.results import PolicyRun
+from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 

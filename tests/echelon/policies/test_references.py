@@ -15,7 +15,7 @@ from echelon.plan import Deadline
 from echelon.policies import PARAMETERS, make_policy
 from echelon.policies.base import ActiveFlow, Policy
 from echelon.policies.references import Due, Iteration, OwnEchelonFlow
-from echelon.testbed.scenario import load_scenario
+from echelon.scenarios.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ONE = Fraction(1)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
-from echelon.testbed.shim import LAST, DataFrames, FlowAddress
+from echelon.endhosts.shim import LAST, DataFrames, FlowAddress
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import LINE, Host, Lab, settle, until
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from echelon.client import Client
+from echelon.endhosts.shim import ALONE, DRAIN, DataFrames, FlowAddress, parse_shim
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
@@ -31,7 +32,6 @@ from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
 from echelon.southbound.queues import tc
 from echelon.southbound.session import SwitchSession
 from echelon.southbound.targets import TARGETS, Site
-from echelon.testbed.shim import ALONE, DRAIN, DataFrames, FlowAddress, parse_shim
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")

@@ -24,9 +24,9 @@ from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS
 from echelon.policies import PARAMETERS, make_policy
+from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
-from echelon.testbed.scenario import load_scenario
 from tests.echelon.southbound import namespaces, shaped_bmv2
 
 BMV2 = "simple_switch_grpc"

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.endhosts.shim import LAST, DataFrames, FlowAddress
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import ShimIdentity
@@ -15,7 +16,6 @@ from echelon.p4program import constants, program
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.southbound.session import SwitchSession
 from echelon.telemetry.events import FlowEvent, decode_event
-from echelon.testbed.shim import LAST, DataFrames, FlowAddress
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler

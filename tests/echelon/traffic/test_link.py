@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.testbed import sandbox
+from echelon.hosts import sandbox
 from tests.echelon.traffic.link import LINK_BPS, Case, measured
 
 pytestmark = [

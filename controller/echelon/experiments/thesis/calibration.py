@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.testbed.results import RunError
+from echelon.scenarios.results import RunError
 
 TOLERANCE = Fraction(1, 500)
 """Of the iteration time."""

@@ -1,0 +1,264 @@
+"""Training jobs as a network sees them: compute units are timed waits, flows are real packets, all in closed loop.
+
+Nothing here knows whether time and network are virtual or real: the emulator is given a clock and one network
+interface for each host, and is told of the frames that arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Literal
+
+from echelon.endhosts.carriers import Carrier, FlowNumbers, Network, ShimCarrier, TcpCarrier
+from echelon.endhosts.cross_traffic import CrossTraffic
+from echelon.endhosts.host_stack import MAX_TIMEOUTS, NS_PER_S, BackgroundStats, Clock, HostStack, Nic, PacedNic
+from echelon.endhosts.shim import FlowAddress, background_frame
+from echelon.endhosts.tcp.sender import TcpSettings
+from echelon.execution import (
+    Instruction,
+    IterationFinished,
+    IterationRecord,
+    JobExecution,
+    JobRecord,
+    Span,
+    StartCompute,
+    StartFlow,
+)
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Flow, Job
+from echelon.lowering.identity import SegmentIdentity
+from echelon.scenarios.scenario import Background, Delay, Transport
+from echelon.scenarios.traffic_spec import TrafficSource
+
+__all__ = [
+    "MAX_TIMEOUTS",
+    "BackgroundStats",
+    "Clock",
+    "FlowNumbers",
+    "HostStack",
+    "Nic",
+    "PacedNic",
+    "TrainingEmulator",
+    "tcp_settings",
+]
+
+_BACKGROUND_PORTS = 0x8000
+
+
+def tcp_settings(transport: Transport, ecn: bool) -> TcpSettings:
+    """What `transport` says of TCP."""
+    return TcpSettings(
+        transport.packet_bytes, max(1, round(transport.min_rto_s * NS_PER_S)), transport.receive_window_bytes, ecn
+    )
+
+
+class TrainingEmulator:
+    """Jobs, background and cross traffic on the hosts of a fabric.
+
+    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until `done`. Then nothing more
+    is sent, received or recorded.
+
+    - `nics`: by host; `identities`: by (job, flow), what the shim says, or a `SegmentIdentity`: the job sends over TCP.
+    - `until`: ``all-done``: jobs go on until the slowest has done `iterations`; ``exactly``: each does that many.
+    - `traffic` plays as long as the run lasts, drawn from `seed`.
+    - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
+
+    Raises `RunError`, at once for a flow that is too long for the shim, later (out of the clock's call) for one that
+    gets nowhere; `KeyError` for a host without an interface, or a flow without a number.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        nics: Mapping[str, Nic],
+        fabric: Fabric,
+        jobs: Sequence[Job],
+        identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity],
+        *,
+        iterations: int,
+        until: Literal["all-done", "exactly"] = "all-done",
+        transport: Transport | None = None,
+        delays: Sequence[Delay] = (),
+        background: Sequence[Background] = (),
+        traffic: Sequence[TrafficSource] = (),
+        seed: int = 0,
+        on_iteration: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._fabric = fabric
+        self._jobs = jobs
+        self._transport = Transport() if transport is None else transport
+        self._iterations = iterations
+        self._load_stays = until == "all-done"
+        self._on_iteration = on_iteration
+        self._origin_ns = 0
+        self._unsatisfied = {job.name for job in jobs}
+        self.hosts: dict[str, HostStack] = {
+            name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
+        }
+        """by name; give each the frames that arrive at it"""
+        network = Network(clock, fabric, self.hosts)
+        self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
+        self._executions: dict[str, JobExecution[int]] = {}
+        for job in jobs:
+            own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
+            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self._more, job.name))
+        self.background = {traffic.name: BackgroundStats() for traffic in background}
+        """packets of each background sender, by its name"""
+        self._background_traffic = tuple(background)
+        self.traffic = CrossTraffic(network, traffic, seed, partial(tcp_settings, self._transport))
+        """cross traffic, and what becomes of its flows until the end"""
+
+    def start(self) -> None:
+        """Begin: now is time 0 of the run."""
+        self._origin_ns = self._clock.now_ns
+        for job in self._jobs:
+            self._carriers[job.name].open()
+            self._clock.at(self._origin_ns + round(job.start_s * NS_PER_S), self._start_job, job.name)
+        for index, traffic in enumerate(self._background_traffic):
+            self._start_background(index, traffic)
+        self.traffic.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether every job has done its iterations."""
+        return not self._unsatisfied
+
+    @property
+    def records(self) -> Mapping[str, JobRecord[Fraction]]:
+        """What has happened so far, by job; seconds from the beginning of the run."""
+        return {name: _in_seconds(execution.record, self._origin_ns) for name, execution in self._executions.items()}
+
+    @property
+    def reordered_packets(self) -> Mapping[str, int]:
+        """By job: packets that arrived after one that was sent later, retransmissions apart."""
+        return {name: carrier.reordered_packets for name, carrier in self._carriers.items()}
+
+    @property
+    def retransmitted_packets(self) -> Mapping[str, int]:
+        """By job: packets sent again."""
+        return {name: carrier.retransmitted_packets for name, carrier in self._carriers.items()}
+
+    @property
+    def duplicate_packets(self) -> Mapping[str, int]:
+        """By job: packets received again."""
+        return {name: carrier.duplicate_packets for name, carrier in self._carriers.items()}
+
+    def _more(self, job: str, iteration: int) -> bool:
+        """Whether a job whose last iteration has just ended begins `iteration`."""
+        return iteration <= self._iterations or (self._load_stays and not self._unsatisfied <= {job})
+
+    def _carrier(
+        self, network: Network, job: Job, identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity]
+    ) -> Carrier:
+        segments: dict[str, SegmentIdentity] = {}
+        numbers: dict[str, FlowNumbers] = {}
+        for flow in job.flows:
+            match identities[job.name, flow.name]:
+                case SegmentIdentity() as identity:
+                    segments[flow.name] = identity
+                case identity:
+                    numbers[flow.name] = identity
+        if segments:
+            return TcpCarrier(network, job, segments, tcp_settings(self._transport, self._transport.ecn))
+        retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
+        return ShimCarrier(network, job, numbers, self._transport, retransmit_after_ns)
+
+    def _paced(self, nic: Nic) -> Nic:
+        rate_bps = self._transport.host_rate_bps
+        return nic if rate_bps is None else PacedNic(self._clock, nic, rate_bps)
+
+    def _between(self, src: str, dst: str, src_port: int) -> FlowAddress:
+        source, destination = self._fabric.hosts[src], self._fabric.hosts[dst]
+        return FlowAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, src_port)
+
+    def _start_job(self, job: str) -> None:
+        self._obey(job, self._executions[job].start(self._clock.now_ns))
+
+    def _obey(self, job: str, instructions: Sequence[Instruction[int]]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StartCompute(name, _, duration_s):
+                    end_ns = self._clock.now_ns + round(duration_s * NS_PER_S)
+                    self._clock.at(end_ns, self._finish_compute, job, name)
+                case StartFlow(flow, iteration):
+                    self._start_flow(job, flow, iteration)
+                case IterationFinished(iteration):
+                    self._finish_iteration(job, iteration)
+
+    def _finish_compute(self, job: str, name: str) -> None:
+        if not self.done:
+            self._obey(job, self._executions[job].compute_finished(name, self._clock.now_ns))
+
+    def _start_flow(self, job: str, flow: Flow, iteration: int) -> None:
+        self._carriers[job].start_flow(flow, iteration, partial(self._finish_flow, job, flow.name))
+
+    def _finish_flow(self, job: str, flow: str) -> None:
+        self._obey(job, self._executions[job].flow_finished(flow, self._clock.now_ns))
+
+    def _finish_iteration(self, job: str, iteration: int) -> None:
+        if iteration == self._iterations:
+            self._unsatisfied.discard(job)
+        if self._on_iteration is not None:
+            self._on_iteration(job, iteration, self._clock.now_ns - self._origin_ns)
+        if self.done:
+            self.traffic.stop()
+            for host in self.hosts.values():
+                host.closed = True
+
+    def _start_background(self, index: int, traffic: Background) -> None:
+        address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)
+        stats = self.background[traffic.name]
+        self.hosts[traffic.dst].count(address.src_port.to_bytes(2, "big"), stats)
+        frame = background_frame(address, traffic.packet_bytes)
+        _ConstantRate(self._clock, self.hosts[traffic.src], frame, traffic.rate_bps, stats).start()
+
+
+class _ConstantRate:
+    """A sender that asks nobody: packet n leaves n packet times after the first, without rounding errors adding up."""
+
+    def __init__(self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats) -> None:
+        self._clock = clock
+        self._host = host
+        self._frame = frame
+        self._rate_bps = rate_bps
+        self._stats = stats
+        self._origin_ns = 0
+
+    def start(self) -> None:
+        self._origin_ns = self._clock.now_ns
+        self._clock.at(self._origin_ns, self._send)
+
+    def _send(self) -> None:
+        if self._host.closed:
+            return
+        self._host.transmit(self._frame)
+        stats = self._stats
+        stats.sent_packets += 1
+        bits = stats.sent_packets * len(self._frame) * 8
+        self._clock.at(self._origin_ns + bits * NS_PER_S // self._rate_bps, self._send)
+
+
+def _in_seconds(record: JobRecord[int], origin_ns: int) -> JobRecord[Fraction]:
+    def seconds(time_ns: int) -> Fraction:
+        return Fraction(time_ns - origin_ns, NS_PER_S)
+
+    def span(of: Span[int]) -> Span[Fraction]:
+        return Span(seconds(of.start), None if of.finish is None else seconds(of.finish))
+
+    return JobRecord(
+        record.job,
+        [
+            IterationRecord(
+                of.iteration,
+                seconds(of.start),
+                None if of.finish is None else seconds(of.finish),
+                {name: span(it) for name, it in of.flows.items()},
+                {name: span(it) for name, it in of.computes.items()},
+                {name: seconds(time_ns) for name, time_ns in of.references.items()},
+            )
+            for of in record.iterations
+        ],
+    )

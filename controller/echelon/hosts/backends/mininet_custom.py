@@ -1,0 +1,59 @@
+"""What the files in topologies/ give to `mn --custom`: topologies, switches, a controller, and our defaults of these.
+
+`rate` is that of hosts' links (of the bottleneck, where there is one), Mbit/s, from which rates further on follow.
+Other parameters are those of `echelon.fabric.builders`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from echelon.fabric import builders
+from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.hosts.backends.mininet_library import load_mininet
+
+load_mininet()
+
+from echelon.hosts.backends.mininet_nodes import Bmv2Switch, EchelonController, FabricTopo, SoftSwitch  # noqa: E402
+
+__all__ = ["controllers", "default_controller", "switches", "topology"]
+
+switches = {"softswitch": SoftSwitch, "bmv2": Bmv2Switch, "default": SoftSwitch}
+controllers = {"echelon": EchelonController}
+
+_BUILDERS: Mapping[str, Callable[..., FabricSpec]] = {
+    "one_tor": builders.one_tor,
+    "thesis_a": builders.thesis_a,
+    "thesis_b": builders.thesis_b,
+    "dumbbell": builders.dumbbell,
+    "line": builders.line,
+    "leaf_spine": builders.leaf_spine,
+    "fat_tree": builders.fat_tree,
+    "rail_optimised": builders.rail_optimised,
+}
+
+
+def default_controller() -> type[EchelonController]:
+    """`mn` asks its global function `findController`, which a custom file may replace."""
+    return EchelonController
+
+
+def topology(name: str) -> Callable[..., FabricTopo]:
+    """What builds that topology from `mn`'s numbers; a mistake in them ends the command with one line."""
+    build = _BUILDERS[name]
+
+    def topo(*numbers: float, rate: float | None = None, **named: float) -> FabricTopo:
+        if rate is not None:
+            named["rate_bps"] = round(rate * 10**6)
+        if "oversubscription" in named:
+            named["oversubscription"] = Fraction(str(named["oversubscription"]))  # type: ignore[assignment]
+        try:
+            return FabricTopo(build_fabric(build(*numbers, **named)))
+        except (ValueError, TypeError) as error:
+            # Not an exception: `mn` would then end processes by their names.
+            print(f"--topo {name}: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+
+    return topo

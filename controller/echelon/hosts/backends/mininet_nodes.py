@@ -1,0 +1,247 @@
+"""Our kinds of Mininet's nodes: a topology, switches, a controller. To be imported after `load_mininet`.
+
+Errors end the command, after one line: what Mininet does about an exception is to end processes by their names,
+whosoever they are.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import yaml
+from mininet.log import error, info  # type: ignore[import-not-found]
+from mininet.node import Controller, Node, Switch  # type: ignore[import-not-found]
+from mininet.topo import Topo  # type: ignore[import-not-found]
+
+from echelon.client import Client, ClientError
+from echelon.fabric.model import Fabric, LinkEnd
+from echelon.fabric.write import fabric_text
+from echelon.hosts.backends.hosts import address
+from echelon.hosts.backends.mininet_network import Network, interfaces_of, network_of, prepare, reach
+from echelon.hosts.backends.names import interface_names
+from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess, free_port
+from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.scenarios.results import RunError
+
+__all__ = ["Bmv2Switch", "EchelonController", "FabricTopo", "PassiveSwitch", "SoftSwitch"]
+
+_ANSWER_S = 10.0
+_STOP_S = 10.0
+_TAIL_LINES = 3
+
+
+class FabricTopo(Topo):  # type: ignore[misc]
+    """Of Mininet, the fabric that it is built with: names, ports, addresses, and rates as Mininet's `bw`."""
+
+    def build(self, fabric: Fabric) -> None:
+        names = interface_names(fabric)
+        for host in fabric.hosts:
+            self.addHost(host, ip=address(fabric, host))
+        for switch in fabric.switches.values():
+            # Of a name without digits Mininet can make no datapath id, which nobody here looks at.
+            self.addSwitch(switch.name, dpid=f"{switch.device_id:x}")
+
+        def end(number: int, at: LinkEnd) -> Mapping[str, object]:
+            out: dict[str, object] = {f"port{number}": at.port, f"intfName{number}": names[at.node, at.port]}
+            if at.node in fabric.hosts:
+                out[f"addr{number}"] = fabric.hosts[at.node].mac
+            return out
+
+        for cable in fabric.cables:
+            self.addLink(cable.a.node, cable.b.node, bw=cable.rate_bps / 10**6, **end(1, cable.a), **end(2, cable.b))
+
+
+class PassiveSwitch(Switch):  # type: ignore[misc]
+    """Interfaces, for whoever starts what is between them."""
+
+    def start(self, controllers: Sequence[Any]) -> None:
+        """Nothing."""
+
+
+class P4Switch(Switch):  # type: ignore[misc]
+    """A switch of one of our targets, in the namespace that `mn` runs in. With the controller `echelon` it forwards;
+    with none, its P4Runtime service waits, at the address that is shown, for whoever brings a program."""
+
+    target: ClassVar[str]
+
+    def __init__(self, name: str, **params: Any) -> None:
+        super().__init__(name, **{**params, "inNamespace": False})
+        self._process: SwitchProcess | None = None
+        self._controllers: Sequence[EchelonController] = ()
+
+    def start(self, controllers: Sequence[Any]) -> None:
+        """Mininet calls it when all nodes and links are there."""
+        self._controllers = [controller for controller in controllers if isinstance(controller, EchelonController)]
+        try:
+            network = _prepared(self)
+            launcher = LAUNCHERS[self.target]
+            self._process = launcher.launch(network.fabric, self.name, interfaces_of(self), _directory())
+            info(f"({self._process.address}) ")
+            for controller in self._controllers:
+                controller.attach(network, self.name, self._process.options)
+        except RunError as problem:
+            _end(self, problem)
+
+    @classmethod
+    def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802
+        """Mininet calls it after `start` of all."""
+        for switch in switches:
+            try:
+                switch.process.wait_ready()
+            except RunError as problem:
+                _end(switch, problem)
+        return switches
+
+    @property
+    def process(self) -> SwitchProcess:
+        assert self._process is not None
+        return self._process
+
+    def connected(self) -> bool:
+        """Whether its controller, if that is ours, has brought it to its intent."""
+        try:
+            self.process.check()
+            return all(controller.has_ready(self.name) for controller in self._controllers)
+        except RunError as problem:
+            _end(self, problem)
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
+        """Mininet calls it at the end."""
+        if self._process is not None:
+            self._process.stop()
+        super().stop(deleteIntfs)
+
+
+class SoftSwitch(P4Switch):
+    """`--switch softswitch`."""
+
+    target = "softswitch"
+
+
+class Bmv2Switch(P4Switch):
+    """`--switch bmv2`."""
+
+    target = "bmv2"
+
+
+class EchelonController(Controller):  # type: ignore[misc]
+    """`--controller echelon[,policy=NAME][,port=PORT]`: the service, `echelon serve`, for all switches of the network.
+    It has no jobs at first; `echelon job submit` gives it some."""
+
+    def __init__(self, name: str, policy: str = "fair", port: int | None = None, **params: Any) -> None:
+        self._policy = policy
+        self._entries: dict[str, Mapping[str, object]] = {}
+        self._daemon: subprocess.Popen[bytes] | None = None
+        super().__init__(name, port=port or free_port(), **params)
+
+    @property
+    def url(self) -> str:
+        """Of its API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @classmethod
+    def isAvailable(cls) -> bool:  # noqa: N802
+        return True
+
+    def checkListening(self) -> None:  # noqa: N802
+        """Not by telnet: the service says it itself when its port is taken."""
+
+    def start(self) -> None:
+        """Mininet calls it before there are switches; see `attach`."""
+
+    def attach(self, network: Network, switch: str, entry: Mapping[str, object]) -> None:
+        """Starts once all switches of the network are known. Raises `RunError`."""
+        self._entries[switch] = entry
+        if len(self._entries) < len(network.fabric.switches):
+            return
+        directory = _directory()
+        (directory / "fabric.yaml").write_text(fabric_text(network.spec, "What Mininet has built."))
+        config = {
+            "service": "mininet",
+            "fabric": "fabric.yaml",
+            "policy": self._policy,
+            "switches": self._entries,
+            "api": {"listen": f"127.0.0.1:{self.port}"},
+            "store": "sqlite:state.db",
+        }
+        (directory / "echelon.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        with self._log.open("wb") as log:
+            self._daemon = subprocess.Popen(
+                [*DIES_WITH_CALLER, sys.executable, "-Pm", "echelon", "serve", "--config", directory / "echelon.yaml"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        info(f"\n*** {self.name}: echelon watch --url {self.url}; files in {directory}\n")
+
+    def has_ready(self, switch: str) -> bool:
+        """Whether `switch` is at its intent, and all others, too. Raises `RunError` if the service has ended."""
+        if self._daemon is None:
+            return False
+        status = self._daemon.poll()
+        if status is not None:
+            said = self._log.read_text(errors="replace").strip().splitlines()[-_TAIL_LINES:]
+            raise RunError(f"echelon serve ended with status {status}: {' | '.join(said)}")
+        try:
+            with Client(self.url, timeout_s=_ANSWER_S) as client:
+                return client.status().settled and client.switch(switch).state == "ready"
+        except ClientError:
+            return False
+
+    def stop(self, *args: Any, **params: Any) -> None:
+        """Mininet calls it at the end."""
+        if self._daemon is not None:
+            self._daemon.terminate()
+            try:
+                self._daemon.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._daemon.kill()
+                self._daemon.wait()
+        # Not the parent's, which would look for an OpenFlow controller among the shell's jobs.
+        Node.stop(self, *args, **params)
+
+    @property
+    def _log(self) -> Path:
+        return _directory() / "echelon.log"
+
+
+def _prepared(switch: P4Switch) -> Network:
+    """The network of `switch`, with its hosts as they have to be."""
+    network = _networks.get(switch)
+    if network is None:
+        network = network_of(switch)
+        prepare(network.fabric, network.hosts, network.switches.values())
+        _networks.update(dict.fromkeys(network.switches.values(), network))
+    return network
+
+
+_networks: dict[Switch, Network] = {}
+
+
+def _directory() -> Path:
+    """For files of this process; goes when it ends."""
+    global _files
+    if _files is None:
+        _files = tempfile.TemporaryDirectory(prefix="echelon-mn-")
+    return Path(_files.name)
+
+
+_files: tempfile.TemporaryDirectory[str] | None = None
+
+
+def _end(switch: P4Switch, problem: RunError) -> NoReturn:
+    """Not an exception: see the top."""
+    error(f"\n*** {problem}\n")
+    hosts, switches, _ = reach(switch)
+    for controller in switch._controllers:
+        controller.stop()
+    for node in (*switches.values(), *hosts.values()):
+        node.stop(deleteIntfs=True)
+        node.terminate()
+    raise SystemExit(1)

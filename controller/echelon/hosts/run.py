@@ -1,0 +1,248 @@
+"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators start it.
+
+Called inside `echelon.hosts.sandbox`, which sees to it that nothing outlives the run, whatever ends it.
+
+    interfaces (backends) -> switch processes -> `echelon serve` -> jobs registered and installed
+    -> workers in their hosts' namespaces -> a common time 0 -> iterations -> records, counters
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from echelon.hosts import sandbox
+from echelon.hosts.backends.base import BACKENDS, HostFabric
+from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess
+from echelon.hosts.processes import watch_end
+from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
+from echelon.hosts.traffic import HostTraffic
+from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
+from echelon.hosts.workers.coordination import Coordination
+from echelon.hosts.workers.coordinator import Coordinator
+from echelon.hosts.workers.launching import WorkerProcesses
+from echelon.hosts.workers.loop import RealTimeLoop
+from echelon.policies.base import Policy
+from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
+from echelon.scenarios.scenario import PolicyChoice, Scenario
+
+OPENING_S = 30.0
+"""So long may it take until all workers are connected."""
+_QUIET_S = 0.01
+_QUIET_ATTEMPTS = 20
+
+Watch = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands when the workers are about to start."""
+
+    directory: Path
+    """Logs and files of the run."""
+    service: Service
+    """May be killed and started again: the switches go on."""
+    switches: Mapping[str, SwitchProcess]
+    workers: Mapping[str, int]
+    """Process ids, by host."""
+
+
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    *,
+    backend: str,
+    target: str,
+    watch: Watch | None = None,
+    observe: Callable[[Standing], None] | None = None,
+) -> PolicyRun:
+    """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of `target`.
+
+    `watch(url)`, of the service's API, is entered when the jobs are installed, and left when they are done; before it,
+    `observe` is called once. `progress(job, iteration)` is told of each finished iteration.
+
+    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that cannot be or that broke.
+    """
+    _check(scenario)
+    policy = _choice(scenario, label)
+    make().plan(scenario.believed_jobs, scenario.fabric)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
+        hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
+        switches = _launch(stack, scenario, target, hosts, directory)
+        entries = {name: switch.options for name, switch in switches.items()}
+        service = stack.enter_context(Service(Controller(directory, scenario.fabric, policy, entries)))
+        workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
+        traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
+        for switch in switches.values():
+            switch.wait_ready()
+        service.wait_settled()
+        traffic.wait_ready()
+        numbers = _register(service, scenario)
+        if observe is not None:
+            observe(Standing(directory, service, switches, workers.pids))
+        with nullcontext() if watch is None else watch(service.url):
+            running = _Run(scenario, progress, hosts, switches, service, workers, traffic)
+            return running.run(directory / "workers", numbers)
+
+
+def _check(scenario: Scenario) -> None:
+    """Raises `RunError` for what real hosts cannot do."""
+    if scenario.control_latency_s:
+        raise RunError("control_latency: on real hosts the controller takes the time that it takes (remove the key)")
+    if scenario.ecn_threshold_packets is not None:
+        raise RunError("ecn_threshold: of real switches it is the target's own (remove the key)")
+    for job in scenario.jobs:
+        if job.name not in scenario.specs:
+            raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
+    check_senders(scenario)
+
+
+def _choice(scenario: Scenario, label: str) -> PolicyChoice:
+    for choice in scenario.policies:
+        if choice.label == label:
+            return choice
+    raise RunError(f"policy {label} is not one of the scenario's: the controller needs its name and parameters")
+
+
+def _launch(
+    stack: ExitStack, scenario: Scenario, target: str, hosts: HostFabric, directory: Path
+) -> Mapping[str, SwitchProcess]:
+    fabric, launcher = scenario.fabric, LAUNCHERS[target]
+    switches: dict[str, SwitchProcess] = {}
+    for name in fabric.switches:
+        switches[name] = launcher.launch(fabric, name, hosts.interfaces(name), directory, scenario.queue_bytes)
+        stack.callback(switches[name].kill)
+    return switches
+
+
+def _register(service: Service, scenario: Scenario) -> Numbers:
+    specs = [believed(scenario.specs[job.name], scenario.profile_error) for job in scenario.jobs]
+    registered = service.register(specs)
+    return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
+
+
+class _Run:
+    """From workers that have their assignments to the end."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        progress: Callable[[str, int], None],
+        hosts: HostFabric,
+        switches: Mapping[str, SwitchProcess],
+        service: Service,
+        workers: WorkerProcesses,
+        traffic: HostTraffic,
+    ) -> None:
+        self._scenario = scenario
+        self._progress = progress
+        self._hosts = hosts
+        self._switches = switches
+        self._service = service
+        self._workers = workers
+        self._traffic = traffic
+        self._loop = RealTimeLoop()
+        self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
+        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
+        self._holdings: Mapping[str, tuple[int, int]] | None = None
+
+    def run(self, control: Path, numbers: Numbers) -> PolicyRun:
+        """`control` is where the workers' coordinator is to listen."""
+        before = self._packets()
+        coordinator = Coordinator(
+            self._loop,
+            control,
+            participants(self._scenario),
+            self._coordination,
+            lead_s=self._traffic.lead_s,
+            on_start=self._traffic.start,
+            on_stopped=self._loop.stop,
+        )
+        with ExitStack() as stack:
+            stack.callback(coordinator.close)
+            for switch in self._switches.values():
+                stack.callback(watch_end(self._loop, switch.pid, switch.check))
+            if self._service.pid is not None:
+                stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
+            self._workers.assign(assign(self._scenario, numbers, control))
+            stack.enter_context(self._workers.watched(self._loop))
+            self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
+            self._loop.run()
+        self._workers.wait()
+        flows = self._traffic.stop(self._coordination.end_s)
+        holdings = self._service.holdings() if self._holdings is None else self._holdings
+        after = self._quiet_packets()
+        return PolicyRun(
+            self._coordination.records,
+            {
+                name: SwitchStats(
+                    packets_in=after[name][0] - before[name][0],
+                    packets_out=after[name][1] - before[name][1],
+                    packets_dropped=max(0, after[name][0] - before[name][0] - after[name][1] + before[name][1]),
+                    entries=holdings[name][0],
+                    digests=holdings[name][1],
+                )
+                for name in self._switches
+            },
+            self._coordination.reordered,
+            self._coordination.retransmitted,
+            self._traffic.summaries(flows, self._coordination.end_s),
+            flows,
+        )
+
+    def _on_iteration(self, job: str, iteration: int) -> None:
+        self._finished[job] = iteration
+        self._progress(job, iteration)
+        last = self._scenario.stop_controller_after_iteration
+        if last is not None and self._holdings is None and min(self._finished.values()) >= last:
+            # After the workers have been told to go on.
+            self._loop.at(self._loop.now_ns, self._stop_controller)
+
+    def _stop_controller(self) -> None:
+        if self._holdings is None:
+            self._holdings = self._service.holdings()
+            self._service.kill()
+
+    def _packets(self) -> Mapping[str, tuple[int, int]]:
+        """By switch: packets that went in and came out, as its interfaces have counted them."""
+        counts = _interface_packets()
+        out = {}
+        for name in self._switches:
+            of_ports = [counts[interface] for interface in self._hosts.interfaces(name).values()]
+            out[name] = sum(received for received, _ in of_ports), sum(sent for _, sent in of_ports)
+        return out
+
+    def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
+        """When nothing moves any more, or soon in any case: what is in a queue has not been dropped."""
+        packets = self._packets()
+        for _ in range(_QUIET_ATTEMPTS):
+            time.sleep(_QUIET_S)
+            before, packets = packets, self._packets()
+            if before == packets:
+                break
+        return packets
+
+
+def _check_opened(coordinator: Coordinator) -> None:
+    if coordinator.missing:
+        raise RunError(
+            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after {OPENING_S:g} s (is there "
+            "a way between them in both directions?)"
+        )
+
+
+def _interface_packets() -> Mapping[str, tuple[int, int]]:
+    """By interface of this network namespace: packets received and sent."""
+    out = {}
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        fields = numbers.split()
+        out[name.strip()] = int(fields[1]), int(fields[9])
+    return out

@@ -1,0 +1,230 @@
+"""The service of a run on real hosts: the daemon as operators start it, in a process of its own, and its jobs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import yaml
+
+from echelon.client import Client, ClientError
+from echelon.documents import Section
+from echelon.fabric.model import Fabric
+from echelon.hosts.backends.switches import free_port
+from echelon.hosts.processes import NICENESS, preferred, said
+from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.jobs.spec import JobSpec
+from echelon.quantities import duration_text, rate_text
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import PolicyChoice
+from echelon.service.resources import JobResource, StatusResource
+
+START_S = 30.0
+"""So long may it take until the service leads, or a job is installed."""
+ANSWER_S = 10.0
+FABRIC_FILE = "fabric.yaml"
+_POLL_S = 0.02
+
+S = TypeVar("S", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """What a service is told: `switches` are entries of its configuration file."""
+
+    directory: Path
+    """For its files; empty, or those of the same service before."""
+    fabric: Fabric
+    policy: PolicyChoice
+    switches: Mapping[str, Mapping[str, object]]
+
+    def configuration(self, port: int) -> Path:
+        """Write it, for an API on that port of loopback."""
+        _write(self.directory / FABRIC_FILE, fabric_document(self.fabric))
+        return _write(
+            self.directory / "echelon.yaml",
+            {
+                "service": "run",
+                "fabric": FABRIC_FILE,
+                "policy": {"name": self.policy.name, "parameters": dict(self.policy.parameters)},
+                "store": "sqlite:state.db",
+                "switches": {name: dict(entry) for name, entry in self.switches.items()},
+                "api": {"listen": f"127.0.0.1:{port}"},
+                "log": {"format": "json"},
+            },
+        )
+
+
+class Service:
+    """`echelon serve`. A context manager: its process does not outlive it."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._port = free_port()
+        self._configuration = controller.configuration(self._port)
+        self._log = controller.directory / "controller.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """None: it was stopped."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Does not wait. Again after `kill`: with what it had stored."""
+        if self._process is not None:
+            return
+        serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
+        # It may not hold up switches either, where all share processors: at its start it computes a lot.
+        command = [*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
+
+    def kill(self) -> None:
+        """As a power cut does. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def check(self) -> None:
+        """Raises `RunError`, with the end of its log, if it has ended by itself."""
+        status = None if self._process is None else self._process.poll()
+        if status is not None:
+            how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+            raise RunError(f"the controller ended {how}: {said(self._log)}")
+
+    def wait_settled(self) -> StatusResource:
+        """Until it leads, and every switch holds what it should. Raises `RunError`."""
+        give_up_at = time.monotonic() + START_S
+        problem = "it does not answer"
+        with self.client() as client:
+            while time.monotonic() < give_up_at:
+                self.check()
+                try:
+                    status = client.status()
+                except ClientError as error:
+                    problem = error.reason
+                else:
+                    if status.role == "leader" and status.settled and set(status.switches) == {"ready"}:
+                        return status
+                    with suppress(ClientError):
+                        problem = self._what_is_missing(client, status)
+                time.sleep(_POLL_S)
+        raise RunError(f"the controller is not ready after {START_S:g} s: {problem}; it says: {said(self._log)}")
+
+    def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
+        """Register jobs and wait until switches hold what they need. Raises `RunError`."""
+        registered = []
+        with self.client() as client:
+            for spec in specs:
+                try:
+                    client.register_job(document(spec))
+                except ClientError as error:
+                    self.check()
+                    raise RunError(f"the controller does not take job {spec.job}: {error}") from None
+            for spec in specs:
+                try:
+                    job = client.job(spec.job, wait_s=START_S)
+                except ClientError as error:
+                    self.check()
+                    raise RunError(f"the controller does not answer about job {spec.job}: {error}") from None
+                if job.problem is not None:
+                    raise RunError(f"the controller cannot carry job {spec.job}: {job.problem}")
+                if job.state != "installed":
+                    raise RunError(f"job {spec.job} is not on the switches after {START_S:g} s: {said(self._log)}")
+                registered.append(job)
+        return registered
+
+    def holdings(self) -> Mapping[str, tuple[int, int]]:
+        """By switch: its table entries, and the flow events it has reported. Raises `RunError`."""
+        try:
+            with self.client() as client:
+                entries = {switch.name: switch.entries for switch in client.switches()}
+                metrics = client.metrics()
+        except ClientError as error:
+            self.check()
+            raise RunError(f"the controller does not answer at the end: {error.reason}") from None
+        return {name: (count, _digests(metrics, name)) for name, count in entries.items()}
+
+    def client(self) -> Client:
+        return Client(self.url, timeout_s=ANSWER_S)
+
+    @staticmethod
+    def _what_is_missing(client: Client, status: StatusResource) -> str:
+        if status.role != "leader":
+            return "it does not lead yet"
+        for switch in client.switches():
+            if switch.state != "ready":
+                return f"switch {switch.name} at {switch.address} is {switch.state}: {switch.problem or 'no reason'}"
+        return status.plan_problem or "its plan is not on the switches yet"
+
+
+def believed(spec: JobSpec, error: Fraction) -> JobSpec:
+    """The job as somebody describes it whose profile of its compute times is wrong by `error` (1/5: 20 % too long):
+    what `echelon.jobs.analysis.with_profile_error` is to the job."""
+    if not error:
+        return spec
+    return spec.model_copy(update={spec.parallelism: _scaled(spec.paradigm, 1 + error)})
+
+
+def _scaled(section: S, factor: Fraction) -> S:
+    """All durations in the section of a paradigm are compute times."""
+
+    def scaled(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(scaled(item) for item in value)
+        return value * factor if isinstance(value, Fraction) else value
+
+    return section.model_copy(update={name: scaled(getattr(section, name)) for name in section.model_fields_set})
+
+
+def document(spec: JobSpec) -> dict[str, Any]:
+    """The job file that `spec` came from, or would come from."""
+    return spec.model_dump(mode="json", exclude_unset=True)
+
+
+def fabric_document(fabric: Fabric) -> dict[str, object]:
+    """A fabric file with everything fixed, so that whoever reads it finds the same names, addresses and ports."""
+    return {
+        "fabric": fabric.name,
+        "hosts": {host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()},
+        "switches": {switch.name: {"device_id": switch.device_id} for switch in fabric.switches.values()},
+        "links": [
+            {
+                "between": [cable.a.node, cable.b.node],
+                "rate": rate_text(cable.rate_bps),
+                "delay": duration_text(cable.delay_s),
+                "ports": {end.node: end.port for end in (cable.a, cable.b) if end.node in fabric.switches},
+            }
+            for cable in fabric.cables
+        ],
+    }
+
+
+def _digests(metrics: str, switch: str) -> int:
+    start = f'echelon_digests_total{{switch="{switch}"}} '
+    return next((int(float(line.removeprefix(start))) for line in metrics.splitlines() if line.startswith(start)), 0)
+
+
+def _write(path: Path, content: Mapping[str, object]) -> Path:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""Scenarios: what is run, and what came out: results, report and timeline."""

@@ -1,0 +1,169 @@
+"""results.json: what every target reports of a scenario, in one form.
+
+```
+{"scenario": NAME, "target": NAME, "results": {POLICY: {
+   "jobs": {JOB: {
+      "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order
+      "alone_iteration_s": SECONDS,                 on an otherwise empty fabric, without packets (fluid model)
+      "mean_slowdown": RATIO,                       mean iteration time / alone
+      "compute_finish_s": SECONDS,                  end of the first iteration's last compute unit, from the job's start
+      "reordered_packets": COUNT,
+      "echelonflows": {NAME: {"tardiness_s": [SECONDS, ...]}},      one for each finished iteration
+      "flows": [{"name", "iteration", "src", "dst", "bytes", "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}]}},
+   "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
+   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`
+```
+
+Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
+actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
+no EchelonFlow has neither ideal finish time nor tardiness (null). A target without packets has no switches. Cross
+traffic counts from time 0 to the end of the last iteration that the run waited for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from echelon.execution import IterationRecord, JobRecord, tardiness_s
+from echelon.jobs.graph import Job
+
+if TYPE_CHECKING:
+    from echelon.scenarios.scenario import Scenario
+    from echelon.traffic.outcome import FlowOutcome, TrafficSummary
+
+Results = dict[str, Any]
+"""The document above, as `json` reads and writes it."""
+
+DIGITS = 9
+"""Seconds are rounded to nanoseconds, so that no platform's last bit shows."""
+
+
+class RunError(Exception):
+    """A run cannot go on. The message is one line, for the person who started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStats:
+    """What a switch did during a run."""
+
+    packets_in: int
+    packets_out: int
+    packets_dropped: int
+    entries: int
+    """Table entries that the controller wrote last."""
+    digests: int
+    """Flow events that the switch reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRun:
+    """What a target measured under one policy; times in seconds from the beginning of the run."""
+
+    records: Mapping[str, JobRecord[Fraction]]
+    """By job."""
+    switches: Mapping[str, SwitchStats] = field(default_factory=dict)
+    """By name; none where there are no packets."""
+    reordered: Mapping[str, int] = field(default_factory=dict)
+    """Packets by job: arrived after a packet of the same flow that was sent later. An absent job had none."""
+    retransmitted: Mapping[str, int] = field(default_factory=dict)
+    """Packets by job. An absent job had none."""
+    traffic: Mapping[str, TrafficSummary] = field(default_factory=dict)
+    """Of cross traffic, by the name of its source."""
+    traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
+    """Likewise, flow by flow in order of their starts; those that had not started when the run ended are missing."""
+
+
+def assemble(
+    scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], alone_s: Mapping[str, Fraction] | None = None
+) -> Results:
+    """The document, of runs by policy label. `alone_s` is each job's iteration time alone (computed if not given).
+
+    Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even alone.
+    """
+    if alone_s is None:
+        alone_s = alone_iterations_s(scenario)
+    results = {
+        label: {
+            "jobs": {job.name: _job(job, label, run, alone_s[job.name]) for job in scenario.jobs},
+            "switches": {name: asdict(stats) for name, stats in run.switches.items()},
+            "traffic": {name: _rounded_fields(asdict(summary)) for name, summary in run.traffic.items()},
+        }
+        for label, run in runs.items()
+    }
+    return {"scenario": scenario.name, "target": target, "results": results}
+
+
+def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
+    """Seconds that an iteration of each job takes alone, by job (fluid model). Raises `PlanError`."""
+    from echelon.fluid import alone_iteration_s
+
+    return {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
+
+
+def to_text(results: Results) -> str:
+    """The document as it is written to results.json: the same text for the same results."""
+    return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def rounded(value: Fraction) -> float:
+    """A number as it stands in the document."""
+    return round(float(value), DIGITS) + 0.0  # never -0.0
+
+
+def _rounded_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: round(value, DIGITS) + 0.0 if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, object]:
+    finished = run.records[job.name].finished
+    if not finished:
+        raise RunError(f"policy {label}: job {job.name} has finished no iteration")
+    times_s = [iteration.finish - iteration.start for iteration in finished if iteration.finish is not None]
+    return {
+        "iteration_times_s": [rounded(time_s) for time_s in times_s],
+        "alone_iteration_s": rounded(alone_s),
+        "mean_slowdown": rounded(sum(times_s, Fraction(0)) / len(times_s) / alone_s),
+        "compute_finish_s": _compute_finish_s(finished[0]),
+        "reordered_packets": run.reordered.get(job.name, 0),
+        "echelonflows": {
+            h.name: {"tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]}
+            for h in job.echelonflows
+        },
+        "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
+    }
+
+
+def _compute_finish_s(iteration: IterationRecord[Fraction]) -> float | None:
+    ends = [span.finish for span in iteration.computes.values() if span.finish is not None]
+    return rounded(max(ends) - iteration.start) if ends else None
+
+
+def _flows(job: Job, iteration: IterationRecord[Fraction]) -> list[dict[str, object]]:
+    ideal_s = {
+        name: iteration.references[h.name] + offset_s
+        for h in job.echelonflows
+        for name, offset_s in zip(h.flows, h.offsets_s, strict=True)
+    }
+    out: list[dict[str, object]] = []
+    for flow in job.flows:
+        span = iteration.flows[flow.name]
+        assert span.finish is not None  # of a finished iteration
+        ideal = ideal_s.get(flow.name)
+        out.append(
+            {
+                "name": flow.name,
+                "iteration": iteration.iteration,
+                "src": flow.src,
+                "dst": flow.dst,
+                "bytes": flow.size_bytes,
+                "start_s": rounded(span.start),
+                "finish_s": rounded(span.finish),
+                "ideal_finish_s": None if ideal is None else rounded(ideal),
+                "tardiness_s": None if ideal is None else rounded(span.finish - ideal),
+            }
+        )
+    return out

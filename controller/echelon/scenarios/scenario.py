@@ -1,0 +1,474 @@
+"""The scenario file: a fabric, jobs on it, the policies to compare, and what goes wrong meanwhile.
+
+```yaml
+scenario: fig2                    # name
+description: one line
+fabric: ../dumbbell.yaml          # a file, relative to this one; or its contents
+jobs: [a.yaml, {job: b, ...}]     # likewise, one for each job
+policies: [fair, {policy: echelon, order: setf}]   # names; with parameters as a mapping
+iterations: 20                    # of each job (default 1)
+until: all-done                   # default: every job iterates until the slowest has done that many, so that the load
+                                  # stays up; exactly: each job stops after that many
+seed: 0                           # of everything random (default 0)
+transport:                        # of the emulated senders; the defaults are shown
+  packet: 1250 B                  # on the wire
+  window: 8                       # packets in flight on a connection
+  initial_window: 1               # packets that a flow begins with; the window opens by one for each acknowledged
+  retransmit_after: 2 s           # without acknowledgement
+  host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
+  min_rto: 200 ms                 # of TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
+  receive_window: 1 MB            # of TCP: what a receiver lets be in flight on a connection
+  ecn: false                      # of the jobs' TCP: explicit congestion notification
+queue: 1 MiB                      # bytes that each queue of a switch's port holds (default: as the switch comes)
+ecn_threshold: 64                 # packets in its queue from which a packet is marked (default: the target's own)
+control_latency: 0 s              # from an event to the switches' new state, for policies that react to events
+stop_controller_after_iteration: 5    # from then on the switches are on their own (default: never)
+profile_error: 0.2                # the controller believes that computing takes 20 % longer than it does (default 0),
+                                  # and so the distances between flows; -0.2: shorter. What is really computed stays
+delays:                           # the first compute unit of a worker in an iteration (counted from 1) takes longer
+  - {job: b, worker: h1, iteration: 2, delay: 500 ms}
+background:                       # traffic that belongs to no job, at a constant rate
+  - {name: bg, src: h1, dst: h9, rate: 1 Mbit/s, packet: 1250 B}
+traffic:                          # flows that belong to no job, over TCP and with an end; drawn from `seed`
+  - name: web
+    model: consistent             # Algorithm 1; burst: Algorithm 2; long: long flows at a rate; or, instead of all
+                                  # that follows but `ecn`, flows at given times:  schedule: FILE.csv
+    src: h1                       # a host or a list; flows are between all pairs
+    dst: [h8, h9]
+    load: 20 Mbit/s               # payload, all pairs together
+    sizes: web_search             # of flows: a distribution's name, or the path of its file
+    size_scale: 0.01              # flows are so much shorter (default 1)
+    gaps: exponential             # or poisson, as the thesis prints it
+    parallel: 4                   # of long: how many flows (default 1)
+    ecn: true                     # default false
+compute: timed                    # on real hosts: compute units are waits (default); cpu: they keep a processor busy
+```
+
+Jobs that switches recognise by bytes (`recognition` in their files) send over TCP. Virtual targets know no processors,
+so `compute` has no effect there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+
+from echelon.documents import (
+    Count,
+    DocumentError,
+    Duration,
+    Name,
+    PositiveDuration,
+    Rate,
+    Real,
+    Section,
+    Size,
+    parse_document,
+    problem,
+    read_document,
+    suggestion,
+)
+from echelon.fabric.load import FabricSpec, build_fabric, load_fabric_spec
+from echelon.fabric.model import Fabric
+from echelon.jobs import build_job
+from echelon.jobs.analysis import with_profile_error
+from echelon.jobs.graph import Job
+from echelon.jobs.spec import JobSpec, load_job_spec
+from echelon.lowering.identity import FlowKey, Identity, identities_of, number_shims
+from echelon.quantities import QuantityError, shown, size_bytes
+from echelon.scenarios.traffic_spec import TrafficSource, TrafficSpec
+from echelon.traffic.schedule import read_schedule
+from echelon.traffic.sizes import builtin_sizes, load_sizes
+
+KnownPolicies = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""By name of the policy and name of its parameter: the values allowed; an empty tuple allows any."""
+
+Until = Literal["all-done", "exactly"]
+Compute = Literal["timed", "cpu"]
+
+MIN_PACKET_BYTES = 128
+"""Room for Ethernet, IPv4, UDP and what the senders add."""
+MAX_PACKET_BYTES = 9000
+"""Jumbo frames."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """A policy and its parameters, by name."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...] = ()
+    """Sorted; only those that the scenario gives."""
+
+    @property
+    def label(self) -> str:
+        """As it stands in tables: ``echelon`` or ``echelon(order=setf)``."""
+        given = ", ".join(f"{name}={value}" for name, value in self.parameters)
+        return f"{self.name}({given})" if given else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How the emulated senders send."""
+
+    packet_bytes: int = 1250
+    """On the wire, headers included; the last packet of a flow may be smaller."""
+    window_packets: int = 8
+    """In flight on one connection."""
+    retransmit_after_s: Fraction = Fraction(2)
+    host_rate_bps: int | None = None
+    """What a sender does not exceed; None: the rate of its link."""
+    min_rto_s: Fraction = Fraction(1, 5)
+    """TCP's least retransmission time-out. The default is Linux's, whatever the links' rates: where links are scaled
+    down and time is not, it stays what it is; RFC 6298 would have 1 s."""
+    receive_window_bytes: int = 1_000_000
+    """What TCP has in flight on a connection at most."""
+    initial_window_packets: int = 1
+    """What a flow begins with, over the shim's transport; above `window_packets` it has no effect."""
+    ecn: bool = False
+    """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The first compute unit of `worker` in `iteration` (from 1) of `job` takes `delay_s` longer."""
+
+    job: str
+    worker: str
+    iteration: int
+    delay_s: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Traffic of constant rate that no job claims."""
+
+    name: str
+    src: str
+    dst: str
+    rate_bps: int
+    packet_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One experiment, with everything in it that determines its result."""
+
+    name: str
+    description: str
+    file: Path
+    fabric: Fabric
+    jobs: tuple[Job, ...]
+    policies: tuple[PolicyChoice, ...]
+    iterations: int
+    until: Until
+    """`all-done`: every job iterates until the slowest has done `iterations`; `exactly`: each stops after that many."""
+    seed: int
+    transport: Transport
+    control_latency_s: Fraction
+    stop_controller_after_iteration: int | None
+    profile_error: Fraction
+    delays: tuple[Delay, ...]
+    background: tuple[Background, ...]
+    traffic: tuple[TrafficSource, ...] = ()
+    """Flows over TCP that belong to no job."""
+    compute: Compute = "timed"
+    """Of real hosts: what a compute unit does. Nothing else looks at it."""
+    queue_bytes: int | None = None
+    """What each queue of a switch's port holds; None: as the switch comes."""
+    ecn_threshold_packets: int | None = None
+    """A packet that finds so many in its own queue is marked; None: the target's own number."""
+    specs: Mapping[str, JobSpec] = field(default_factory=dict)
+    """What jobs were built from, by job. A job that has none is known by its shim."""
+
+    @property
+    def identities(self) -> dict[FlowKey, Identity]:
+        """How switches recognise each flow: as the jobs' files say. Raises `LoweringError` for more than a shim can
+        number."""
+        out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
+        for number, job in enumerate(self.jobs, start=1):
+            spec = self.specs.get(job.name)
+            if spec is not None:
+                of_job = identities_of(job, number, spec, self.fabric)
+                out |= {(job.name, flow): identity for flow, identity in of_job.items()}
+        return out
+
+    @property
+    def believed_jobs(self) -> tuple[Job, ...]:
+        """The jobs as the controller sees them: compute times and arrangements are wrong by `profile_error`."""
+        return tuple(with_profile_error(job, self.profile_error) for job in self.jobs)
+
+
+def _packet(value: object) -> int:
+    size = size_bytes(value)
+    if not MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
+        raise QuantityError(f"{shown(value)} is no packet's size (use {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES} B)")
+    return size
+
+
+Packet = Annotated[int, PlainValidator(_packet), WithJsonSchema({"type": "string", "examples": ["1250 B"]})]
+"""Bytes of a packet on the wire."""
+
+
+def _window(value: object) -> int:
+    size = size_bytes(value)
+    if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
+        raise QuantityError(f"{shown(value)} is no TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)")
+    return size
+
+
+class TransportSpec(Section):
+    packet: Packet = 1250
+    window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
+    initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 1
+    retransmit_after: PositiveDuration = Fraction(2)
+    host_rate: Rate | None = None
+    min_rto: PositiveDuration = Fraction(1, 5)
+    receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = 1_000_000
+    ecn: bool = False
+
+
+class DelaySpec(Section):
+    job: Annotated[Name, Field(description="the name of the job")]
+    worker: Annotated[Name, Field(description="the host that is late")]
+    iteration: Annotated[Count, Field(description="the iteration, counted from 1")]
+    delay: Annotated[Duration, Field(description="how much later, e.g. 500 ms")]
+
+
+class BackgroundSpec(Section):
+    name: Annotated[Name, Field(description="a name for it")]
+    src: Annotated[Name, Field(description="the host it comes from")]
+    dst: Annotated[Name, Field(description="the host it goes to")]
+    rate: Annotated[Rate, Field(description="its rate, e.g. 1 Mbit/s")]
+    packet: Packet = 1250
+
+
+def _policy(value: object) -> PolicyChoice:
+    if isinstance(value, str):
+        return PolicyChoice(value)
+    if not isinstance(value, Mapping):
+        raise problem(f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter: value}})")
+    if not isinstance(value.get("policy"), str):
+        raise problem("is missing (give the name of the policy)", "policy")
+    parameters = {str(key): setting for key, setting in value.items() if key != "policy"}
+    for key, setting in parameters.items():
+        if not isinstance(setting, str | int | float):
+            raise problem(f"{shown(setting)} is not a value (write text or a number)", key)
+    return PolicyChoice(value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items())))
+
+
+class ScenarioSpec(Section):
+    """A scenario as its file describes it, with files that it names already read.
+
+    The validation context may hold ``known_policies``, a `KnownPolicies`; without it any policy is taken.
+    """
+
+    scenario: Annotated[Name, Field(description="the scenario's name")]
+    description: str = ""
+    fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
+    jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, description="a list of jobs or paths of their files")]
+    policies: Annotated[
+        tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
+        Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
+    ]
+    iterations: Count = 1
+    until: Until = "all-done"
+    seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0
+    transport: TransportSpec = TransportSpec()
+    control_latency: Duration = Fraction(0)
+    stop_controller_after_iteration: Count | None = None
+    profile_error: Real = Fraction(0)
+    delays: tuple[DelaySpec, ...] = ()
+    background: tuple[BackgroundSpec, ...] = ()
+    traffic: tuple[TrafficSpec, ...] = ()
+    compute: Compute = "timed"
+    queue: Size | None = None
+    ecn_threshold: Count | None = None
+
+    @model_validator(mode="after")
+    def _check(self, info: ValidationInfo) -> ScenarioSpec:
+        if not -1 < self.profile_error <= 10:
+            raise problem("is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error")
+        if self.queue is not None and self.queue < self.transport.packet:
+            raise problem(f"holds no packet of {self.transport.packet} B (give more)", "queue")
+        self._check_jobs()
+        self._check_delays()
+        self._check_background()
+        self._check_traffic()
+        for index, policy in enumerate(self.policies):
+            if policy in self.policies[:index]:
+                raise problem(f"'{policy.label}' is listed already (name each once)", "policies", index)
+        if info.context is not None and "known_policies" in info.context:
+            self._check_policies(info.context["known_policies"])
+        return self
+
+    def _check_jobs(self) -> None:
+        names: dict[str, int] = {}
+        for index, job in enumerate(self.jobs):
+            if job.job in names:
+                raise problem(
+                    f"the name '{job.job}' is that of jobs[{names[job.job]}] as well (give another)",
+                    "jobs",
+                    index,
+                    "job",
+                )
+            names[job.job] = index
+            if job.recognition.protocol == "udp":
+                raise problem(
+                    "'udp' is for senders of one's own; a scenario's send over TCP what has no shim (write 'tcp')",
+                    "jobs",
+                    index,
+                    "recognition",
+                    "protocol",
+                )
+            for host, at in job.hosts.items():
+                self._check_host(host, "jobs", index, *at)
+
+    def _check_delays(self) -> None:
+        workers = {job.job: job.hosts for job in self.jobs}
+        for index, delay in enumerate(self.delays):
+            if delay.job not in workers:
+                raise problem(
+                    f"'{delay.job}' is not a job of this scenario ({suggestion(delay.job, workers)})",
+                    "delays",
+                    index,
+                    "job",
+                )
+            if delay.worker not in workers[delay.job]:
+                raise problem(
+                    f"'{delay.worker}' is not a worker of job '{delay.job}' "
+                    f"({suggestion(delay.worker, workers[delay.job])})",
+                    "delays",
+                    index,
+                    "worker",
+                )
+
+    def _check_background(self) -> None:
+        names = {job.job for job in self.jobs}
+        for index, traffic in enumerate(self.background):
+            if traffic.name in names:
+                raise problem(f"the name '{traffic.name}' is taken (give another)", "background", index, "name")
+            names.add(traffic.name)
+            self._check_host(traffic.src, "background", index, "src")
+            self._check_host(traffic.dst, "background", index, "dst")
+            if traffic.src == traffic.dst:
+                raise problem(f"'{traffic.dst}' is the source as well (name another host)", "background", index, "dst")
+
+    def _check_traffic(self) -> None:
+        names = {job.job for job in self.jobs} | {traffic.name for traffic in self.background}
+        for index, traffic in enumerate(self.traffic):
+            if traffic.name in names:
+                raise problem(f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name")
+            names.add(traffic.name)
+            for key, hosts in (("src", traffic.src), ("dst", traffic.dst)):
+                for host in hosts:
+                    self._check_host(host, "traffic", index, key)
+            if traffic.schedule is not None:
+                for src, dst in traffic.source.pairs:
+                    self._check_host(src, "traffic", index, "schedule")
+                    self._check_host(dst, "traffic", index, "schedule")
+
+    def _check_policies(self, known: KnownPolicies) -> None:
+        for index, policy in enumerate(self.policies):
+            if policy.name not in known:
+                raise problem(f"unknown policy '{policy.name}' ({suggestion(policy.name, known)})", "policies", index)
+            parameters = known[policy.name]
+            for name, value in policy.parameters:
+                at = ("policies", index, name)
+                if name not in parameters:
+                    hint = suggestion(name, parameters)
+                    raise problem(f"is not a parameter of policy '{policy.name}' ({hint})", *at)
+                if parameters[name] and value not in parameters[name]:
+                    raise problem(f"'{value}' is not allowed (use one of: {', '.join(parameters[name])})", *at)
+
+    def _check_host(self, name: str, *at: str | int) -> None:
+        if name not in self.fabric.hosts:
+            hint = suggestion(name, self.fabric.hosts)
+            raise problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at)
+
+
+def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
+    """The scenario in the YAML file `path`, with the files it names.
+
+    Raises `DocumentError`, which names the file at fault: the scenario's own or one that it names.
+    """
+    data = read_document(path)
+    fabric, jobs = data.get("fabric"), data.get("jobs")
+    if isinstance(fabric, str):
+        data["fabric"] = load_fabric_spec(_named_file(path, "fabric", fabric))
+    if isinstance(jobs, list):
+        data["jobs"] = [
+            load_job_spec(_named_file(path, f"jobs[{index}]", job)) if isinstance(job, str) else job
+            for index, job in enumerate(jobs)
+        ]
+    if "traffic" in data:
+        data["traffic"] = _with_files(path, data["traffic"])
+    spec = parse_document(ScenarioSpec, data, str(path), {"known_policies": known_policies})
+    return build_scenario(spec, Path(path))
+
+
+def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
+    """The scenario that a checked specification describes; `file` is where it came from."""
+    transport = spec.transport
+    return Scenario(
+        name=spec.scenario,
+        description=spec.description,
+        file=file,
+        fabric=build_fabric(spec.fabric),
+        jobs=tuple(build_job(job) for job in spec.jobs),
+        policies=spec.policies,
+        iterations=spec.iterations,
+        until=spec.until,
+        seed=spec.seed,
+        transport=Transport(
+            transport.packet,
+            transport.window,
+            transport.retransmit_after,
+            transport.host_rate,
+            transport.min_rto,
+            transport.receive_window,
+            transport.initial_window,
+            transport.ecn,
+        ),
+        control_latency_s=spec.control_latency,
+        stop_controller_after_iteration=spec.stop_controller_after_iteration,
+        profile_error=spec.profile_error,
+        delays=tuple(Delay(d.job, d.worker, d.iteration, d.delay) for d in spec.delays),
+        background=tuple(Background(b.name, b.src, b.dst, b.rate, b.packet) for b in spec.background),
+        traffic=tuple(traffic.source for traffic in spec.traffic),
+        compute=spec.compute,
+        queue_bytes=spec.queue,
+        ecn_threshold_packets=spec.ecn_threshold,
+        specs={job.job: job for job in spec.jobs},
+    )
+
+
+def _with_files(scenario: str | Path, traffic: object) -> object:
+    """The `traffic` section with the files read that it names."""
+    if not isinstance(traffic, list):
+        return traffic
+    out: list[object] = []
+    for index, source in enumerate(traffic):
+        if not isinstance(source, dict):
+            out.append(source)
+            continue
+        section = dict(source)
+        schedule, sizes = section.get("schedule"), section.get("sizes")
+        if isinstance(schedule, str):
+            section["schedule"] = read_schedule(_named_file(scenario, f"traffic[{index}].schedule", schedule))
+        if isinstance(sizes, str) and sizes not in builtin_sizes():
+            section["sizes"] = load_sizes(_named_file(scenario, f"traffic[{index}].sizes", sizes))
+        out.append(section)
+    return out
+
+
+def _named_file(scenario: str | Path, key: str, name: str) -> Path:
+    file = Path(scenario).parent / name
+    if not file.is_file():
+        raise DocumentError(str(scenario), key, f"there is no file {shown(name)} next to it (correct the path)")
+    return file

@@ -1,0 +1,162 @@
+"""The `traffic` section of a scenario: flows that belong to no job, over TCP, each with an end.
+
+`echelon.scenarios.scenario` describes its keys. A source draws its flows from a model of `echelon.traffic.models`, or
+takes them from a schedule; what it yields depends on the scenario's seed and the source's name alone, so that a source
+that is added leaves the others' flows as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+
+from echelon.documents import Count, Name, PositiveReal, Rate, Section, problem
+from echelon.quantities import shown
+from echelon.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, pairs_of, stream
+from echelon.traffic.schedule import Schedule, ScheduledFlow
+from echelon.traffic.sizes import SizeDistribution, builtin_sizes, load_sizes
+
+DEFAULT_SIZES = "web_search"
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSource:
+    """Flows of hosts that belong to no job."""
+
+    name: str
+    flows: TrafficModel | Schedule
+    """What draws them, or all of them."""
+    ecn: bool = False
+    """Whether the senders negotiate explicit congestion notification (RFC 3168)."""
+
+    def stream(self, seed: int) -> Iterator[ScheduledFlow]:
+        """The flows by start time: endless from a model, the same for the same `seed` (of the scenario)."""
+        if isinstance(self.flows, Schedule):
+            return iter(self.flows.flows)
+        return stream(self.flows, f"{seed}/{self.name}")
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The (source, destination) that its flows are between, each once."""
+        if isinstance(self.flows, Schedule):
+            return tuple(dict.fromkeys((flow.src, flow.dst) for flow in self.flows.flows))
+        return tuple(dict.fromkeys(self.flows.pairs))
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list | tuple) else (value,)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise problem(f"{shown(value)} is no host (give the name of a host, or a list of names)")
+    return tuple(dict.fromkeys(names))
+
+
+Hosts = Annotated[
+    tuple[str, ...],
+    PlainValidator(_hosts),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+
+
+def _schedule(value: object) -> Schedule:
+    if not isinstance(value, Schedule):
+        raise problem(f"{shown(value)} is not the path of a schedule (name a file next to the scenario)")
+    return value
+
+
+def _sizes(value: object) -> SizeDistribution:
+    if isinstance(value, SizeDistribution):
+        return value
+    if not isinstance(value, str) or value not in builtin_sizes():
+        known = ", ".join(builtin_sizes())
+        raise problem(f"{shown(value)} is no distribution of sizes (use {known}, or the path of a file)")
+    return load_sizes(value)
+
+
+ReadSchedule = Annotated[Schedule, PlainValidator(_schedule), WithJsonSchema({"type": "string"})]
+"""In a file: its path."""
+Sizes = Annotated[SizeDistribution, PlainValidator(_sizes), WithJsonSchema({"type": "string"})]
+"""In a file: a name, or the path of its file."""
+
+
+class TrafficSpec(Section):
+    """One source. The files that it names are read already, by whoever knows where they are."""
+
+    name: Annotated[Name, Field(description="a name for it")]
+    model: Literal["consistent", "burst", "long"] | None = None
+    schedule: ReadSchedule | None = None
+    src: Hosts = ()
+    dst: Hosts = ()
+    load: Rate | None = None
+    sizes: Sizes | None = None
+    size_scale: PositiveReal | None = None
+    gaps: Literal["exponential", "poisson"] | None = None
+    parallel: Count | None = None
+    ecn: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> TrafficSpec:
+        if (self.model is None) == (self.schedule is None):
+            raise problem("needs either 'model' or 'schedule' (give one of them)")
+        kind = "a schedule" if self.model is None else f"model '{self.model}'"
+        needed, optional = ((), ()) if self.model is None else (_NEEDED, _MODELS[self.model].optional)
+        for key in (*_NEEDED, *_OPTIONAL):
+            given = bool(getattr(self, key))
+            if key in needed and not given:
+                raise problem(f"is missing ({kind} needs it)", key)
+            if key not in (*needed, *optional) and given:
+                raise problem(f"does not go with {kind} (remove it)", key)
+        try:
+            flows = self.source.flows
+            if not isinstance(flows, Schedule):
+                flows.flows_in(flows.window_us)
+        except ValueError as error:
+            raise problem(str(error)) from None
+        return self
+
+    @cached_property
+    def source(self) -> TrafficSource:
+        """What the section describes."""
+        flows = self.schedule if self.model is None else _MODELS[self.model].build(self)
+        assert flows is not None
+        return TrafficSource(self.name, flows, self.ecn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """How a section becomes a traffic model."""
+
+    build: Callable[[TrafficSpec], TrafficModel]
+    optional: tuple[str, ...]
+    """Keys that it may have besides `_NEEDED`."""
+
+
+_NEEDED = ("src", "dst", "load")
+_OF_SIZES = ("sizes", "size_scale", "gaps")
+_OPTIONAL = (*_OF_SIZES, "parallel")
+
+
+def _drawn(make: type[Consistent | Burst]) -> Callable[[TrafficSpec], TrafficModel]:
+    def build(spec: TrafficSpec) -> TrafficModel:
+        assert spec.load is not None
+        sizes = spec.sizes or load_sizes(DEFAULT_SIZES)
+        if spec.size_scale is not None:
+            sizes = sizes.scaled(spec.size_scale)
+        return make(pairs_of(spec.src, spec.dst), spec.load, sizes, gaps=spec.gaps or "exponential")
+
+    return build
+
+
+def _long(spec: TrafficSpec) -> TrafficModel:
+    assert spec.load is not None
+    return Long(pairs_of(spec.src, spec.dst), spec.load, parallel=spec.parallel or 1)
+
+
+_MODELS: Mapping[str, _Model] = {
+    Consistent.name: _Model(_drawn(Consistent), _OF_SIZES),
+    Burst.name: _Model(_drawn(Burst), _OF_SIZES),
+    Long.name: _Model(_long, ("parallel",)),
+}

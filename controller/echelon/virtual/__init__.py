@@ -1,0 +1,1 @@
+"""Runs of a scenario in virtual time: packet by packet through embedded switches, or on the fluid model."""

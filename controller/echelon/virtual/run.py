@@ -1,0 +1,114 @@
+"""The target `softswitch`: emulated jobs, packet by packet, through embedded switches in virtual time.
+
+The controller reaches the switches only through P4Runtime and gNMI, over sockets, as it would reach real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from echelon.endhosts.emulator import TrainingEmulator
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks, softswitch
+from echelon.policies.base import Policy
+from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
+from echelon.scenarios.scenario import Scenario
+from echelon.southbound.session import SouthboundError
+from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.fabric import ControllerSilentError, VirtualTestbed
+
+Observer = Callable[[VirtualTestbed, TrainingEmulator], None]
+
+
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    observe: Observer | None = None,
+) -> PolicyRun:
+    """Run `scenario` under one policy. `observe` is called once at the end, while everything still stands.
+
+    Raises `PlanError` or `LoweringError` for what the fabric or the switches cannot carry, `RunError` for a run that
+    broke.
+    """
+    try:
+        return _run(scenario, make, progress, observe)
+    except (SouthboundError, ControllerSilentError) as error:
+        raise RunError(f"{label}: {error}") from error
+
+
+def _run(
+    scenario: Scenario, make: Callable[[], Policy], progress: Callable[[str, int], None], observe: Observer | None
+) -> PolicyRun:
+    identities = scenario.identities
+    with (
+        VirtualTestbed(scenario.fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+        ControllerThread(
+            scenario.fabric, scenario.believed_jobs, make(), identities, testbed.addresses, _capabilities(scenario)
+        ) as controller,
+    ):
+        finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
+
+        def on_iteration(job: str, iteration: int, _now_ns: int) -> None:
+            finished[job] = iteration
+            progress(job, iteration)
+            if scenario.stop_controller_after_iteration is not None:
+                testbed.clock.stop()
+
+        def done() -> bool:
+            # Here, between events, because closing the sessions needs the switches to answer.
+            last = scenario.stop_controller_after_iteration
+            if last is not None and min(finished.values()) >= last:
+                controller.stop()
+            return emulator.done
+
+        emulator = TrainingEmulator(
+            testbed.clock,
+            testbed.nics,
+            scenario.fabric,
+            scenario.jobs,
+            identities,
+            transport=scenario.transport,
+            iterations=scenario.iterations,
+            until=scenario.until,
+            delays=scenario.delays,
+            background=scenario.background,
+            traffic=scenario.traffic,
+            seed=scenario.seed,
+            on_iteration=on_iteration,
+        )
+        for name, host in emulator.hosts.items():
+            testbed.receive_with(name, host.deliver)
+        emulator.start()
+        try:
+            testbed.run(done)
+        except ControllerSilentError:
+            controller.raise_failure()
+            raise
+        controller.raise_failure()
+        if observe is not None:
+            observe(testbed, emulator)
+        return PolicyRun(
+            emulator.records,
+            {
+                name: SwitchStats(
+                    switch.packets_in,
+                    switch.packets_out,
+                    switch.packets_dropped,
+                    controller.entries[name],
+                    testbed.digests[name],
+                )
+                for name, switch in testbed.switches.items()
+            },
+            emulator.reordered_packets,
+            emulator.retransmitted_packets,
+            emulator.traffic.summaries(),
+            emulator.traffic.outcomes,
+        )
+
+
+def _capabilities(scenario: Scenario) -> Capabilities:
+    """What the switches can do, set as the scenario says."""
+    packets = scenario.ecn_threshold_packets
+    return softswitch() if packets is None else replace(softswitch(), ecn=QueueDepthMarks(packets))

@@ -1,0 +1,302 @@
+"""The emulator on a network of one FIFO link, where everything that happens can be worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from echelon.endhosts import shim
+from echelon.endhosts.emulator import MAX_TIMEOUTS, PacedNic, TrainingEmulator
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.lowering.identity import number_shims
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Background, Delay, Transport
+
+MS = Fraction(1, 1000)
+RATE_BPS = 10_000_000
+DELAY_NS = 1000
+
+
+def fabric_of(hosts: int) -> Fabric:
+    names = [f"h{number}" for number in range(1, hosts + 1)]
+    return Fabric(
+        "hub",
+        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
+        {"s1": Switch("s1", 1)},
+        tuple(
+            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), RATE_BPS, Fraction(0)) for at, name in enumerate(names, 1)
+        ),
+    )
+
+
+def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int = 10) -> Job:
+    """Compute, send, compute at the other end."""
+    return Job(
+        name,
+        (
+            ComputeUnit("produce", src, compute_ms * MS),
+            ComputeUnit("consume", dst, compute_ms * MS, after=("transfer",)),
+        ),
+        (Flow("transfer", src, dst, size_bytes, after=("produce",)),),
+        (EchelonFlow("formation", ("transfer",), (Fraction(0),)),),
+    )
+
+
+class Rig:
+    def __init__(self, clock: Any, hub: Any, jobs: list[Job], hosts: int = 4, **settings: Any) -> None:
+        self.clock, self.hub = clock, hub
+        self.iterations: list[tuple[str, int, int]] = []
+        fabric = fabric_of(hosts)
+        self.emulator = TrainingEmulator(
+            clock,
+            dict.fromkeys(fabric.hosts, hub),
+            fabric,
+            jobs,
+            number_shims(jobs),
+            on_iteration=lambda *what: self.iterations.append(what),
+            **settings,
+        )
+        for name, host in fabric.hosts.items():
+            hub.attach(host.mac, self.emulator.hosts[name].deliver)
+
+    def run(self) -> TrainingEmulator:
+        self.emulator.start()
+        self.clock.run(lambda: self.emulator.done)
+        return self.emulator
+
+
+@pytest.fixture
+def hub(clock: Any, toy_hub: Any) -> Any:
+    return toy_hub(clock, RATE_BPS, DELAY_NS)
+
+
+def test_one_flow_to_the_nanosecond(clock: Any, hub: Any) -> None:
+    # 12 packets of 1 ms in a window that opens from 1 to 8; acknowledgements (64 bytes: 51.2 us) share the link with
+    # them, and all packets are sent before the window is open, so each has one. On the link, D being its 1 us:
+    # 1, D, ack 1, D, 2, 3, ack 2, ack 3, 4, 5, 6, 7, ack 4, ack 5, ack 6, ack 7, 8, 9, 10, 11, 12, D.
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 12 * 1250)], iterations=1).run()
+    [iteration] = emulator.records["job"].iterations
+    assert iteration.computes["produce"].finish == 10 * MS
+    assert iteration.flows["transfer"].start == 10 * MS
+    finish = 10 * MS + 12 * MS + Fraction(7 * 51_200 + 3 * DELAY_NS, 10**9)
+    assert iteration.flows["transfer"].finish == finish
+    assert iteration.references["formation"] == 10 * MS
+    assert iteration.computes["consume"].start == finish
+    assert iteration.finish == finish + 10 * MS
+
+
+def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, hub: Any) -> None:
+    def flag(number: int, frame: bytes) -> list[tuple[int, bytes]]:
+        if int.from_bytes(frame[shim.SHIM_REMAINING], "big") == 20 * 1250 and not frame[42] & shim.ACK:
+            frame = frame[:42] + bytes([frame[42] | shim.DRAIN]) + frame[43:]
+        return [(0, frame)]
+
+    hub.link._fate = flag
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 40 * 1250)], iterations=1).run()
+    assert emulator.retransmitted_packets == emulator.reordered_packets == {"job": 0}
+    parsed = [(at, shim.parse_shim(frame)) for at, frame in hub.link.frames]
+    answers = {what.remaining // 1250: at for at, what in parsed if what is not None and what.flags & shim.ACK}
+    data = [(at, what.remaining // 1250, what.reserved) for at, what in parsed if what and not what.flags & shim.ACK]
+    sent = [at for at, _, _ in data]
+    # 40 to 28 open the window; then 24 has an answer, which lets 23 to 16 be on their way when 20 is flagged.
+    assert [left for _, left, reserved in data if reserved == shim.PROMPT] == [*range(40, 27, -1), *range(15, 2, -1)]
+    assert [left for left in sorted(answers) if left >= 15] == [*range(15, 20), 23, *range(27, 40)]
+    assert answers[19] < answers[15] < sent[40 - 15] < answers[14] < sent[40 - 14] == sent[40 - 13] < answers[13]
+
+
+def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
+    jobs = [transfer_job("a", "h1", "h2", 2000), transfer_job("b", "h3", "h4", 2000)]
+    Rig(clock, hub, jobs, iterations=3, until="exactly").run()
+    seen = {}
+    for _, frame in hub.link.frames:
+        parsed = shim.parse_shim(frame)
+        assert parsed is not None
+        if not parsed.flags & shim.ACK:
+            seen.setdefault((parsed.job, parsed.flow), []).append((parsed.epoch, parsed.remaining, len(frame)))
+            assert frame[shim.UDP_SOURCE] == (0xC000 | parsed.job).to_bytes(2, "big")
+    packets = [(epoch, *what) for epoch in (1, 2, 3) for what in ((2000, 1250), (750, 750))]
+    assert seen == {(1, 0): packets, (2, 0): packets}
+
+
+def test_epochs_wrap_after_255(clock: Any, hub: Any) -> None:
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 100, compute_ms=0)], iterations=600).run()
+    assert len(emulator.records["job"].finished) == 600
+    epochs = [frame[43] for _, frame in hub.link.frames if not frame[42] & shim.ACK]
+    assert epochs == [iteration % 256 for iteration in range(1, len(epochs) + 1)]
+    assert emulator.retransmitted_packets == {"job": 0}
+
+
+def test_all_done_keeps_the_load_until_the_slowest_is_done(clock: Any, hub: Any) -> None:
+    jobs = [transfer_job("fast", "h1", "h2", 1250, 1), transfer_job("slow", "h3", "h4", 1250, 10)]
+    rig = Rig(clock, hub, jobs, iterations=3)
+    records = rig.run().records
+    assert len(records["slow"].finished) == len(records["slow"].iterations) == 3
+    assert len(records["fast"].finished) > 15
+    assert [number for name, number, _ in rig.iterations if name == "slow"] == [1, 2, 3]
+    assert rig.iterations[-1] == ("slow", 3, clock.now_ns)
+
+
+def test_exactly_stops_each_job(clock: Any, hub: Any) -> None:
+    jobs = [transfer_job("fast", "h1", "h2", 1250, 1), transfer_job("slow", "h3", "h4", 1250, 10)]
+    records = Rig(clock, hub, jobs, iterations=3, until="exactly").run().records
+    assert [len(records[name].iterations) for name in ("fast", "slow")] == [3, 3]
+    assert all(iteration.finish is not None for record in records.values() for iteration in record.iterations)
+
+
+def test_nothing_happens_after_the_end(clock: Any, hub: Any) -> None:
+    jobs = [
+        transfer_job("sends", "h1", "h2", 5000, 1),
+        transfer_job("computes", "h2", "h3", 100, 7),
+        transfer_job("slow", "h3", "h4", 5000, 10),
+    ]
+    traffic = [Background("noise", "h1", "h4", 1_000_000, 500)]
+    rig = Rig(clock, hub, jobs, iterations=2, background=traffic)
+    emulator = rig.run()
+    assert any(span.finish is None for span in emulator.records["sends"].iterations[-1].flows.values())
+    assert any(span.finish is None for span in emulator.records["computes"].iterations[-1].computes.values())
+    frames, records, stats = len(hub.link.frames), emulator.records, emulator.background["noise"].sent_packets
+    clock.run()
+    assert len(hub.link.frames) == frames
+    assert emulator.records == records
+    assert emulator.background["noise"].sent_packets == stats
+    assert rig.iterations[-1][:2] == ("slow", 2)
+
+
+def test_starts_and_delays(clock: Any, hub: Any) -> None:
+    job = replace(transfer_job("job", "h1", "h2", 1250), start_s=7 * MS)
+    delays = [Delay("job", "h2", 2, 5 * MS), Delay("other", "h1", 1, 99 * MS)]
+    clock.now_ns = 123_456_789  # the run begins whenever it is started
+    first, second = Rig(clock, hub, [job], iterations=2, delays=delays).run().records["job"].iterations
+    assert first.start == 7 * MS
+    times = [iteration.finish - iteration.start for iteration in (first, second) if iteration.finish is not None]
+    assert times == [21 * MS + Fraction(DELAY_NS, 10**9), 26 * MS + Fraction(DELAY_NS, 10**9)]
+
+
+def test_background_keeps_its_rate(clock: Any, hub: Any) -> None:
+    # 3 Mbit/s in packets of 1000 bytes: one each 2.666... ms, without the fractions of a nanosecond adding up.
+    traffic = [Background("noise", "h1", "h2", 3_000_000, 1000), Background("more", "h4", "h2", 1_000_000, 1250)]
+    rig = Rig(clock, hub, [transfer_job("job", "h3", "h4", 1250, 1000)], iterations=1, background=traffic)
+    stats = rig.run().background
+    sent = [at for at, frame in hub.link.frames if len(frame) == 1000]
+    assert sent == [number * 8 * 10**9 // 3000 for number in range(len(sent))]
+    end_ns = clock.now_ns
+    assert stats["noise"].sent_packets == end_ns * 3 // 8_000_000 + 1
+    assert stats["more"].sent_packets == end_ns // 10_000_000 + 1
+    for name in ("noise", "more"):
+        assert 0 <= stats[name].sent_packets - stats[name].received_packets <= 2
+
+
+def test_host_rate_paces_the_sender(clock: Any, hub: Any) -> None:
+    transport = Transport(host_rate_bps=5_000_000)
+    Rig(clock, hub, [transfer_job("job", "h1", "h2", 10 * 1250, 0)], iterations=1, transport=transport).run()
+    sent = [at for at, frame in hub.link.frames if len(frame) == 1250]
+    assert len(sent) == 10
+    assert [b - a for a, b in pairwise(sent)] == [2_000_000] * 9
+
+
+def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
+    sent: list[tuple[int, bytes]] = []
+
+    class Recorder:
+        def send(self, data: bytes) -> None:
+            sent.append((clock.now_ns, data))
+
+    nic = PacedNic(clock, Recorder(), 3_000_000_000)
+    for data in (b"a", b"b", b"c"):
+        nic.send(data)
+    clock.at(100, nic.send, b"d")
+    clock.run()
+    assert sent == [(0, b"a"), (3, b"b"), (6, b"c"), (100, b"d")]
+
+
+def test_several_flows_of_one_connection_at_a_time(clock: Any, hub: Any) -> None:
+    flows = tuple(Flow(f"f{number}", "h1", "h2", 20 * 1250, ("start",)) for number in range(4))
+    job = Job("job", (ComputeUnit("start", "h1", MS),), flows, ())
+    emulator = Rig(clock, hub, [job], iterations=2, until="exactly").run()
+    assert [len(iteration.flows) for iteration in emulator.records["job"].finished] == [4, 4]
+    assert emulator.reordered_packets == emulator.duplicate_packets == {"job": 0}
+
+
+def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None:
+    # Every 7th frame is lost and every 11th doubled, acknowledgements included, for 30 iterations of the same flow.
+    hub.link._fate = lambda number, frame: [(0, frame)] * (0 if number % 7 == 6 else 1 + (number % 11 == 10))
+    transport = Transport(window_packets=4, retransmit_after_s=20 * MS)
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 30 * 1250)], iterations=30, transport=transport).run()
+    assert len(emulator.records["job"].finished) == 30
+    assert emulator.retransmitted_packets["job"] > 30
+    assert emulator.duplicate_packets["job"] > 30
+    assert emulator.reordered_packets == {"job": 0}
+
+
+def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
+    """The flow has arrived although its sender does not know; what the sender repeats is of the past and ignored."""
+    nothing_missing = bytes(4)
+    hub.link._fate = lambda number, frame: [] if frame[shim.SHIM_REMAINING] == nothing_missing else [(0, frame)]
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()
+    assert len(emulator.records["job"].finished) == 20
+    # On the link: 1, ack 1, 2, 3, ack 2, ack 3, 4; three times there is nothing to do until something has arrived.
+    flow_s = 4 * MS + Fraction(3 * 51_200 + 3 * DELAY_NS, 10**9)
+    assert emulator.records["job"].iterations[19].finish == 20 * (20 * MS + flow_s)
+
+
+def test_a_finished_flow_is_not_sent_again_however_long_the_iteration(clock: Any, hub: Any) -> None:
+    emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 8 * 1250, 60_000)], iterations=2).run()
+    assert len(hub.link.frames) == 2 * (8 + 8)
+    assert emulator.retransmitted_packets == {"job": 0}
+
+
+def test_packets_of_the_past_get_no_answer(clock: Any, hub: Any) -> None:
+    rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 100)], iterations=3, until="exactly")
+    rig.emulator.start()
+    clock.run(lambda: len(rig.iterations) == 2)
+    clock.run(until_ns=clock.now_ns + 15_000_000)  # in the third iteration, whose flow has been received
+    frames = len(hub.link.frames)
+    stack = rig.emulator.hosts["h2"]
+    for at, unknown in ((0, 1), (2, 2), (4, 2)):  # data of iterations 1, 2 and 3, each followed by its answer
+        stack.deliver(clock.now_ns, hub.link.frames[at][1])
+        assert stack.unknown_packets == unknown
+    assert len(hub.link.frames) == frames + 1
+    assert rig.emulator.duplicate_packets == {"job": 1}
+
+
+def test_a_flow_without_a_way_ends_the_run_with_its_name(clock: Any, hub: Any) -> None:
+    hub.link._fate = lambda number, frame: []
+    rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
+    with pytest.raises(RunError, match=r"^job job: flow transfer from h1 to h2 in iteration 1: nothing") as caught:
+        rig.run()
+    assert "\n" not in str(caught.value)
+    # 2 + 4 + 8 and then 16 s each: the packet itself and its repetitions.
+    assert len(hub.link.frames) == 1 + MAX_TIMEOUTS
+    assert clock.now_ns == pytest.approx((2 + 4 + 8 + 16 * (MAX_TIMEOUTS - 2)) * 10**9, rel=0.01)
+
+
+def test_frames_for_nobody_are_counted(clock: Any, hub: Any) -> None:
+    rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
+    address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 7, 9, 9)
+    stack = rig.emulator.hosts["h2"]
+    for frame in (shim.background_frame(address, 100), shim.DataFrames(address, 1, 100).build(1, 100), b"", bytes(60)):
+        stack.deliver(0, frame)
+    assert stack.unknown_packets == 4
+    assert len(rig.run().records["job"].finished) == 1
+
+
+def test_flows_too_long_for_the_shim_are_refused(clock: Any, hub: Any) -> None:
+    with pytest.raises(RunError, match=r"job job: flow transfer has 4294967296 bytes"):
+        Rig(clock, hub, [transfer_job("job", "h1", "h2", 2**32)], iterations=1)
+    Rig(clock, hub, [transfer_job("job", "h1", "h2", 2**32 - 1)], iterations=1)
+
+
+def test_same_run_twice_gives_the_same(toy_clock: Any, toy_hub: Any) -> None:
+    def once() -> tuple[object, list[tuple[int, bytes]]]:
+        clock = toy_clock()
+        hub = toy_hub(clock, RATE_BPS, DELAY_NS)
+        jobs = [transfer_job("a", "h1", "h2", 30_000, 3), transfer_job("b", "h3", "h2", 50_000, 5)]
+        emulator = Rig(clock, hub, jobs, iterations=5).run()
+        return emulator.records, hub.link.frames
+
+    assert once() == once()
