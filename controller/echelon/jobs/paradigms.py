@@ -96,12 +96,20 @@ class PipelineSpec(ParadigmSpec):
         for key, value, wanted, of in lists:
             if isinstance(value, tuple) and len(value) != wanted:
                 raise problem(
-                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})", key
+                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})",
+                    key,
+                    code="wrong-length",
                 )
         if self.gradient is not None and self.backward is None:
-            raise problem("is given without 'backward' (add 'backward' or remove it)", "gradient")
+            raise problem(
+                "is given without 'backward' (add 'backward' or remove it)", "gradient", code="conflicting-key"
+            )
         if self.backward is None and not SCHEDULES[self.schedule].forward_alone:
-            raise problem(f"is missing ('{self.schedule}' alternates forward and backward: give its time)", "backward")
+            raise problem(
+                f"is missing ('{self.schedule}' alternates forward and backward: give its time)",
+                "backward",
+                code="missing-key",
+            )
 
 
 class DataSpec(ParadigmSpec):
@@ -138,22 +146,29 @@ class DataSpec(ParadigmSpec):
         """Raises `problem` if the gradient cannot be cut into one chunk of each bucket for each of `workers`."""
         if self.gradient < len(workers) * (self.buckets or 1):
             each = f"each of {len(workers)} workers" + (f" in each of {self.buckets} buckets" if self.buckets else "")
-            raise problem(f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient")
+            raise problem(
+                f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient", code="too-small"
+            )
 
     @model_validator(mode="after")
     def _check_passes(self) -> DataSpec:
         passes = {"forward": self.forward, "backward": self.backward, "buckets": self.buckets}
         given = [key for key, value in passes.items() if value is not None]
         if self.compute is not None and given:
-            raise problem("does not go with 'compute' (give one, or forward, backward and buckets)", given[0])
+            raise problem(
+                "does not go with 'compute' (give one, or forward, backward and buckets)",
+                given[0],
+                code="conflicting-key",
+            )
         if self.compute is None and not given:
             raise problem(
                 "is missing (give the compute time of an iteration, e.g. 500 ms; or forward, backward and buckets)",
                 "compute",
+                code="missing-key",
             )
         for key, value in passes.items():
             if given and value is None:
-                raise problem(f"is missing ('{given[0]}' needs forward, backward and buckets)", key)
+                raise problem(f"is missing ('{given[0]}' needs forward, backward and buckets)", key, code="missing-key")
         return self
 
 
@@ -181,6 +196,7 @@ class ParameterServerSpec(ParadigmSpec):
                 f"'{self.server}' is one of the workers (give the server a host of its own: what it sends to itself is "
                 "no traffic)",
                 "server",
+                code="duplicate",
             )
 
     def other_hosts(self) -> Mapping[str, str]:

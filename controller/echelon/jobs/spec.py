@@ -88,13 +88,23 @@ class RecognitionSpec(Section):
         for key in ("protocol", *needed):
             given = getattr(self, key) is not None
             if given and self.by == "shim":
-                raise problem("does not go with 'by: shim' (remove it, or write 'by: bytes')", key)
+                raise problem(
+                    "does not go with 'by: shim' (remove it, or write 'by: bytes')", key, code="conflicting-key"
+                )
             if not given and self.by == "bytes" and key in needed:
-                raise problem("is missing (switches need it to recognise flows by bytes)", key)
+                raise problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
-            raise problem("is not between 1 us and 71 min (give what the pause between iterations exceeds)", "idle_gap")
+            raise problem(
+                "is not between 1 us and 71 min (give what the pause between iterations exceeds)",
+                "idle_gap",
+                code="out-of-range",
+            )
         if self.protocol == "udp" and self.destination_port == SHIM_PORT:
-            raise problem(f"{SHIM_PORT} is the port of senders that write the shim (use another)", "destination_port")
+            raise problem(
+                f"{SHIM_PORT} is the port of senders that write the shim (use another)",
+                "destination_port",
+                code="duplicate",
+            )
         return self
 
 
@@ -140,18 +150,24 @@ class JobSpec(Section):
     def _check(self) -> JobSpec:
         for index, worker in enumerate(self.workers):
             if worker in self.workers[:index]:
-                raise problem(f"'{worker}' is a worker already (name each host once)", "workers", index)
+                raise problem(
+                    f"'{worker}' is a worker already (name each host once)", "workers", index, code="duplicate"
+                )
         for key in get_args(Parallelism):
             given = getattr(self, key) is not None
             if given and key != self.parallelism:
-                raise problem(f"does not go with 'parallelism: {self.parallelism}' (remove one of them)", key)
+                raise problem(
+                    f"does not go with 'parallelism: {self.parallelism}' (remove one of them)",
+                    key,
+                    code="conflicting-key",
+                )
             if not given and key == self.parallelism:
-                raise problem(f"is missing (add the section that 'parallelism: {key}' needs)", key)
+                raise problem(f"is missing (add the section that 'parallelism: {key}' needs)", key, code="missing-key")
         try:
             self.paradigm.check(self.workers)
         except PydanticCustomError as error:
             context = error.context or {}
-            raise problem(context["reason"], self.parallelism, *context["at"]) from None
+            raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
         carried = self.paradigm.connection_bytes(len(self.workers))
         if self.recognition.by == "bytes" and carried >= COUNTED_BYTES:
             raise problem(
@@ -159,6 +175,7 @@ class JobSpec(Section):
                 "use the shim)",
                 "recognition",
                 "by",
+                code="too-large",
             )
         return self
 

@@ -135,14 +135,20 @@ class PolicySpec(Section):
     @model_validator(mode="after")
     def _check(self) -> PolicySpec:
         if self.name not in PARAMETERS:
-            raise problem(f"unknown policy '{self.name}' ({suggestion(self.name, PARAMETERS)})")
+            raise problem(f"unknown policy '{self.name}' ({suggestion(self.name, PARAMETERS)})", code="unknown-policy")
         known = PARAMETERS[self.name]
         for name, value in self.parameters.items():
             at = ("parameters", name)
             if name not in known:
-                raise problem(f"is not a parameter of policy '{self.name}' ({suggestion(name, known)})", *at)
+                raise problem(
+                    f"is not a parameter of policy '{self.name}' ({suggestion(name, known)})",
+                    *at,
+                    code="unknown-parameter",
+                )
             if known[name] and value not in known[name]:
-                raise problem(f"'{value}' is not allowed (use one of: {', '.join(known[name])})", *at)
+                raise problem(
+                    f"'{value}' is not allowed (use one of: {', '.join(known[name])})", *at, code="not-allowed"
+                )
         return self
 
 
@@ -155,7 +161,7 @@ class TlsSpec(Section):
     def _check(self) -> TlsSpec:
         for one, other in (("certificate", "key"), ("key", "certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
-                raise problem(f"is missing (it goes with '{one}')", other)
+                raise problem(f"is missing (it goes with '{one}')", other, code="missing-key")
         return self
 
 
@@ -219,7 +225,11 @@ class ServiceSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> ServiceSpec:
         if not MIN_LEASE_S <= self.lease <= MAX_LEASE_S:
-            raise problem(f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)", "lease")
+            raise problem(
+                f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)",
+                "lease",
+                code="out-of-range",
+            )
         if self.coalesce > MAX_COALESCE_S:
-            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce")
+            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce", code="too-large")
         return self
