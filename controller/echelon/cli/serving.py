@@ -51,11 +51,13 @@ def serve(
 def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
     from dataclasses import replace
 
+    from pydantic import SecretStr
+
     from echelon.documents import DocumentError
     from echelon.service.config_file import store_url
 
     try:
-        return replace(config, store=store_url(url, Path.cwd()))
+        return replace(config, store=SecretStr(store_url(url, Path.cwd())))
     except ValueError as error:
         raise DocumentError("--store", "", str(error)) from None
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints
 from echelon.client.errors import ClientError
@@ -57,7 +57,7 @@ class Client:
     def __init__(
         self,
         url: str | None = None,
-        token: str | None = None,
+        token: str | SecretStr | None = None,
         ca: str | Path | None = None,
         certificate: str | Path | tuple[str | Path, str | Path] | None = None,
         timeout_s: float = 30.0,
@@ -75,7 +75,7 @@ class Client:
         """
         self._endpoints = parse_endpoints(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self._current = self._endpoints[0]
-        self._token = _check_token(token) if token is not None else _token_from_environment()
+        self._token = _token_from_environment() if token is None else _checked_token(token)
         self._timeout_s = timeout_s
         self._retry_s = retry_s
         # Made now where files may be faulty; else when it is needed: the system's authorities take a while to read.
@@ -278,7 +278,7 @@ class Client:
         if endpoint not in self._clients:
             headers = {"User-Agent": "echelon-client", "Accept": "application/json"}
             if self._token is not None:
-                headers["Authorization"] = f"Bearer {self._token}"
+                headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
             self._clients[endpoint] = httpx.Client(
                 base_url=endpoint.base,
                 headers=headers,
@@ -356,13 +356,13 @@ def _leader(response: httpx.Response) -> Endpoint | None:
         return None
 
 
-def _token_from_environment() -> str | None:
+def _token_from_environment() -> SecretStr | None:
     file = os.environ.get(TOKEN_FILE_VARIABLE)
     return read_token(file) if file else None
 
 
-def read_token(path: str | Path) -> str:
-    """The token in the file at `path`: its first line. Raises `ClientError`."""
+def read_token(path: str | Path) -> SecretStr:
+    """Return the token in the first line of the file at `path`. Raise `ClientError` if there is none."""
     try:
         with Path(path).open(encoding="ascii") as stream:
             line = stream.readline(4096).strip()
@@ -372,10 +372,11 @@ def read_token(path: str | Path) -> str:
         raise ClientError(None, f"{path} does not hold a token in its first line (check the path)") from None
     if not line:
         raise ClientError(None, f"{path} is empty (write the token into its first line)")
-    return _check_token(line, str(path))
+    return _checked_token(line, str(path))
 
 
-def _check_token(token: str, source: str = "the token") -> str:
-    if not token or not all("!" <= character <= "~" for character in token):
+def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretStr:
+    secret = token if isinstance(token, SecretStr) else SecretStr(token)
+    if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
         raise ClientError(None, f"{source} has characters that no token has (take it as 'echelon token' printed it)")
-    return token
+    return secret

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, unquote
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJsonSchema, model_validator
 
 from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
 from echelon.policies import PARAMETERS
@@ -63,6 +63,7 @@ _FILE_PARAMETER = re.compile(r"([?&](?:ca|certificate|key|password_file)=)([^&]+
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<rest>\S.*)")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _UNIX = "unix:"
+_DEFAULT_STORE = SecretStr("sqlite:state.db")
 
 
 def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
@@ -94,11 +95,11 @@ def _url(value: object) -> str:
     return value.rstrip("/")
 
 
-def _store(value: object) -> str:
+def _store(value: object) -> SecretStr:
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not the URL of a store (write it as sqlite:state.db)")
     store_url(value, Path())
-    return value
+    return SecretStr(value)
 
 
 def _file(value: object) -> str:
@@ -206,7 +207,9 @@ class ServiceSpec(Section):
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
     policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec(name="echelon")
-    store: Annotated[str, PlainValidator(_store), WithJsonSchema({"type": "string"})] = "sqlite:state.db"
+    store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = SecretStr(
+        "sqlite:state.db"
+    )
     tls: TlsSpec | None = None
     api: ApiSpec = ApiSpec()
     audit: PositiveDuration = Fraction(30)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from pydantic import SecretStr
+
 from echelon.service.store.base import StoreError
 
 DEFAULT_PORT = 2379
@@ -33,7 +35,7 @@ class Address:
     """Of all keys of this store, without slashes around it."""
     tls: Tls | None = None
     user: str | None = field(repr=False, default=None)
-    password: str | None = field(repr=False, default=None)
+    password: SecretStr | None = None
 
     def __str__(self) -> str:
         """The URL without user, password and files."""
@@ -76,7 +78,7 @@ def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
     return options
 
 
-def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, str | None]:
+def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, SecretStr | None]:
     user, colon, password = credentials.partition(":")
     file = options.get("password_file")
     if file is not None:
@@ -88,7 +90,7 @@ def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[st
     if bool(user) != bool(password):
         missing = "user (USER@ before the host)" if password else "password (a password_file=FILE)"
         raise StoreError(f"{shown}: the {missing} is missing")
-    return (unquote(user), password) if user else (None, None)
+    return (unquote(user), SecretStr(password)) if user else (None, None)
 
 
 def _tls(options: Mapping[str, str], shown: str) -> Tls | None:

@@ -211,10 +211,12 @@ class Etcd:
                 await member.channel.close()
 
     async def _login(self, member: _Member) -> Sequence[tuple[str, str]]:
-        if self._address.user is None:
+        if self._address.user is None or self._address.password is None:
             return ()
         if self._token is None:
-            request = messages.AuthenticateRequest(name=self._address.user, password=self._address.password)
+            request = messages.AuthenticateRequest(
+                name=self._address.user, password=self._address.password.get_secret_value()
+            )
             answer = await member.auth.Authenticate(request, timeout=ATTEMPT_S)
             self._token = answer.token
         return (("token", self._token),)
