@@ -31,7 +31,7 @@ class ListenAddress:
 
     host: str | None
     port: int
-    """0: any free one."""
+    """The port; 0: any free one."""
     path: Path | None
 
     def __str__(self) -> str:
@@ -41,10 +41,10 @@ class ListenAddress:
 
 
 def store_url(text: str, directory: Path) -> str:
-    """The store's URL `text` with its files absolute: one without ``//`` names a file below `directory`, and so do the
-    parameters ``?ca=``, ``certificate=``, ``key=`` and ``password_file=``.
+    """Return the store's URL `text` with its files absolute.
 
-    Raises `ValueError` for what is no URL of a store that there is.
+    A URL without ``//`` names a file below `directory`, and so do the parameters ``?ca=``, ``certificate=``, ``key=``
+    and ``password_file=``. Raise `ValueError` for a URL of no known kind of store.
     """
     match = _STORE.fullmatch(text)
     if match is None:
@@ -67,7 +67,7 @@ _DEFAULT_STORE = SecretStr("sqlite:state.db")
 
 
 def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
-    """Host and port in ``host:port``. Raises `ValueError`."""
+    """Return host and port in ``host:port``. Raise `ValueError`."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     # Unquoted, YAML reads some of these as numbers to the base 60.
     if match is None or not lowest_port <= int(match["port"]) <= 65535:
@@ -109,7 +109,7 @@ def _file(value: object) -> str:
 
 
 def _policy(value: object) -> object:
-    """A name alone is short for a mapping."""
+    """Turn a bare name into a mapping."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -123,7 +123,7 @@ def _text_values(value: object) -> object:
 
 
 FilePath = Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string"})]
-"""As it stands in the file."""
+"""The value as the file has it."""
 Address = Annotated[str, PlainValidator(_address), WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]})]
 Listen = Annotated[ListenAddress, PlainValidator(_listen), WithJsonSchema({"type": "string"})]
 Truth = Annotated[bool, Field(strict=True)]
@@ -161,7 +161,7 @@ class TlsSpec(Section):
 
 
 class SwitchSpec(Section):
-    """What the switches of every target have."""
+    """The keys that the switches of every target have."""
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
     target: Annotated[str, Field(strict=True)] = "softswitch"
@@ -198,7 +198,7 @@ class LogSpec(Section):
 
 
 class ServiceSpec(Section):
-    """The configuration as its file has it, checked as far as it can be without fabric and targets."""
+    """The configuration as its file has it, checked as far as possible without fabric and targets."""
 
     service: Annotated[Name, Field(description="a name for the service")]
     fabric: Annotated[FilePath, Field(description="the path of the fabric's file")]

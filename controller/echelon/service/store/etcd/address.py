@@ -1,4 +1,4 @@
-"""Where etcd is, and how to speak to it, from a URL."""
+"""The address of etcd and its credentials, from a URL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Tls:
     """Contents of PEM files."""
 
     ca: bytes | None
-    """Of the authority that signed etcd's certificates; None: one of the well-known ones."""
+    """The authority that signed etcd's certificates; None: one of the well-known ones."""
     certificate: bytes | None = field(repr=False, default=None)
     key: bytes | None = field(repr=False, default=None)
 
@@ -32,18 +32,18 @@ class Address:
     endpoints: tuple[str, ...]
     """HOST:PORT each; members of one cluster."""
     prefix: str
-    """Of all keys of this store, without slashes around it."""
+    """Prefix of all keys of this store, without surrounding slashes."""
     tls: Tls | None = None
     user: str | None = field(repr=False, default=None)
     password: SecretStr | None = None
 
     def __str__(self) -> str:
-        """The URL without user, password and files."""
+        """Return the URL without user, password and files."""
         return f"etcd://{','.join(self.endpoints)}/{self.prefix}"
 
 
 def parse(url: str) -> Address:
-    """Raises `StoreError`, which shows neither user nor password; reads the files that the URL names."""
+    """Parse `url` and read the files that it names. Raise `StoreError`, which shows neither user nor password."""
     try:
         parts = urlsplit(url)
         credentials, _, hosts = parts.netloc.rpartition("@")
@@ -60,7 +60,7 @@ def parse(url: str) -> Address:
 
 
 def _endpoint(host: str) -> str:
-    # Only for what it checks: brackets of IPv6 addresses, ports.
+    # Parsed only for its checks: brackets of IPv6 addresses, ports.
     found = urlsplit(f"//{host}")
     if not found.hostname:
         raise ValueError("a host is missing")
