@@ -13,10 +13,9 @@ from echelon.cli.usage import BAD_INPUT
 
 
 def _scenario(path: Path) -> str:
-    from echelon.policies import PARAMETERS
     from echelon.scenarios.scenario import load_scenario
 
-    return f"scenario '{load_scenario(path, PARAMETERS).name}'"
+    return f"scenario '{load_scenario(path).name}'"
 
 
 def _service(path: Path) -> str:

@@ -82,11 +82,10 @@ def _writing(out: Path) -> Iterator[None]:
 def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -> None:
     from rich.console import Console
 
-    from echelon.policies import PARAMETERS
     from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
-    scenario = load_scenario(file, PARAMETERS)
+    scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
     with _writing(out):
@@ -126,17 +125,17 @@ def in_private() -> None:
 
 
 def _choice(text: str) -> PolicyChoice:
-    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``."""
+    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
-    from echelon.policies import PlanError, make_policy
+    from echelon.policies import PolicyChoiceError, parse_parameters
     from echelon.scenarios.scenario import PolicyChoice
 
     name, bracket, inside = text.strip().removesuffix(")").partition("(")
     settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
     parameters = {key.strip(): value.strip() for key, _, value in settings}
     try:
-        make_policy(name, **parameters)
-    except PlanError as error:
+        parse_parameters(name, parameters)
+    except PolicyChoiceError as error:
         raise DocumentError("--policy", "", str(error)) from None
     return PolicyChoice(name, tuple(sorted(parameters.items())))
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJsonSchema, model_validator
 
 from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
-from echelon.policies import PARAMETERS
+from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
 from echelon.service.store import STORES
 
@@ -135,15 +135,10 @@ class PolicySpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> PolicySpec:
-        if self.name not in PARAMETERS:
-            raise problem(f"unknown policy '{self.name}' ({suggestion(self.name, PARAMETERS)})")
-        known = PARAMETERS[self.name]
-        for name, value in self.parameters.items():
-            at = ("parameters", name)
-            if name not in known:
-                raise problem(f"is not a parameter of policy '{self.name}' ({suggestion(name, known)})", *at)
-            if known[name] and value not in known[name]:
-                raise problem(f"'{value}' is not allowed (use one of: {', '.join(known[name])})", *at)
+        try:
+            parse_parameters(self.name, self.parameters)
+        except PolicyChoiceError as error:
+            raise problem(error.reason, *(("parameters", error.parameter) if error.parameter else ())) from None
         return self
 
 

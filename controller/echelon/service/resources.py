@@ -116,7 +116,7 @@ class PolicyResource(Resource):
     name: str
     parameters: dict[str, str]
     choices: dict[str, dict[str, tuple[str, ...]]]
-    """Every policy: its parameters, and the values of each, the default first."""
+    """Every policy with its parameters, and for each the values that it takes, the default first, or a range."""
 
 
 class RankingResource(Resource):
