@@ -1,4 +1,6 @@
-"""Structured log records: text for people on a terminal, JSON lines everywhere else. Secrets are redacted.
+"""Structured log records: text for people on a terminal, JSON lines everywhere else.
+
+Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
 
 The daemon calls `configure` once. `get` returns a logger, and `context` adds fields to every record made inside it:
 
@@ -15,11 +17,9 @@ from __future__ import annotations
 
 import io
 import logging
-import re
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, Literal, TextIO, cast
+from typing import BinaryIO, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -27,8 +27,6 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
-
-REDACTED = "[redacted]"
 
 _MAX_FRAMES = 30
 """The most frames of a traceback that a JSON record holds."""
@@ -42,28 +40,6 @@ _NOISY = {
 """The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
 """Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
-
-_SECRET_NAME = (
-    r"(?:token|passwords?|passwd|passphrase|secrets?|credentials?|authorization|(?:set[_-])?cookie"
-    r"|(?:api|private|secret|access|signing)[_.\-\s]?key)"
-)
-_SECRET_KEY = re.compile(rf"(?:^|[_.\-\s]){_SECRET_NAME}$", re.IGNORECASE)
-_SECRET_TEXT = (
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
-    # Tokens of this API have a prefix that identifies them.
-    (re.compile(r"\bechelon_[A-Za-z0-9_-]{20,}"), REDACTED),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s@]*:[^/\s]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), REDACTED),
-    # password=x, "password": "x", ('password', 'x'), but no scheme (see above) and nothing already redacted.
-    (
-        re.compile(
-            rf"((?:\b|_){_SECRET_NAME})(['\"]?\s*[=:]\s*|['\"]\s*,\s*)(?!\[redacted\]|(?:bearer|basic)\b)"
-            r"(\"[^\"]*\"|'[^']*'|[^\s,;)}\]]+)",
-            re.IGNORECASE,
-        ),
-        rf"\1\2{REDACTED}",
-    ),
-)
 
 
 def get(name: str) -> Logger:
@@ -125,30 +101,6 @@ def configure(style: Format | None = None, level: Level = "info", stream: TextIO
     logging.captureWarnings(True)
 
 
-def scrubbed(value: object) -> Any:
-    """Return `value` with secrets redacted in its text, recursively through mappings and sequences."""
-    if isinstance(value, str):
-        for pattern, replacement in _SECRET_TEXT:
-            value = pattern.sub(replacement, value)
-        return value
-    if isinstance(value, bytes):
-        return scrubbed(value.decode("utf-8", "backslashreplace"))
-    if isinstance(value, Mapping):
-        return {key: REDACTED if _is_secret(key, one) else scrubbed(one) for key, one in value.items()}
-    if isinstance(value, list | tuple) and len(value) == 2 and _is_secret(value[0], value[1]):
-        return [value[0], REDACTED]  # a header as a (name, value) pair
-    if isinstance(value, list | tuple | set | frozenset):
-        return [scrubbed(one) for one in value]
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return scrubbed(str(value))
-
-
-def _is_secret(key: object, value: object) -> bool:
-    """Return whether `key` names a secret and `value` holds one. None and "" hold nothing to hide."""
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and value not in (None, "")
-
-
 class _Handler(logging.StreamHandler[TextIO]):
     """The handler that `configure` installs. It drops records that nobody can read any more.
 
@@ -172,12 +124,6 @@ def _unbuffered(stream: TextIO) -> TextIO:
         return stream
     raw = cast(BinaryIO, open(descriptor, "wb", buffering=0, closefd=False))  # noqa: SIM115 - owns no descriptor
     return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
-
-
-def _scrub(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    # An exception is scrubbed after it has been formatted.
-    raised = {key: record.pop(key) for key in ("exc_info",) if key in record}
-    return cast(EventDict, scrubbed(record) | raised)
 
 
 def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
@@ -210,7 +156,6 @@ _OWN_RECORDS: list[Processor] = [
     structlog.stdlib.add_logger_name,
     structlog.stdlib.PositionalArgumentsFormatter(),
     _TIME,
-    _scrub,
     structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
 ]
 
@@ -221,7 +166,6 @@ def _json(_: bool) -> list[Processor]:
     return [
         structlog.processors.ExceptionRenderer(frames),
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _first_things_first,
         structlog.processors.JSONRenderer(sort_keys=False),
     ]
@@ -231,7 +175,6 @@ def _text(colours: bool) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _one_line,
         structlog.dev.ConsoleRenderer(
             colors=colours,

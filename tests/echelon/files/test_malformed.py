@@ -18,8 +18,6 @@ from echelon.jobs import load_job
 from echelon.jobs.spec import JobSpec
 from echelon.scenarios.scenario import load_scenario
 
-KNOWN = {"fair": {}, "coflow": {}, "echelon": {"order": ("normalised", "deadline", "setf"), "gain": ()}}
-
 PIPELINE = """\
 job: p
 parallelism: pipeline
@@ -57,7 +55,7 @@ fabric: fabric.yaml
 jobs:
   - pipeline.yaml
   - {job: d, parallelism: data, workers: [h1, h2], data: {compute: 500 ms, gradient: 5 MB}}
-policies: [fair, coflow, {policy: echelon, order: setf, gain: 2}]
+policies: [fair, coflow, {policy: echelon, order: setf, reference: iteration}]
 iterations: 3
 until: exactly
 seed: 1
@@ -83,7 +81,7 @@ LOADERS: dict[str, tuple[str, Load]] = {
     "pipeline.yaml": (PIPELINE, load_job),
     "data.yaml": (DATA, load_job),
     "fabric.yaml": (FABRIC, load_fabric),
-    "scenario.yaml": (SCENARIO, lambda path: load_scenario(path, KNOWN)),
+    "scenario.yaml": (SCENARIO, lambda path: load_scenario(path)),
 }
 
 
@@ -273,7 +271,13 @@ BROKEN = [
     ),
     ("scenario.yaml", "order: setf", "order: best", "policies[2].order", "not-allowed"),
     ("scenario.yaml", "order: setf", "order: [setf]", "policies[2].order", "invalid-value"),
-    ("scenario.yaml", "[fair, coflow, {policy: echelon, order: setf, gain: 2}]", "[]", "policies", "wrong-length"),
+    (
+        "scenario.yaml",
+        "[fair, coflow, {policy: echelon, order: setf, reference: iteration}]",
+        "[]",
+        "policies",
+        "wrong-length",
+    ),
     ("scenario.yaml", "iterations: 3", "iterations: 0", "iterations", "too-small"),
     ("scenario.yaml", "until: exactly", "until: never", "until", "not-allowed"),
     ("scenario.yaml", "seed: 1", "seed: -1", "seed", "too-small"),

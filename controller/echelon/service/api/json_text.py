@@ -1,4 +1,4 @@
-"""JSON bodies, read by pydantic's parser, and as strictly as files: a key given twice and an infinite number are refused."""
+"""A parser of JSON bodies as strict as that of files: it refuses a key given twice and a number that is not finite."""
 
 from __future__ import annotations
 
