@@ -45,6 +45,7 @@ Code = Literal[
     "unknown-policy",
     "unknown-parameter",
     "unknown-path",
+    "unknown-name",
     # Plans.
     "plan-impossible",
     "no-route",

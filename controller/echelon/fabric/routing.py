@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
@@ -20,11 +21,13 @@ Path = tuple[str, ...]
 """Nodes from source to destination, both included."""
 
 
-class NoRouteError(ValueError):
+class NoRouteError(CodedError, ValueError):
     """A node is unknown, or there is no way between two of them."""
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+    code: Code = "no-route"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
         """Whose connection it is, where it is a job's."""
 

@@ -10,11 +10,14 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
+from echelon.errors import Code, CodedError
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 
 
-class GraphError(ValueError):
+class GraphError(CodedError, ValueError):
     """The iteration graph of a job is not one: a cycle, a name that is missing or given twice."""
+
+    code: Code = "invalid-value"
 
 
 def topological_order(job: Job) -> tuple[str, ...]:

@@ -316,7 +316,9 @@ class Control:
         fabric, ends = self._config.fabric, ends_of(a, b)
         cable = next((cable for cable in fabric.cables if ends_of(cable.a.node, cable.b.node) == ends), None)
         if cable is None:
-            raise UnknownError(f"there is no link between '{a}' and '{b}' in fabric '{fabric.name}'")
+            raise UnknownError(
+                f"there is no link between '{a}' and '{b}' in fabric '{fabric.name}'", code="unknown-link"
+            )
         if a in fabric.hosts or b in fabric.hosts:
             raise RefusedError("the only link of a host cannot be drained (remove the jobs of that host instead)")
         await self._register.set_drained(ends, setting.state == "drained")

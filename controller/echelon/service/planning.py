@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
@@ -61,11 +62,13 @@ class Planned:
         return tuple(registered.job for registered in self.registered)
 
 
-class PlanningError(Exception):
+class PlanningError(CodedError):
     """There is no new plan; one line. `job`: without it there may be one; None: no single one is known to be so."""
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+    code: Code = "plan-impossible"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
 
 

@@ -90,7 +90,7 @@ class Register:
         """Raises `UnknownError`."""
         job = self.jobs.get(name)
         if job is None:
-            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})")
+            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job")
         return job
 
     async def register(self, document: Mapping[str, Any], *, replace: bool) -> tuple[RegisteredJob, bool, bool]:

@@ -13,6 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from softswitch import Switch
 from softswitch.p4runtime.device import Device
@@ -26,8 +27,10 @@ _ACKNOWLEDGE_TIMEOUT_S = 60.0
 """Real seconds that virtual time stands still for a controller which does not answer."""
 
 
-class ControllerSilentError(Exception):
+class ControllerSilentError(CodedError):
     """A controller was told of a flow and did not acknowledge it in time."""
+
+    code: Code = "run-failed"
 
 
 class _Unprogrammed:

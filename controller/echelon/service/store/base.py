@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self, get_args
 
+from echelon.errors import Code
 from echelon.service.errors import UnavailableError
 from echelon.southbound import election
 
@@ -37,13 +38,19 @@ class StoreError(UnavailableError):
     version, a bad URL, a refused password.
     """
 
+    code: Code = "store-failed"
+
 
 class StoreUnavailableError(StoreError):
     """The store does not answer, or is locked by another process; trying again later can help."""
 
+    code: Code = "store-unavailable"
+
 
 class NotLeaderError(StoreError):
     """This controller does not lead (any more). `leader`: URL of the controller that leads, where known."""
+
+    code: Code = "not-leader"
 
 
 @dataclass(frozen=True, slots=True)

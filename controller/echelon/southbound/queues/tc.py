@@ -7,13 +7,17 @@ import re
 import subprocess
 from collections.abc import Sequence
 
+from echelon.errors import Code, CodedError
+
 _TIMEOUT_S = 10.0
 _NAMED = "/run/netns/"
 _FAILED = re.compile(r"^Command failed -:(\d+)$", re.MULTILINE)
 
 
-class TcError(Exception):
+class TcError(CodedError):
     """`tc` cannot be run, or refuses something; one line, with what to do where that is known."""
+
+    code: Code = "switch-failed"
 
 
 class Tc:

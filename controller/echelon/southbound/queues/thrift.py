@@ -14,6 +14,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from echelon.errors import Code, CodedError
+
 DEPTH_PACKETS = 1024
 """Of every queue of every port. As much as BMv2's input buffer holds: whatever it has taken in fits one queue."""
 
@@ -32,8 +34,10 @@ service SimpleSwitch {
 """
 
 
-class ThriftError(Exception):
+class ThriftError(CodedError):
     """The Thrift server cannot be reached or refuses; one line."""
+
+    code: Code = "switch-failed"
 
 
 def open_queues(host: str, port: int) -> None:
