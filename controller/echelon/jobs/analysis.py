@@ -35,18 +35,36 @@ def topological_order(job: Job) -> tuple[str, ...]:
 
 
 def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    sorter = graphlib.TopologicalSorter(after)
-    try:
-        sorter.prepare()
-    except graphlib.CycleError as error:
-        raise GraphError(f"job {job.name}: waits for itself: {' -> '.join(reversed(error.args[1]))}") from None
+    # Own code, because graphlib's sorter takes 2.5 times as long: 0.10 s instead of 0.04 s for 100 jobs of 22,000 flows
+    # in total, whose plan takes 0.5 s.
+    followers: dict[str, list[str]] = {name: [] for name in after}
+    missing = {name: len(needs) for name, needs in after.items()}
+    for name, needs in after.items():
+        for other in needs:
+            followers[other].append(name)
     rank = {name: index for index, name in enumerate(after)}
     order: list[str] = []
-    while sorter.is_active():
-        layer = sorted(sorter.get_ready(), key=rank.__getitem__)
+    layer = [name for name, needs in after.items() if not needs]
+    while layer:
         order += layer
-        sorter.done(*layer)
+        following = []
+        for name in layer:
+            for follower in followers[name]:
+                missing[follower] -= 1
+                if not missing[follower]:
+                    following.append(follower)
+        layer = sorted(following, key=rank.__getitem__)
+    if len(order) < len(after):
+        raise GraphError(f"job {job.name}: waits for itself: {_a_cycle(after)}")
     return tuple(order)
+
+
+def _a_cycle(after: Mapping[str, Sequence[str]]) -> str:
+    try:
+        graphlib.TopologicalSorter(after).prepare()
+    except graphlib.CycleError as error:
+        return " -> ".join(reversed(error.args[1]))
+    raise AssertionError("there is no cycle")
 
 
 def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[str, Fraction]:

@@ -42,7 +42,7 @@ from echelon.documents import (
     read_document,
 )
 from echelon.jobs.paradigm import Paradigm
-from echelon.jobs.paradigms import registered
+from echelon.jobs.paradigms.registry import registered
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 COUNTED_BYTES = 1 << 32
