@@ -150,7 +150,6 @@ class _Run:
         self._traffic = traffic
         self._loop = RealTimeLoop()
         self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(self, control: Path, numbers: Numbers) -> PolicyRun:
@@ -198,10 +197,10 @@ class _Run:
         )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
-        self._finished[job] = iteration
         self._progress(job, iteration)
         last = self._scenario.stop_controller_after_iteration
-        if last is not None and self._holdings is None and min(self._finished.values()) >= last:
+        reached = self._coordination.completion.common_iterations
+        if last is not None and self._holdings is None and reached >= last:
             # After the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)
 

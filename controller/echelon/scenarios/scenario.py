@@ -58,6 +58,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
+from echelon.completion import Until
 from echelon.documents import (
     Count,
     DocumentError,
@@ -88,7 +89,6 @@ from echelon.traffic.sizes import builtin_sizes, load_sizes
 KnownPolicies = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By name of the policy and name of its parameter: the values allowed; an empty tuple allows any."""
 
-Until = Literal["all-done", "exactly"]
 Compute = Literal["timed", "cpu"]
 
 MIN_PACKET_BYTES = 128
