@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
 from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
 from echelon.hosts.traffic import HostTraffic
@@ -25,7 +26,6 @@ from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import PolicyChoice, Scenario
