@@ -43,6 +43,15 @@ class Deadline:
 Ranking = Fixed | Deadline
 
 
+class PlanError(ValueError):
+    """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what to change."""
+
+    def __init__(self, reason: str, job: str | None = None) -> None:
+        super().__init__(reason)
+        self.job = job
+        """The job without which the others can be planned; None if no single job is at fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
     """One flow (the same in every iteration): how it is ranked, and along which switches it goes."""

@@ -28,7 +28,7 @@ from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering
 from echelon.plan import Plan
-from echelon.policies import POLICIES, make_policy
+from echelon.policies import make_policy, policy_names
 from echelon.policies.base import Policy
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float
 
 def bench() -> Iterator[tuple[str, float, str]]:
     rig, jobs = Rig(), jobs_of(101)
-    for name in POLICIES:
+    for name in policy_names():
         point = rig.measure(make_policy(name), jobs[:-1], jobs[-1])
         of = f"{name}, {point.jobs} jobs, {point.flows} flows"
         yield f"plan, {of}", 1000 * point.plan_s, "ms"
@@ -182,8 +182,8 @@ def main() -> None:
     every = jobs_of(max(counts) + 1)
     gc.freeze()
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("planning", total=len(POLICIES) * sum(counts))
-        for name in POLICIES:
+        task = progress.add_task("planning", total=len(policy_names()) * sum(counts))
+        for name in policy_names():
             points = []
             for count in counts:
                 progress.update(task, description=f"{name}, {count} jobs")

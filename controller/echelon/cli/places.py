@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from echelon.scenarios.scenario import Scenario
 
 Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
-"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
+"""A function that runs a scenario under one policy: (scenario, policy's label, maker of the policy, progress(job,
+iteration))."""
 Watch = Callable[[str], AbstractContextManager[None]]
-"""Entered with the URL of a run's service when its jobs are about to start, left when they are done."""
+"""A context entered with the URL of a run's service when its jobs are about to start, and left when they are done."""
 
 
 def _virtual(module: str, watch: Watch) -> Runner:
@@ -37,17 +38,17 @@ PLACES: Mapping[str, Mapping[str, Callable[[Watch], Runner]]] = {
     "namespaces": {target: partial(_on_hosts, "namespaces", target) for target in ("softswitch", "bmv2")},
     "mininet": {target: partial(_on_hosts, "mininet", target) for target in ("softswitch", "bmv2")},
 }
-"""By name of the fabric's backend and of the target: what gives a `Runner`. Imports when it is called."""
+"""Makers of a `Runner`, by name of the fabric's backend and of the target. A maker imports when it is called."""
 
 PRIVATE = frozenset({"namespaces", "mininet"})
-"""Those that build interfaces and processes, and therefore run in namespaces of their own."""
+"""Backends that build interfaces and processes, and therefore run in namespaces of their own."""
 
 TARGETS = tuple(dict.fromkeys(target for targets in PLACES.values() for target in targets))
 
 
 def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
-    """What gives the runner. Raises `DocumentError` for a fabric or target that is not known, or does not go with
-    the other."""
+    """Return the maker of the runner. Raise `DocumentError` for an unknown fabric or target, or for two that do not go
+    together."""
     from echelon.documents import DocumentError, suggestion
 
     if fabric not in PLACES:

@@ -16,7 +16,7 @@ from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
 from echelon.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 from echelon.jobs.graph import Job
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
@@ -64,7 +64,7 @@ class Sharing:
 
 def scenario_of(document: Mapping[str, Any], name: str) -> Scenario:
     """The scenario in a document as a scenario's file has it. Raises `DocumentError`."""
-    spec = parse_document(ScenarioSpec, document, name, {"known_policies": PARAMETERS})
+    spec = parse_document(ScenarioSpec, document, name)
     return build_scenario(spec, Path(name))
 
 

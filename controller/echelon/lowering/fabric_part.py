@@ -1,4 +1,4 @@
-"""What a switch holds whether or not there are jobs: marking, routes to every host; and the queues of its ports."""
+"""The part of an intent that does not depend on jobs: marking, routes to every host, and the queues of the ports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, ecn: EcnMar
 
 def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
     for queue in range(LEVELS):
-        # Class selector code points: the queue is the upper three bits of DSCP.
+        # Class selector code points: the upper three bits of DSCP are the queue.
         yield entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
     numbers = constants()
     classes = {
@@ -49,10 +49,10 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
 
 
 def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
-    """A route to every host that there is a way to.
+    """Return a route to every host that can be reached.
 
-    Hosts that several next hops lead to get a group of their own, which spreads packets by 5-tuple. Where the groups of
-    all hosts do not fit, hosts are spread over the next hops instead, in turn.
+    Hosts reached through several next hops get a group of their own, which spreads packets by 5-tuple. If the groups of
+    all hosts do not fit, the hosts are spread over the next hops in turn instead.
     """
     hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
     grouped = _groups_fit(hops_to)
@@ -86,7 +86,7 @@ def _ports(switch: str, fabric: Fabric) -> list[int]:
 
 
 def queue_settings(switch: str, plan: Plan, fabric: Fabric) -> tuple[QueueSetting, ...]:
-    """Of all queues of all ports of the switch."""
+    """Return the settings of all queues of all ports of the switch."""
     return tuple(_queue_settings(switch, plan, fabric))
 
 
@@ -100,6 +100,6 @@ def _queue_settings(switch: str, plan: Plan, fabric: Fabric) -> Iterator[QueueSe
 
 
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
-    """`settings`, whose shares are parts of the port's rate, in bits per second."""
+    """Return `settings` with the port's shares converted to bits per second."""
     maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
     return QueueSetting(port, queue, settings.level, settings.weight, int(settings.min_share * rate_bps), maximum)

@@ -1,4 +1,4 @@
-"""What a switch holds for one job: paths, classifiers and connections."""
+"""The part of an intent for one job: paths, classifiers and connections."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class LoweredJob:
 
     part: Part
     profiles: Mapping[int, Steps]
-    """The profiles that it needs, by number."""
+    """The profiles that the job needs, by number."""
 
 
 def lower_job(
     switch: str, flows: Sequence[FlowPlan], identities: Mapping[str, Identity], fabric: Fabric, numbers: JobNumbers
 ) -> LoweredJob:
-    """`flows`: those of the job that pass the switch; `identities` by flow.
+    """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
-    Raises `LoweringError`, and `echelon.lowering.numbering.ExhaustedError`.
+    Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
     return _JobAtSwitch(switch, identities, fabric, numbers).lower(flows)
 
@@ -141,7 +141,8 @@ class _JobAtSwitch:
 
     def _profile_of(self, ranking: Deadline) -> int:
         thresholds = (ranking.thresholds_s, ranking.lowest, ranking.highest)
-        # The flows of a job have the same, mostly as one object: comparing those is much less than computing steps.
+        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than computing
+        # steps.
         if thresholds != self._thresholds:
             steps = slack_steps(ranking)
             self._thresholds = thresholds

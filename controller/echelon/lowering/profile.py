@@ -15,10 +15,11 @@ Steps = tuple[tuple[int, int, int], ...]
 
 
 def slack_steps(ranking: Deadline) -> Steps:
-    """The range entries of one profile: biased slack keys -> queue, from the most tardy to the earliest.
+    """Return the range entries of one profile, from biased slack keys to queues, from the most tardy to the earliest.
 
-    Tardiness of at least `thresholds_s[k - 1]` means queue `lowest + k`, never above `highest`. Neighbouring steps of
-    one queue are one; together they cover every key. Raises `LoweringError` for thresholds that decrease.
+    A tardiness of at least `thresholds_s[k - 1]` means queue `lowest + k`, and never one above `highest`. Adjacent
+    steps of one queue are merged; together the entries cover every key. Raise `LoweringError` for thresholds that
+    decrease.
     """
     bias = constants()["SLACK_BIAS"]
     top_key = 2 * bias - 1
@@ -41,8 +42,8 @@ def slack_steps(ranking: Deadline) -> Steps:
 
 
 def profile_part(number: int, steps: Steps) -> Part:
-    """The entries of the profile that a switch knows by `number`."""
-    # The steps of a profile do not overlap: any priority does, P4Runtime wants one above zero.
+    """Return the entries of the profile that a switch knows by `number`."""
+    # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
     return Part(
         f"profile {number}",
         tuple(

@@ -56,7 +56,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from echelon.completion import Until
 from echelon.documents import (
@@ -81,13 +81,11 @@ from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec, load_job_spec
 from echelon.lowering.identity import FlowKey, Identity, identities_of, number_shims
+from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import QuantityError, shown, size_bytes
 from echelon.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon.traffic.schedule import read_schedule
 from echelon.traffic.sizes import builtin_sizes, load_sizes
-
-KnownPolicies = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By name of the policy and name of its parameter: the values allowed; an empty tuple allows any."""
 
 Compute = Literal["timed", "cpu"]
 
@@ -263,10 +261,7 @@ def _policy(value: object) -> PolicyChoice:
 
 
 class ScenarioSpec(Section):
-    """A scenario as its file describes it, with files that it names already read.
-
-    The validation context may hold ``known_policies``, a `KnownPolicies`; without it any policy is taken.
-    """
+    """A scenario as its file describes it, with the files that it names already read."""
 
     scenario: Annotated[Name, Field(description="the scenario's name")]
     description: str = ""
@@ -291,7 +286,7 @@ class ScenarioSpec(Section):
     ecn_threshold: Count | None = None
 
     @model_validator(mode="after")
-    def _check(self, info: ValidationInfo) -> ScenarioSpec:
+    def _check(self) -> ScenarioSpec:
         if not -1 < self.profile_error <= 10:
             raise problem("is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error")
         if self.queue is not None and self.queue < self.transport.packet:
@@ -303,8 +298,11 @@ class ScenarioSpec(Section):
         for index, policy in enumerate(self.policies):
             if policy in self.policies[:index]:
                 raise problem(f"'{policy.label}' is listed already (name each once)", "policies", index)
-        if info.context is not None and "known_policies" in info.context:
-            self._check_policies(info.context["known_policies"])
+            try:
+                parse_parameters(policy.name, dict(policy.parameters))
+            except PolicyChoiceError as error:
+                at = () if error.parameter is None else (error.parameter,)
+                raise problem(error.reason, "policies", index, *at) from None
         return self
 
     def _check_jobs(self) -> None:
@@ -373,27 +371,14 @@ class ScenarioSpec(Section):
                     self._check_host(src, "traffic", index, "schedule")
                     self._check_host(dst, "traffic", index, "schedule")
 
-    def _check_policies(self, known: KnownPolicies) -> None:
-        for index, policy in enumerate(self.policies):
-            if policy.name not in known:
-                raise problem(f"unknown policy '{policy.name}' ({suggestion(policy.name, known)})", "policies", index)
-            parameters = known[policy.name]
-            for name, value in policy.parameters:
-                at = ("policies", index, name)
-                if name not in parameters:
-                    hint = suggestion(name, parameters)
-                    raise problem(f"is not a parameter of policy '{policy.name}' ({hint})", *at)
-                if parameters[name] and value not in parameters[name]:
-                    raise problem(f"'{value}' is not allowed (use one of: {', '.join(parameters[name])})", *at)
-
     def _check_host(self, name: str, *at: str | int) -> None:
         if name not in self.fabric.hosts:
             hint = suggestion(name, self.fabric.hosts)
             raise problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at)
 
 
-def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
-    """The scenario in the YAML file `path`, with the files it names.
+def load_scenario(path: str | Path) -> Scenario:
+    """Return the scenario in the YAML file `path`, with the files it names.
 
     Raises `DocumentError`, which names the file at fault: the scenario's own or one that it names.
     """
@@ -408,7 +393,7 @@ def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
         ]
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
-    spec = parse_document(ScenarioSpec, data, str(path), {"known_policies": known_policies})
+    spec = parse_document(ScenarioSpec, data, str(path))
     return build_scenario(spec, Path(path))
 
 

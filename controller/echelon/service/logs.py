@@ -1,4 +1,6 @@
-"""Log records with fields: text for people on a terminal, JSON lines for everything else. No secret leaves in them.
+"""Log records with fields: text for people on a terminal, JSON lines for everything else.
+
+Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
 
 `configure` once, in the daemon; `get` for a logger; `context` for fields that a stretch of work has in common:
 
@@ -14,11 +16,9 @@ the same way.
 from __future__ import annotations
 
 import logging
-import re
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, TextIO, cast
+from typing import Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -26,8 +26,6 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
-
-REDACTED = "[redacted]"
 
 _MAX_FRAMES = 30
 """Of a traceback in JSON."""
@@ -41,28 +39,6 @@ _NOISY = {
 """Libraries that tell what the service says in its own words: from these levels on, except at level debug."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
 """Libraries that may have brought handlers: everything goes through ours, once."""
-
-_SECRET_NAME = (
-    r"(?:token|passwords?|passwd|passphrase|secrets?|credentials?|authorization|(?:set[_-])?cookie"
-    r"|(?:api|private|secret|access|signing)[_.\-\s]?key)"
-)
-_SECRET_KEY = re.compile(rf"(?:^|[_.\-\s]){_SECRET_NAME}$", re.IGNORECASE)
-_SECRET_TEXT = (
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
-    # The API's own tokens have a prefix by which they can be known.
-    (re.compile(r"\bechelon_[A-Za-z0-9_-]{20,}"), REDACTED),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s@]*:[^/\s]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), REDACTED),
-    # password=x, "password": "x", ('password', 'x'); not a scheme (dealt with above) and nothing that was redacted.
-    (
-        re.compile(
-            rf"((?:\b|_){_SECRET_NAME})(['\"]?\s*[=:]\s*|['\"]\s*,\s*)(?!\[redacted\]|(?:bearer|basic)\b)"
-            r"(\"[^\"]*\"|'[^']*'|[^\s,;)}\]]+)",
-            re.IGNORECASE,
-        ),
-        rf"\1\2{REDACTED}",
-    ),
-)
 
 
 def get(name: str) -> Logger:
@@ -124,42 +100,12 @@ def configure(style: Format | None = None, level: Level = "info", stream: TextIO
     logging.captureWarnings(True)
 
 
-def scrubbed(value: object) -> Any:
-    """`value` without secrets: texts, and the texts and keys of mappings and lists in it."""
-    if isinstance(value, str):
-        for pattern, replacement in _SECRET_TEXT:
-            value = pattern.sub(replacement, value)
-        return value
-    if isinstance(value, bytes):
-        return scrubbed(value.decode("utf-8", "backslashreplace"))
-    if isinstance(value, Mapping):
-        return {key: REDACTED if _is_secret(key, one) else scrubbed(one) for key, one in value.items()}
-    if isinstance(value, list | tuple) and len(value) == 2 and _is_secret(value[0], value[1]):
-        return [value[0], REDACTED]  # as headers are passed on
-    if isinstance(value, list | tuple | set | frozenset):
-        return [scrubbed(one) for one in value]
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return scrubbed(str(value))
-
-
-def _is_secret(key: object, value: object) -> bool:
-    """Whether the key says that the value must not be seen. Nothing needs not be hidden."""
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and value not in (None, "")
-
-
 class _Handler(logging.StreamHandler[TextIO]):
     """Ours: known by its type when `configure` is called again. A reader that went away is no reason to fail."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging calls
         if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream was closed
             super().handleError(record)
-
-
-def _scrub(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    # An exception is scrubbed once it is text.
-    raised = {key: record.pop(key) for key in ("exc_info",) if key in record}
-    return cast(EventDict, scrubbed(record) | raised)
 
 
 def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
@@ -192,7 +138,6 @@ _OWN_RECORDS: list[Processor] = [
     structlog.stdlib.add_logger_name,
     structlog.stdlib.PositionalArgumentsFormatter(),
     _TIME,
-    _scrub,
     structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
 ]
 
@@ -203,7 +148,6 @@ def _json(_: bool) -> list[Processor]:
     return [
         structlog.processors.ExceptionRenderer(frames),
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _first_things_first,
         structlog.processors.JSONRenderer(sort_keys=False),
     ]
@@ -213,7 +157,6 @@ def _text(colours: bool) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _one_line,
         structlog.dev.ConsoleRenderer(
             colors=colours,

@@ -24,7 +24,7 @@ from echelon.hosts.workers.assigning import assign, check_senders
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.spec import JobSpec
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
@@ -37,7 +37,7 @@ from tests.echelon.hosts.conftest import fig2
 def scenario(tmp_path: Path) -> Scenario:
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(fig2(1)))
-    return load_scenario(path, PARAMETERS)
+    return load_scenario(path)
 
 
 @pytest.mark.parametrize(

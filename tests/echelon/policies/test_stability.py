@@ -16,7 +16,7 @@ from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import ComputeUnit, Job
 from echelon.jobs.pipeline import gpipe
 from echelon.plan import Deadline, Fixed, FlowPlan
-from echelon.policies import POLICIES, PlanError, make_policy
+from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.base import Policy
 from echelon.policies.kept import Kept
 from echelon.policies.orders import EarliestDeadline, JobFacts
@@ -26,7 +26,10 @@ LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
 """Cuts the levels into one band for each job: a job that comes may move the others' bands."""
-UNMOVED = [*(partial(make_policy, name) for name in POLICIES), partial(make_policy, "echelon", reference="echelonflow")]
+UNMOVED = [
+    *(partial(make_policy, name) for name in policy_names()),
+    partial(make_policy, "echelon", reference="echelonflow"),
+]
 ALL = [*UNMOVED, partial(make_policy, "echelon", order="deadline"), SETF]
 
 

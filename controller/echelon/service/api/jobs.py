@@ -1,4 +1,4 @@
-"""Jobs: register, change, look, remove; and the distances that a profiler measured."""
+"""Endpoints of jobs: register, change, show, remove; and the distances that a profiler measured."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ jobs = router("jobs")
 
 @jobs.get("/jobs", responses=errors())
 async def list_jobs(service: TheService) -> Sequence[JobSummary]:
-    """All jobs, in short."""
+    """List all jobs in short."""
     return service.jobs()
 
 
@@ -73,9 +73,9 @@ async def list_jobs(service: TheService) -> Sequence[JobSummary]:
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def register_job(service: TheService, spec: JobMapping, response: Response) -> JobResource:
-    """Registers a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
+    """Register a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
 
-    It is on disk before the answer comes. A job of that name that is another one is refused (409): PUT replaces it.
+    The job is on disk before the answer comes. A different job of the same name is refused (409): PUT replaces it.
     """
     return _answer(await service.register(spec, replace=False), response)
 
@@ -87,7 +87,7 @@ async def register_job(service: TheService, spec: JobMapping, response: Response
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def put_job(service: TheService, name: str, spec: JobMapping, response: Response) -> JobResource:
-    """Registers a job, or puts it in the place of the one that has its name."""
+    """Register a job, or replace the one that has its name."""
     given = spec.get("job")
     if isinstance(given, str) and given != name:
         raise RequestError(422, "is not the name in the path (a job keeps its name: make both the same)", "job")
@@ -104,7 +104,8 @@ async def show_job(
         Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for it to be installed."),
     ] = None,
 ) -> JobResource:
-    """One job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that time."""
+    """Return one job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that
+    time."""
     if wait_s is None:
         return service.job(name)
     waiting = asyncio.ensure_future(service.installed(name, wait_s))
@@ -119,7 +120,7 @@ async def show_job(
 
 @jobs.delete("/jobs/{name}", status_code=204, responses=errors(404), response_description="Removed.")
 async def remove_job(service: TheService, name: str) -> None:
-    """Removes a job: off the disk before the answer comes, off the switches with the next plan."""
+    """Remove a job: from disk before the answer comes, from the switches with the next plan."""
     await service.remove(name)
 
 
@@ -131,7 +132,7 @@ async def remove_job(service: TheService, name: str) -> None:
 async def report_distances(
     service: TheService, name: str, report: Annotated[DistanceReport, Depends(parsed(DistanceReport))]
 ) -> JobResource:
-    """Replaces the arrangement function of one EchelonFlow by a measured one."""
+    """Replace the arrangement function of one EchelonFlow by a measured one."""
     return await service.report_distances(name, report)
 
 
