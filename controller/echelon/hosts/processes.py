@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from echelon.hosts.workers.loop import RealTimeLoop
+from echelon.hosts.loop import RealTimeLoop
 
 NICENESS = -10
 """Of what has a machine of its own where this is real, as hosts and switches: how busy the machine is that all of them

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
 from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
 from echelon.hosts.traffic import HostTraffic
@@ -25,7 +26,6 @@ from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import PolicyChoice, Scenario
@@ -150,7 +150,6 @@ class _Run:
         self._traffic = traffic
         self._loop = RealTimeLoop()
         self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(self, control: Path, numbers: Numbers) -> PolicyRun:
@@ -198,10 +197,10 @@ class _Run:
         )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
-        self._finished[job] = iteration
         self._progress(job, iteration)
         last = self._scenario.stop_controller_after_iteration
-        if last is not None and self._holdings is None and min(self._finished.values()) >= last:
+        reached = self._coordination.completion.common_iterations
+        if last is not None and self._holdings is None and reached >= last:
             # After the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)
 

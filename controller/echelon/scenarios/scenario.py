@@ -58,6 +58,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
+from echelon.completion import Until
 from echelon.documents import (
     Count,
     DocumentError,
@@ -86,7 +87,6 @@ from echelon.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon.traffic.schedule import read_schedule
 from echelon.traffic.sizes import builtin_sizes, load_sizes
 
-Until = Literal["all-done", "exactly"]
 Compute = Literal["timed", "cpu"]
 
 MIN_PACKET_BYTES = 128
