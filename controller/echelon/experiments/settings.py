@@ -9,6 +9,7 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.experiments.machine import version
+from echelon.targets import DEFAULT_TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Settings:
     quick: bool = False
     """A subset that takes less than two minutes."""
     fabric: str = "virtual"
-    target: str = "softswitch"
+    target: str = DEFAULT_TARGET
     version: str = field(default_factory=version)
     """Of the program."""
 

@@ -18,7 +18,7 @@ from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Background, Scenario
-from echelon.virtual.fabric import VirtualTestbed
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.run import run
 
 PACKAGE = Path(echelon.__file__).parent
@@ -58,7 +58,7 @@ def test_one_module_alone_knows_the_embedded_switch() -> None:
     known = modules()
     assert len(known) > 40
     users = {name for name, path in known.items() if any(is_in(module, "softswitch") for module in imported(path))}
-    assert users == {"echelon.virtual.fabric"}
+    assert users == {"echelon.targets.softswitch.virtual"}
     # Nor by a name in a string, but where the command line names the module of a target.
     dynamic = {
         name
@@ -78,10 +78,10 @@ def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None
             reachable.add(name)
             waiting += [*imported(known[name]), name.rpartition(".")[0]]
     assert {"echelon.control_loop", "echelon.southbound.session", "echelon.scheduler"} <= reachable
-    assert "echelon.virtual.fabric" not in reachable
+    assert "echelon.targets.softswitch.virtual" not in reachable
     assert not any(is_in(module, "softswitch") for name in reachable for module in imported(known[name]))
     # Whoever puts the two together hands the controller nothing of the testbed's but its addresses.
-    users = [path for path in known.values() if "echelon.virtual.fabric" in set(imported(path))]
+    users = [path for path in known.values() if "echelon.targets.softswitch.virtual" in set(imported(path))]
     assert users == [known["echelon.virtual.run"]]
     calls = [
         node

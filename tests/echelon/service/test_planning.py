@@ -9,13 +9,14 @@ import pytest
 
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, softswitch
+from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
 from echelon.policies import PARAMETERS, POLICIES
 from echelon.service.jobs import RegisteredJob, from_document
 from echelon.service.planning import Planner, PlanningError, Wanted
 from echelon.service.resources import PolicySetting
+from echelon.targets.softswitch.capabilities import softswitch
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 
 ECHELON = PolicySetting(name="echelon")

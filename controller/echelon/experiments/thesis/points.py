@@ -15,6 +15,7 @@ from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, Model
 from echelon.quantities import duration_text, rate_text, size_text
+from echelon.targets import DEFAULT_TARGET
 
 CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": "b"}
 """By kind of cross traffic (sections 3.2 and 3.3)."""
@@ -145,7 +146,7 @@ def point_task(at: Point, compute_s: Fraction, settings: Settings, make_runner: 
 def calibration_task(setup: Setup, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
     """How long a model has to compute. On whatever fabric points are measured, this is done in virtual time."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
-    virtual = replace(settings, fabric="virtual", target="softswitch", quick=False, seed=0)
+    virtual = replace(settings, fabric="virtual", target=DEFAULT_TARGET, quick=False, seed=0)
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
     return Task(
         name,
