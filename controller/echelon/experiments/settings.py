@@ -9,6 +9,7 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.experiments.machine import version
+from echelon.targets import DEFAULT_TARGET
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Settings:
     quick: bool = False
     """Whether to run a subset that takes less than two minutes."""
     fabric: str = "virtual"
-    target: str = "softswitch"
+    target: str = DEFAULT_TARGET
     version: str = field(default_factory=version)
     """The version of the program."""
 

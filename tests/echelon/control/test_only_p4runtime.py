@@ -18,7 +18,7 @@ from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Background, Scenario
-from echelon.virtual.fabric import VirtualTestbed
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.run import run
 
 KINDS = {

@@ -15,6 +15,7 @@ from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, Model
 from echelon.quantities import duration_text, rate_text, size_text
+from echelon.targets import DEFAULT_TARGET
 
 CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": "b"}
 """Generators by kind of cross traffic (sections 3.2 and 3.3)."""
@@ -146,7 +147,7 @@ def calibration_task(setup: Setup, settings: Settings, make_runner: Callable[[],
     """Return the task that finds how long a model computes. It runs in virtual time, whatever fabric points are
     measured on."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
-    virtual = replace(settings, fabric="virtual", target="softswitch", quick=False, seed=0)
+    virtual = replace(settings, fabric="virtual", target=DEFAULT_TARGET, quick=False, seed=0)
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
     return Task(
         name,
