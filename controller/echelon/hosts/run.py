@@ -19,7 +19,7 @@ from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
-from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
+from echelon.hosts.serving import FABRIC_FILE, Controller, Service
 from echelon.hosts.traffic import HostTraffic
 from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
@@ -130,7 +130,7 @@ def _launch(
 
 
 def _register(service: Service, scenario: Scenario) -> Numbers:
-    specs = [believed(scenario.specs[job.name], scenario.profile_error) for job in scenario.jobs]
+    specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
     registered = service.register(specs)
     return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
 
