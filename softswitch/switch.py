@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -21,10 +21,9 @@ from .compiler.apply import profile_actions
 from .load import load_ir
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
+from .trace.events import Tracer
+from .trace.recorder import Recorder
 from .valuesets import ValueSet
-
-if TYPE_CHECKING:
-    from .trace import Tracer
 
 DROP_PORT = 511
 RESUBMIT_LIMIT = 64
@@ -176,9 +175,7 @@ class Switch:
         if tracer is None:
             self.ingress, self.egress = program.build(self)
         else:
-            from .trace import Recorder
-
-            self.ingress, self.egress = program.traced_build(Recorder(self, tracer))
+            self.ingress, self.egress = program.traced_build(Recorder(self, spec, tracer))
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """(port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""

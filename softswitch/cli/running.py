@@ -18,10 +18,10 @@ from softswitch.cli.report import ready_line, summary
 from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.p4runtime.status import RefusedError
 from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
+from softswitch.rpc.status import RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
 from softswitch.trace import Tracer
 from softswitch.virtual.switch import Pipelines

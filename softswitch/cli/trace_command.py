@@ -112,7 +112,7 @@ def _after_write(program: Program, options: argparse.Namespace, show: Callable[[
     from finsy.proto import p4i, p4r
 
     from softswitch.p4runtime.pipeline import Pipeline
-    from softswitch.p4runtime.status import RefusedError
+    from softswitch.rpc.status import RefusedError
 
     path = options.entries
     if options.p4info is None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from finsy.proto import gnmi
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Step", "from_message", "path_text", "to_message"]
 

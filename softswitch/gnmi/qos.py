@@ -15,7 +15,7 @@ from finsy.proto import gnmi
 
 from softswitch.gnmi.paths import Step, from_message, to_message
 from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
 
 __all__ = ["Port", "PortCounters", "QosTree", "Value"]

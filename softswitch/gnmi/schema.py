@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.gnmi.paths import Step, path_text
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import LEVELS, MAX_WEIGHT, QUEUES
 
 __all__ = ["Branch", "Leaf", "Place", "Tree"]

@@ -14,8 +14,8 @@ import grpc  # type: ignore[import-untyped]
 from finsy.proto import gnmi
 
 from softswitch.gnmi.qos import QosTree
-from softswitch.p4runtime import rpc
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc import handlers
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Chassis", "GnmiService"]
 
@@ -60,12 +60,12 @@ class GnmiService:
         return grpc.method_handlers_generic_handler(
             "gnmi.gNMI",
             {
-                "Capabilities": rpc.unary_unary(
+                "Capabilities": handlers.unary_unary(
                     self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
                 ),
-                "Get": rpc.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
-                "Set": rpc.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
-                "Subscribe": rpc.stream_stream(
+                "Get": handlers.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
+                "Set": handlers.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
+                "Subscribe": handlers.stream_stream(
                     self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
                 ),
             },

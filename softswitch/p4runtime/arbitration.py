@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from softswitch.p4runtime.status import Code, Status
+from softswitch.rpc.status import Code, Status
 
 __all__ = ["Arbitration", "Claim", "Notice", "Termination"]
 

@@ -11,7 +11,7 @@ from softswitch import Switch
 from softswitch.p4runtime.metering import meter_config, meter_message
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import ArrayInfo, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import Counter, Meter, Register
 
 __all__ = ["CounterStore", "MeterStore", "RegisterStore", "counts"]

@@ -9,9 +9,9 @@ from finsy.proto import p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from softswitch.p4runtime.p4info import P4InfoIndex
-from softswitch.p4runtime.status import OK, Code, Status
 from softswitch.p4runtime.tables import TableStore
 from softswitch.p4runtime.wire import Template, WireUpdates, learn
+from softswitch.rpc.status import OK, Code, Status
 
 __all__ = ["BulkWriter"]
 

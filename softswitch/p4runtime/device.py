@@ -28,8 +28,8 @@ from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termina
 from softswitch.p4runtime.digests import DigestBatch
 from softswitch.p4runtime.pipeline import Pipeline
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
-from softswitch.p4runtime.status import OK, BatchFailedError, Code, RefusedError, Status
 from softswitch.p4runtime.wire import WireRequest
+from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
 from softswitch.trace import Tracer
 
 __all__ = ["LOG_LENGTH", "ControllerStream", "Device", "RpcRecord"]

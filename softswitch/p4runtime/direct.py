@@ -9,8 +9,8 @@ from finsy.proto import p4r
 
 from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.metering import meter_config, meter_message
-from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.p4runtime.tables import TableStore, TableView
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import Entry
 
 __all__ = ["DirectCounterStore", "DirectMeterStore"]

@@ -9,7 +9,7 @@ from finsy.proto import p4r
 from softswitch.p4runtime.digests import DigestBatch, DigestConfig, DigestLists
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import DigestInfo, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DigestStore"]
 

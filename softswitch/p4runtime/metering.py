@@ -5,7 +5,7 @@ from __future__ import annotations
 from finsy.proto import p4r
 
 from softswitch.p4runtime.p4info import MeterKind
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 
 __all__ = ["meter_config", "meter_message"]

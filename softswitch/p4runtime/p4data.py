@@ -13,7 +13,7 @@ from typing import Any
 from finsy.proto import p4d
 
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, decode_signed, encode, encode_signed
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DataType", "UnsupportedTypeError", "compile_type"]
 

@@ -22,10 +22,10 @@ from softswitch.p4runtime.packetio import ControllerHeader
 from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
-from softswitch.p4runtime.status import OK, Code, RefusedError, Status
 from softswitch.p4runtime.tables import TableStore
 from softswitch.p4runtime.valuesets import ValueSetStore
 from softswitch.p4runtime.wire import WireUpdates
+from softswitch.rpc.status import OK, Code, RefusedError, Status
 
 __all__ = ["EntityStore", "Pipeline"]
 

@@ -17,8 +17,8 @@ from softswitch.p4runtime.bytestring import OutOfRangeError, decode
 from softswitch.p4runtime.codec import ActionCodec
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, ProfileInfo
 from softswitch.p4runtime.refusals import refusing
-from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.profiles import Group
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import ActionProfile
 
 __all__ = ["OneShot", "ProfileStore", "ProfileView"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from softswitch.errors import DuplicateEntry, NoSuchEntry, TableError, TableFull
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["as_status", "refusing"]
 

@@ -15,7 +15,7 @@ from finsy.proto import p4r
 
 from softswitch import CloneSession, Switch
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import QUEUES
 
 __all__ = ["ReplicationStore"]

@@ -22,7 +22,7 @@ from typing import Any
 from finsy.proto import p4r, stratum
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["FULL_ACCESS", "RoleScope", "p4info_id", "role_scope"]
 

@@ -17,10 +17,10 @@ import grpc  # type: ignore[import-untyped]
 from finsy.proto import p4r, rpc_status
 
 from softswitch.gnmi.service import GnmiService
-from softswitch.p4runtime import rpc
 from softswitch.p4runtime.device import ControllerStream, Device
-from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError, Status
 from softswitch.p4runtime.wire import WireRequest
+from softswitch.rpc import handlers
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["Server"]
 
@@ -197,22 +197,22 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         "p4.v1.P4Runtime",
         {
-            "Write": rpc.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
-            "Read": rpc.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
-            "SetForwardingPipelineConfig": rpc.unary_unary(
+            "Write": handlers.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
+            "Read": handlers.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
+            "SetForwardingPipelineConfig": handlers.unary_unary(
                 service.set_pipeline,
                 p4r.SetForwardingPipelineConfigRequest.FromString,
                 p4r.SetForwardingPipelineConfigResponse,
             ),
-            "GetForwardingPipelineConfig": rpc.unary_unary(
+            "GetForwardingPipelineConfig": handlers.unary_unary(
                 service.get_pipeline,
                 p4r.GetForwardingPipelineConfigRequest.FromString,
                 p4r.GetForwardingPipelineConfigResponse,
             ),
-            "StreamChannel": rpc.stream_stream(
+            "StreamChannel": handlers.stream_stream(
                 service.stream, p4r.StreamMessageRequest.FromString, p4r.StreamMessageResponse
             ),
-            "Capabilities": rpc.unary_unary(
+            "Capabilities": handlers.unary_unary(
                 service.capabilities, p4r.CapabilitiesRequest.FromString, p4r.CapabilitiesResponse
             ),
         },

@@ -22,7 +22,7 @@ from softswitch.p4runtime.metering import meter_config, meter_message
 from softswitch.p4runtime.p4info import MatchKind, P4InfoError, P4InfoIndex, Scope, TableInfo
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 from softswitch.tables import Entry, Table
 

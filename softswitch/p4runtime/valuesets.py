@@ -10,7 +10,7 @@ from finsy.proto import p4r
 from softswitch import Switch
 from softswitch.p4runtime.codec import KeyCodec
 from softswitch.p4runtime.p4info import MatchInfo, MatchKind, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.valuesets import ValueElement, ValueSet
 
 __all__ = ["ValueSetStore"]

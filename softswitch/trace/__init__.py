@@ -5,8 +5,8 @@ A switch made with ``Switch(program, tracer=...)`` runs a variant of the generat
 one generator, and what is reported are the values that the code has in its hands.
 """
 
-from .events import Event
-from .recorder import Recorder, Tracer
+from .events import Event, Tracer
+from .recorder import Recorder
 from .text import Span, TraceText, plain
 
 __all__ = ["Event", "Recorder", "Span", "TraceText", "Tracer", "plain"]

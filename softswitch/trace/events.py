@@ -5,6 +5,7 @@ Widths are in bits; ``position`` is FILE:LINE of the P4 source, None if that is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from softswitch.lookup import KeyElement
@@ -272,3 +273,6 @@ Event = (
     | Recirculated
     | Sent
 )
+
+Tracer = Callable[[Event], object]
+"""A function that takes the events in the order in which they happen."""

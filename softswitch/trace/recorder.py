@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from softswitch import ir
 from softswitch.lookup import Entry, KeyElement, MatchField, match_fields
+from softswitch.tables import Table
 
 from . import events
-from .events import Event, Value
-
-if TYPE_CHECKING:
-    from softswitch.switch import Queued, Switch
-    from softswitch.tables import Table
-
-Tracer = Callable[[Event], object]
-"""Takes the events, in the order in which things happen."""
+from .events import Tracer, Value
 
 _AGAIN = {4: "recirculated", 6: "resubmitted"}
+
+
+class Traced(Protocol):
+    """The part of a switch that the recorder itself uses."""
+
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+    def discard(self, reason: str) -> list[Any]: ...
+
+    def overrun(self, what: str) -> None: ...
+
+    def parser_error(self, code: int) -> None: ...
+
+    def learn(self, now_ns: int, name: str, number: int, values: tuple[int, ...]) -> None: ...
+
+    def filled(self, text: str, values: Sequence[int]) -> str: ...
+
+    def log(self, text: str, *values: int) -> None: ...
+
+    def resubmit(self, *arguments: Any, **named: Any) -> list[Any]: ...
+
+
+class Copy(Protocol):
+    """A packet that ingress made by cloning."""
+
+    port: int
+    queue: int
 
 
 class Recorder:
@@ -28,10 +50,9 @@ class Recorder:
     explained by searching all entries of a table: tracing is for looking at packets, not for speed.
     """
 
-    def __init__(self, switch: Switch, tracer: Tracer) -> None:
+    def __init__(self, switch: Traced, program: ir.ProgramIR, tracer: Tracer) -> None:
         self._switch = switch
         self._tell = tracer
-        program = switch.program.ir
         self._headers = program.headers
         self._error_names = {code: name for name, code in program.errors.items()}
         self._tables = {
@@ -106,7 +127,7 @@ class Recorder:
     def applied(self, name: str, key: tuple[int, ...], result: Sequence[Any] | None) -> None:
         """``result`` is what the lookup found, None for a miss."""
         spec = self._tables[name]
-        table: Table = self._switch.tables[name]
+        table = self._switch.tables[name]
         self._entry = None if result is None else _found(table, self._fields[name], key, result)
         wanted: Sequence[KeyElement] = [None] * len(key) if self._entry is None else self._entry.key
         matches = tuple(
@@ -170,7 +191,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------------------------------------ leaving
 
-    def cloned(self, session: int, copies: Sequence[Queued]) -> None:
+    def cloned(self, session: int, copies: Sequence[Copy]) -> None:
         self._tell(events.Cloned(session, tuple((copy.port, copy.queue) for copy in copies)))
 
     def replicated(self, group: int, replicas: Sequence[tuple[int, int]], queue: int) -> None:

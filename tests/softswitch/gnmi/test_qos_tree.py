@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.gnmi.qos import QosTree
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
 
 QUEUE = "/qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]"

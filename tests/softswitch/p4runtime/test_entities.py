@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from softswitch.p4runtime.status import BatchFailedError, Code
+from softswitch.rpc.status import BatchFailedError, Code
 
 
 def frame(dst: int = 0, src: int = 0, kind: int = 0x800) -> bytes:

@@ -10,7 +10,7 @@ from finsy.proto import U128, p4r, stratum
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
 DIGEST = "digest_entry { digest_id: $station_t config { max_list_size: 1 } }"

@@ -20,7 +20,7 @@ from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime import server as server_module
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 from softswitch.tm import PortScheduler, QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 

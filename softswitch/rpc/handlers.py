@@ -15,7 +15,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["stream_stream", "unary_stream", "unary_unary"]
 
