@@ -170,13 +170,11 @@ class Arbitration:
         if wrong is not None:
             return wrong
         if claim.role not in self._roles and len(self._roles) >= self._max_roles:
-            return Status(
-                Code.RESOURCE_EXHAUSTED, f"there have been {len(self._roles)} roles already, the most there may be"
-            )
+            return Status(Code.RESOURCE_EXHAUSTED, f"the device has seen {len(self._roles)} roles, which is the limit")
         if current is None and len(role.live) >= self._max_streams:
             return Status(
                 Code.RESOURCE_EXHAUSTED,
-                f"role {claim.role!r} has {len(role.live)} streams already, the most there may be",
+                f"role {claim.role!r} has {len(role.live)} streams, which is the limit; close one",
             )
         return None
 

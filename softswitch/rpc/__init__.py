@@ -1,1 +1,1 @@
-"""What P4Runtime and gNMI share: statuses of operations, and gRPC handlers that never fail to decode."""
+"""The basis of P4Runtime and gNMI: statuses of operations, and gRPC handlers that never fail to decode."""

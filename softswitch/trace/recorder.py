@@ -1,4 +1,4 @@
-"""The switch as traced code sees it: every step it reports becomes an event."""
+"""The switch as traced code sees it, which turns every reported step into an event."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Copy(Protocol):
 
 
 class Recorder:
-    """Stands between traced code and its switch.
+    """An intermediary between traced code and its switch.
 
-    It is the ``sw`` of the generated ``build``: whatever is not a step of its own is the switch's. Lookups are
-    explained by searching all entries of a table: tracing is for looking at packets, not for speed.
+    It is the ``sw`` of the generated ``build``; every attribute that is not a step comes from the switch. To explain a
+    look-up it searches all entries of a table, because tracing is for looking at packets, not for speed.
     """
 
     def __init__(self, switch: Traced, program: ir.ProgramIR, tracer: Tracer) -> None:
@@ -70,7 +70,7 @@ class Recorder:
 
     @property
     def trace(self) -> Recorder:
-        """What generated code calls ``_trace``."""
+        """Return the recorder, under the name that generated code calls ``_trace``."""
         return self
 
     # ------------------------------------------------------------------------------- services of the switch, reported
@@ -96,7 +96,7 @@ class Recorder:
         self._switch.log(text, *values)
 
     def resubmit(self, *arguments: Any) -> list[Any]:
-        """As the switch's own, but what it drops is reported."""
+        """Resubmit a packet as the switch does, and report it if it is dropped."""
         unbound: Callable[..., list[Any]] = type(self._switch).resubmit
         return unbound(self, *arguments)
 
@@ -125,7 +125,7 @@ class Recorder:
         self._tell(events.Condition(text, position, bool(value)))
 
     def applied(self, name: str, key: tuple[int, ...], result: Sequence[Any] | None) -> None:
-        """``result`` is what the lookup found, None for a miss."""
+        """Report a look-up; ``result`` is what it found, None for a miss."""
         spec = self._tables[name]
         table = self._switch.tables[name]
         self._entry = None if result is None else _found(table, self._fields[name], key, result)
@@ -217,7 +217,7 @@ def _width(field: ir.Field, value: Value) -> int:
 
 
 def _found(table: Table, fields: Sequence[MatchField], key: tuple[int, ...], result: Sequence[Any]) -> Entry | None:
-    """The entry that a lookup of ``key`` yielded: the best of those with this very result that match."""
+    """Return the entry that a look-up of ``key`` yielded: the best matching one among those with this very result."""
     found = [
         entry
         for entry in table.entries()

@@ -147,9 +147,9 @@ def test_configs_that_are_refused(join: Callable[..., Any], connect: Callable[..
     first = join("first", exclusive="exact_table", shared="lpm_table")
     assert first.ended == []
     for fields, reason in (
-        ({"exclusive": "exact_table"}, "belongs to role 'first' already"),
-        ({"shared": "exact_table"}, "belongs to role 'first' already"),
-        ({"exclusive": "lpm_table"}, "belongs to role 'first' already"),
+        ({"exclusive": "exact_table"}, "already belongs to role 'first'"),
+        ({"shared": "exact_table"}, "already belongs to role 'first'"),
+        ({"exclusive": "lpm_table"}, "already belongs to role 'first'"),
         ({"exclusive": "idle_table", "shared": "idle_table"}, "is both exclusive and shared"),
     ):
         (status,) = join("second", **fields).ended
