@@ -23,13 +23,13 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering
 from echelon.plan import Plan
 from echelon.policies import make_policy, policy_names
 from echelon.policies.base import Policy
+from echelon.targets.softswitch.capabilities import softswitch
 
 T = TypeVar("T")
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import PRIVATE, TARGETS, Runner, Watch, place
+from echelon.cli.places import PRIVATE, Runner, Watch, place, runs_on
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
-    target: Annotated[str, typer.Option(help=f"What to run it on: {', '.join(TARGETS)}.")] = "softswitch",
+    target: Annotated[str, typer.Option(help=f"What to run it on: {runs_on()}.")] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(

@@ -16,10 +16,8 @@ import yaml
 
 from echelon.client import Client, ClientError
 from echelon.fabric.model import Fabric
-from echelon.hosts.backends.switches import free_port
-from echelon.hosts.processes import NICENESS, preferred, said
-from echelon.hosts.sandbox import DIES_WITH_CALLER
 from echelon.jobs.spec import JobSpec
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said
 from echelon.quantities import duration_text, rate_text
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import PolicyChoice

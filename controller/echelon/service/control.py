@@ -54,7 +54,7 @@ from echelon.service.switches import Switches
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import DigestReport
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig
@@ -126,7 +126,7 @@ class Control:
         self._unsaved: dict[str, Document] = {}
         """Numbers that the store has not taken yet."""
         capabilities = {
-            name: TARGETS[switch.target].capabilities_of(switch.options) for name, switch in config.switches.items()
+            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
         }
         self._planner = Planner(capabilities, Numbering({name: limits(of) for name, of in capabilities.items()}))
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")

@@ -25,7 +25,6 @@ from finsy import P4DigestList
 from echelon.client import Client
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
@@ -49,7 +48,8 @@ from echelon.southbound.connection import Installed, Refused, StateChanged
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.outcome import Applied
 from echelon.southbound.session import DigestReport
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
+from echelon.targets.softswitch.capabilities import softswitch
 from echelon.telemetry.events import FlowEvent
 from tests.echelon.policies.registering import register
 from tests.echelon.service.conftest import Build
@@ -340,8 +340,8 @@ def test_a_failure_to_settle_is_said(offline: Lab, caplog: pytest.LogCaptureFixt
 
 def test_a_job_that_waits_for_numbers_gets_them(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """One job leaves and another comes in the same breath; there is room for one."""
-    small = replace(TARGETS["softswitch"], capabilities=lambda: replace(softswitch(), max_flows=5))
-    monkeypatch.setitem(TARGETS, "softswitch", small)  # type: ignore[arg-type]
+    small = replace(softswitch(), max_flows=5)
+    monkeypatch.setattr(type(TARGETS["softswitch"]), "capabilities", lambda _target, _options: small)
     lab = build(LINE)
 
     async def run() -> None:

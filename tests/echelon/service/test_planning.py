@@ -9,7 +9,7 @@ import pytest
 
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, softswitch
+from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
 from echelon.policies import policy_names
@@ -17,6 +17,7 @@ from echelon.policies.base import NoParameters
 from echelon.service.jobs import RegisteredJob, from_document
 from echelon.service.planning import Planner, PlanningError, Wanted
 from echelon.service.resources import PolicySetting
+from echelon.targets.softswitch.capabilities import softswitch
 from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 

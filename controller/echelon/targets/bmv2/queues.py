@@ -1,4 +1,4 @@
-"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports, which hold what its own would let pass."""
+"""The queues of a BMv2: HTB trees on the interfaces behind its egress ports, which limit what BMv2 itself does not."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.queues.htb import QUEUES, Port, Root, Tree, build, change, parse, settings_of, show, tree_of
-from echelon.southbound.queues.tc import Tc, TcError
-from echelon.southbound.queues.thrift import ThriftError, open_queues
+from echelon.targets.bmv2.htb import QUEUES, Port, Root, Tree, build, change, parse, settings_of, show, tree_of
+from echelon.targets.bmv2.options import ServerAddress
+from echelon.targets.bmv2.sockets import deepest_queue, send_buffer_bytes
+from echelon.targets.bmv2.tc import Tc, TcError
+from echelon.targets.bmv2.thrift import ThriftError, open_queues
+
+if TYPE_CHECKING:
+    from finsy import GNMIClient
 
 T = TypeVar("T")
 
-_SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
 _AT_ONCE = 4
-"""Processes of one switch."""
+"""How many ports of one switch are read or written at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class ShapedPort:
 
 
 class Bmv2Queues:
-    """A `QueueDriver`. Needs CAP_NET_ADMIN, and for a namespace other than its own CAP_SYS_ADMIN.
+    """A `QueueDriver`. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own.
 
-    `thrift` is (host, port) of the switch's Thrift server; without it the switch's own queues are left alone.
+    `thrift` is the address of the switch's Thrift server; without it the switch's own queues are left alone.
     """
 
     def __init__(
@@ -43,23 +46,23 @@ class Bmv2Queues:
         switch: str,
         ports: Sequence[ShapedPort],
         namespace: str | None = None,
-        thrift: tuple[str, int] | None = None,
+        thrift: ServerAddress | None = None,
     ) -> None:
         self._switch = switch
         self._ports = {port.number: port for port in ports}
-        # A call that was cancelled may still be at work, in its thread, when the next one comes.
+        # A cancelled call may still be at work in its thread when the next one comes.
         self._locks = {number: threading.Lock() for number in self._ports}
         self._tc = Tc(namespace)
         self._thrift = thrift
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
-        """By port, by queue: what the tree was made from, which the tree alone does not tell exactly."""
+        """By port: the settings that its tree was made from, by queue. The tree alone does not tell them exactly."""
 
-    async def open(self) -> None:
+    async def open(self, gnmi: GNMIClient | None) -> None:
         with self._errors():
             self._check_depths()
             if self._thrift is not None:
-                # BMv2 does not say how deep its queues are, and forgets it when it restarts.
-                await asyncio.to_thread(open_queues, *self._thrift)
+                # BMv2 does not tell the depth of its queues, and forgets it when it restarts.
+                await asyncio.to_thread(open_queues, self._thrift)
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         held = await self._each(self._read_port, [(port,) for port in self._ports.values()])
@@ -75,7 +78,7 @@ class Bmv2Queues:
         await self._each(self._write_port, [(self._ports[number], changed) for number, changed in by_port.items()])
 
     async def _each(self, work: Callable[..., T], arguments: Sequence[tuple[object, ...]]) -> list[T]:
-        """`work`, which blocks, for each port; all are tried before the first error is raised."""
+        """Call `work`, which blocks, for each port. All ports are tried before the first error is raised."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def one(given: tuple[object, ...]) -> T:
@@ -126,13 +129,13 @@ class Bmv2Queues:
             return
         if not (root.is_default or root.is_ours):
             raise TcError(
-                f"a {root.kind} queueing discipline that is not ours is there; remove it: "
-                f"tc qdisc del dev {shaped.interface} root"
+                f"there is a {root.kind} queueing discipline that Echelon did not install; "
+                f"remove it: tc qdisc del dev {shaped.interface} root"
             )
         try:
             self._tc.run(build(shaped.interface, wanted, shaped.port, over=root))
         except TcError:
-            # Half a tree would let some levels wait for ever: better none.
+            # With half a tree some levels would wait for ever, so none is better.
             with suppress(TcError):
                 self._tc.run([f"qdisc del dev {shaped.interface} root"])
             raise
@@ -141,18 +144,16 @@ class Bmv2Queues:
         return parse(self._tc.run(show(shaped.interface)))
 
     def _check_depths(self) -> None:
-        """BMv2 sends through one socket a port: were its buffer full before the queues are, it would block, and let
-        packets into the tree in the order in which they came, whatever their level."""
-        try:
-            buffer_bytes = int(_SEND_BUFFER.read_text())
-        except (OSError, ValueError):
+        """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets allow."""
+        buffer_bytes = send_buffer_bytes()
+        if buffer_bytes is None:
             return
         for shaped in self._ports.values():
-            most = buffer_bytes // (QUEUES * socket_bytes(shaped.port.frame_bytes))
+            most = deepest_queue(shaped.port.frame_bytes, buffer_bytes)
             if shaped.port.depth_packets > most:
                 raise ValueError(
-                    f"depth {shaped.port.depth_packets}: {QUEUES} queues of so many packets exceed the send buffer of "
-                    f"the switch's sockets ({buffer_bytes} bytes), so that levels would no longer count; "
+                    f"depth {shaped.port.depth_packets}: {QUEUES} queues of this depth exceed the send buffer of "
+                    f"the switch's sockets ({buffer_bytes} bytes), so levels would have no effect; "
                     f"give {most} or less, or raise net.core.wmem_default before the switch starts"
                 )
 
@@ -165,8 +166,3 @@ class Bmv2Queues:
             yield
         except (TcError, ThriftError, ValueError) as error:
             raise SouthboundError(f"{where}: {error}") from None
-
-
-def socket_bytes(frame_bytes: int) -> int:
-    """What the kernel charges a packet socket's send buffer for one frame: its memory, a power of two, and a header."""
-    return (1 << (frame_bytes + 352 - 1).bit_length()) + 256

@@ -1,6 +1,6 @@
 """A fabric of embedded switches in virtual time, reached only as real switches are: P4Runtime and gNMI over sockets.
 
-The one place where echelon touches softswitch itself; what it hands out is frames in, frames out, addresses, counters.
+This is the only module of echelon that imports softswitch. It hands out frames, addresses and counters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from echelon.fabric.model import Fabric
+from echelon.targets.virtual import ControllerSilentError
 from softswitch import Switch
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -23,15 +24,11 @@ from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
 _BATCH_EVENTS = 4096
 _ACKNOWLEDGE_TIMEOUT_S = 60.0
-"""Real seconds that virtual time stands still for a controller which does not answer."""
-
-
-class ControllerSilentError(Exception):
-    """A controller was told of a flow and did not acknowledge it in time."""
+"""How long virtual time stands still for a controller that does not answer, in real seconds."""
 
 
 class _Unprogrammed:
-    """A switch before any pipeline was pushed: it drops."""
+    """A switch before any pipeline was pushed; it drops every packet."""
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[QueuedPacket]:
         return ()
@@ -43,11 +40,11 @@ class _Unprogrammed:
 
 
 class VirtualTestbed:
-    """Switches with their servers on loopback, hosts with their NICs. A context manager: servers run inside.
+    """The `VirtualSwitches` of a fabric. A context manager: the switches' servers run on loopback inside.
 
-    `control_latency_s` passes, in virtual time, between an event on a switch and its controller's hearing of it; then
-    virtual time waits until the controller has acknowledged, if the switch was told to await that. `queue_bytes` is
-    what each queue of a port holds (None: as switches come): memory that they are built with, which no controller sets.
+    `control_latency_s` passes in virtual time between an event on a switch and the moment when its controller hears of
+    it. Virtual time then waits until the controller has acknowledged, if the switch was told to await that.
+    `queue_bytes` is the memory of each queue of a port, which no controller sets (None: the switch's default).
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class VirtualTestbed:
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self.nics: dict[str, VirtualHost] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
-        """Flow events that each switch reported."""
+        """How many flow events each switch has reported."""
         for name in fabric.hosts:
             self.nics[name] = self._network.add_host(name, partial(self._deliver, name))
         nodes = {name: self._network.add_switch(name, _Unprogrammed()) for name in fabric.switches}
@@ -97,7 +94,7 @@ class VirtualTestbed:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """host:port of each switch's P4Runtime and gNMI services."""
+        """host:port of the P4Runtime and gNMI services, by switch."""
         return {name: server.address for name, server in self._servers.items()}
 
     @property
@@ -105,11 +102,11 @@ class VirtualTestbed:
         return self._network.switches
 
     def rpc_log(self, switch: str) -> Sequence[tuple[int, str]]:
-        """(virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
+        """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
         return self._devices[switch].rpc_log
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
-        """`receiver(now_ns, frame)` takes what arrives at `host`."""
+        """Hand each frame that arrives at `host` to `receiver(now_ns, frame)`."""
         self._receivers[host] = receiver
 
     def _deliver(self, host: str, now_ns: int, frame: bytes) -> None:
@@ -124,16 +121,16 @@ class VirtualTestbed:
 
         def deliver(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
             report(now_ns, digest, list_id, values)
-            # Gives the lock away meanwhile: this is when a reactive controller reads counters and writes.
+            # The lock is released meanwhile, so that a reactive controller can read counters and write.
             if not device.wait_acknowledged(_ACKNOWLEDGE_TIMEOUT_S):
                 raise ControllerSilentError(
                     f"switch {name}: its controller did not acknowledge a flow event within "
-                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s; is it stuck?"
+                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (is it stuck?)"
                 )
 
         def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
             self.digests[name] += 1
-            # An event of its own: the packet that caused it goes its way first.
+            # The digest is an event of its own, so that the packet that caused it leaves first.
             self.clock.at(now_ns + self._latency_ns, deliver, now_ns, digest, list_id, values)
 
         switch.on_digest = on_digest

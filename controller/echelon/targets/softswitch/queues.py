@@ -1,10 +1,10 @@
-"""Queue configuration over gNMI: OpenConfig's QoS paths, with leaves of softswitch's own where it has none."""
+"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where it has none."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from finsy import GNMIClient, GNMIPath
@@ -35,13 +35,14 @@ def _leaves(setting: QueueSetting) -> dict[str, object]:
 
 
 class GnmiQueues:
-    """A `QueueDriver` over a session's gNMI client, which `client` gives; None where the switch has no such service."""
+    """A `QueueDriver` that uses the gNMI client of the session."""
 
-    def __init__(self, switch: str, client: Callable[[], GNMIClient | None]) -> None:
+    def __init__(self, switch: str) -> None:
         self._switch = switch
-        self._client = client
+        self._client: GNMIClient | None = None
 
-    async def open(self) -> None:
+    async def open(self, gnmi: GNMIClient | None) -> None:
+        self._client = gnmi
         self._connected()
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
@@ -65,7 +66,7 @@ class GnmiQueues:
         }
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:
-        """All in one Set, which the switch carries out whole or not at all."""
+        """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
         updates = [
             (_path(setting), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
             for setting in settings
@@ -75,10 +76,12 @@ class GnmiQueues:
                 await self._connected().set(update=updates)
 
     def _connected(self) -> GNMIClient:
-        client = self._client()
-        if client is None:
-            raise SouthboundError(f"switch {self._switch}: no gNMI service, which queues are configured by")
-        return client
+        if self._client is None:
+            raise SouthboundError(
+                f"switch {self._switch}: does not serve gNMI, which configures the queues of a softswitch; "
+                "is it another kind of switch? (set `target` in its entry)"
+            )
+        return self._client
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

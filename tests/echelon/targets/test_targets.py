@@ -1,4 +1,4 @@
-"""The registry of targets: what a switch's entry may say for each, and what comes of it."""
+"""The registry of targets, what each target brings, and what a switch's entry may say for each."""
 
 from __future__ import annotations
 
@@ -6,49 +6,63 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 
 import pytest
 
 from echelon.documents import DocumentError, parse_document
 from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, VirtualQueueMarks
+from echelon.p4program import constants
 from echelon.plan import LEVELS
-from echelon.southbound.queues.bmv2 import Bmv2Queues
-from echelon.southbound.targets import TARGETS, Bmv2Options, Endpoint, Site
+from echelon.targets import DEFAULT_TARGET, TARGETS, Site, find_target, registry
+from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
+from echelon.targets.bmv2.queues import Bmv2Queues
+from echelon.targets.registry import Registry
+from echelon.targets.softswitch import SoftswitchOptions
+from echelon.targets.softswitch.queues import GnmiQueues
 
 
 def bmv2(ports: tuple[int, ...] = (), **entry: object) -> Bmv2Options:
     return parse_document(Bmv2Options, entry, "echelon.yaml", {"ports": ports})
 
 
+SOFT = SoftswitchOptions()
+
+
 def test_what_every_target_brings() -> None:
-    assert list(TARGETS) == ["softswitch", "bmv2"]
-    for name, target in TARGETS.items():
-        assert target.name == target.capabilities().target == name
-        capabilities = target.capabilities()
+    assert DEFAULT_TARGET in TARGETS
+    numbers = constants()
+    for name, options in (("softswitch", SOFT), ("bmv2", bmv2(**OK))):
+        target = TARGETS[name]
+        capabilities = target.capabilities(options)
+        assert target.name == capabilities.target == name
         assert (capabilities.queues, capabilities.levels) == (LEVELS, LEVELS)
+        assert 1 << capabilities.slack_bits == 2 * numbers["SLACK_BIAS"]
+        assert (1 << capabilities.offset_bits) - 1 == numbers["SLACK_MAX"]
         assert target.program().p4info.is_file()
+        assert target.launcher() is not None
 
 
 def test_where_the_queue_is_outside_the_switch_ecn_cannot_go_by_its_depth() -> None:
-    inside, outside = TARGETS["softswitch"].capabilities(), TARGETS["bmv2"].capabilities()
+    inside, outside = TARGETS["softswitch"].capabilities(SOFT), TARGETS["bmv2"].capabilities(bmv2(**OK))
     assert isinstance(inside.ecn, QueueDepthMarks)
     assert isinstance(outside.ecn, VirtualQueueMarks)
 
 
 def test_what_queues_behind_the_switch_hold_is_what_its_entry_says() -> None:
     target = TARGETS["bmv2"]
-    assert target.capabilities_of(bmv2(**OK)) == target.capabilities()
-    assert target.capabilities_of(bmv2(**OK, depth=5, mtu=9000)).outer_queues == OuterQueues(5, 9014)
-    assert TARGETS["softswitch"].capabilities().outer_queues is None
+    assert target.capabilities(bmv2(**OK)).outer_queues == OuterQueues(11, 1514)
+    assert target.capabilities(bmv2(**OK, depth=5, mtu=9000)).outer_queues == OuterQueues(5, 9014)
+    assert TARGETS["softswitch"].capabilities(SOFT).outer_queues is None
 
 
 def test_options_of_a_bmv2() -> None:
     full = bmv2(interfaces={"1": "s1-eth1", "12": "veth.3"}, namespace="s1", thrift="[::1]:9090", depth=5, mtu=9000)
     assert [full.interface(port) for port in (1, 12)] == ["s1-eth1", "veth.3"]
-    assert (full.namespace, full.thrift, full.depth, full.mtu) == ("s1", Endpoint("::1", 9090), 5, 9000)
+    assert (full.namespace, full.thrift, full.depth, full.mtu) == ("s1", ServerAddress("::1", 9090), 5, 9000)
     pattern = bmv2(interfaces="s1-eth{port}", namespace="/proc/12/ns/net", thrift="localhost:1")
     assert pattern.interface(31) == "s1-eth31"
-    assert (pattern.thrift, pattern.depth, pattern.mtu) == (Endpoint("localhost", 1), 11, 1500)
+    assert (pattern.thrift, pattern.depth, pattern.mtu) == (ServerAddress("localhost", 1), 11, 1500)
     assert bmv2(interfaces="e{port}").thrift is None
 
 
@@ -100,20 +114,57 @@ def test_a_softswitch_takes_no_options() -> None:
 
 
 def test_drivers_connect_to_nothing_yet() -> None:
-    soft = TARGETS["softswitch"]
-    assert soft.queue_driver(soft.options(), Site("s1", {1: 10**7})) is None
+    site = Site("s1", {1: 10**7})
+    assert isinstance(TARGETS["softswitch"].queue_driver(SOFT, site), GnmiQueues)
     nowhere = bmv2(interfaces="nowhere{port}", namespace="nosuch", thrift="127.0.0.1:1")
-    assert isinstance(TARGETS["bmv2"].queue_driver(nowhere, Site("s1", {1: 10**7})), Bmv2Queues)
+    assert isinstance(TARGETS["bmv2"].queue_driver(nowhere, site), Bmv2Queues)
 
 
-def test_the_registry_is_light() -> None:
-    """`echelon check` reads configurations with it."""
-    script = "import sys, echelon.southbound.targets; print(*sorted(sys.modules))"
-    loaded = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}; {script}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
-    assert "echelon.southbound.targets" in loaded
-    assert not {"finsy", "grpc", "thriftpy2", "networkx", "asyncio"} & set(loaded)
+def test_listing_names_imports_no_target() -> None:
+    """The command line shows the names in its help texts."""
+    loaded = _modules_after("from echelon.targets import TARGETS; assert len(TARGETS) >= 2")
+    assert "echelon.targets.registry" in loaded
+    assert not {"echelon.targets.softswitch", "echelon.targets.bmv2"} & loaded
+
+
+def test_a_target_is_light() -> None:
+    """`echelon check` reads configurations with the options of their targets."""
+    loaded = _modules_after("from echelon.targets import TARGETS; [TARGETS[n].options for n in TARGETS]")
+    assert {"echelon.targets.softswitch", "echelon.targets.bmv2"} <= loaded
+    assert not {"finsy", "grpc", "thriftpy2", "networkx", "pyroute2", "softswitch"} & loaded
+
+
+def _modules_after(script: str) -> set[str]:
+    command = f"import sys; sys.path[:0] = {sys.path!r}; {script}; print(*sys.modules)"
+    return set(
+        subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout.split()
+    )
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(DocumentError, match=r"unknown target 'bmv3' \(did you mean 'bmv2'\?\)") as caught:
+        find_target("bmv3", "echelon.yaml", "switches.s1.target")
+    assert (caught.value.file, caught.value.path) == ("echelon.yaml", "switches.s1.target")
+    with pytest.raises(DocumentError, match="no target is registered"):
+        find_target("softswitch", "--target", targets={})
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("no_such_package:Stub", "no_such_package:Stub cannot be imported: No module named 'no_such_package'"),
+        ("echelon.plan:Plan", "echelon.plan:Plan is not a Target of that name"),
+        ("echelon.targets.softswitch:Softswitch", "is not a Target of that name"),
+    ],
+)
+def test_a_distribution_that_registers_something_else(
+    value: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = EntryPoint("stub", value, registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [stub] if group == registry.GROUP else [])
+    targets = Registry()
+    assert list(targets) == ["stub"]
+    with pytest.raises(DocumentError, match=re.escape(complaint)) as caught:
+        targets["stub"]
+    assert str(caught.value).startswith("target stub: ")
+    assert "\n" not in str(caught.value)
