@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from echelon.hosts.workers.loop import RealTimeLoop
+from echelon.hosts.loop import RealTimeLoop
 
 
 def watch_end(loop: RealTimeLoop, pid: int, ended: Callable[[], None]) -> Callable[[], None]:

@@ -17,14 +17,14 @@ from tempfile import TemporaryDirectory
 
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
-from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
+from echelon.hosts.serving import FABRIC_FILE, Controller, Service
 from echelon.hosts.traffic import HostTraffic
 from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
@@ -130,7 +130,7 @@ def _launch(
 
 
 def _register(service: Service, scenario: Scenario) -> Numbers:
-    specs = [believed(scenario.specs[job.name], scenario.profile_error) for job in scenario.jobs]
+    specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
     registered = service.register(specs)
     return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
 
@@ -157,7 +157,6 @@ class _Run:
         self._traffic = traffic
         self._loop = RealTimeLoop()
         self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(self, control: Path, numbers: Numbers) -> PolicyRun:
@@ -205,10 +204,10 @@ class _Run:
         )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
-        self._finished[job] = iteration
         self._progress(job, iteration)
         last = self._scenario.stop_controller_after_iteration
-        if last is not None and self._holdings is None and min(self._finished.values()) >= last:
+        reached = self._coordination.completion.common_iterations
+        if last is not None and self._holdings is None and reached >= last:
             # After the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)
 

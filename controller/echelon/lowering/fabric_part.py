@@ -1,4 +1,4 @@
-"""The entries that a switch holds with or without jobs (marking, routes to every host), and its ports' queues."""
+"""The part of an intent that does not depend on jobs: marking, routes to every host, and the queues of the ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capab
 
 def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
     for queue in range(LEVELS):
-        # Class selector code points: the queue is the upper three bits of DSCP.
+        # Class selector code points: the upper three bits of DSCP are the queue.
         yield entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
     numbers = constants()
     classes = {
@@ -100,6 +100,6 @@ def _queue_settings(switch: str, plan: Plan, fabric: Fabric) -> Iterator[QueueSe
 
 
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
-    """Convert `settings`, whose shares are fractions of the port's rate, to bits per second."""
+    """Return `settings` with the port's shares converted to bits per second."""
     maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
     return QueueSetting(port, queue, settings.level, settings.weight, int(settings.min_share * rate_bps), maximum)

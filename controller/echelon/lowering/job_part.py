@@ -1,4 +1,4 @@
-"""The entries that a switch holds for one job: paths, classifiers and connections."""
+"""The part of an intent for one job: paths, classifiers and connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LoweredJob:
 
     part: Part
     profiles: Mapping[int, Steps]
-    """The threshold profiles that the job needs, by number."""
+    """The profiles that the job needs, by number."""
 
 
 def lower_job(
@@ -36,9 +36,9 @@ def lower_job(
     numbers: JobNumbers,
     capabilities: Capabilities,
 ) -> LoweredJob:
-    """Lower the job's `flows` that pass the switch; `identities` are by flow.
+    """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
-    Raises `LoweringError` for what the switch cannot carry, and `echelon.lowering.numbering.ExhaustedError`.
+    Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
     return _JobAtSwitch(switch, identities, fabric, numbers, capabilities).lower(flows)
 
@@ -149,7 +149,8 @@ class _JobAtSwitch:
 
     def _profile_of(self, ranking: Deadline) -> int:
         thresholds = (ranking.thresholds_s, ranking.lowest, ranking.highest)
-        # Most flows of a job share one object of thresholds, and comparing is much cheaper than computing steps.
+        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than computing
+        # steps.
         if thresholds != self._thresholds:
             steps = slack_steps(ranking, self.capabilities.slack_bits)
             self._thresholds = thresholds

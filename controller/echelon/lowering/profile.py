@@ -42,7 +42,7 @@ def slack_steps(ranking: Deadline, slack_bits: int = 32) -> Steps:
 
 def profile_part(number: int, steps: Steps) -> Part:
     """Return the entries of the profile that a switch knows by `number`."""
-    # The steps of a profile do not overlap, so any priority works; P4Runtime requires one above zero.
+    # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
     return Part(
         f"profile {number}",
         tuple(

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import create_model
+from pydantic import SecretStr, create_model
 
 from echelon.documents import DocumentError, Section, parse_document, read_document, suggestion
 from echelon.fabric.load import load_fabric
@@ -117,7 +117,7 @@ class ServiceConfig:
     fabric_file: Path
     policy: PolicyConfig
     """Until one was chosen through the API: that one is in the store."""
-    store: str
+    store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
     """In the order of the fabric, all of it."""
@@ -149,7 +149,7 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         fabric=fabric,
         fabric_file=fabric_file,
         policy=PolicyConfig(spec.policy.name, dict(spec.policy.parameters)),
-        store=store_url(spec.store, file.parent),
+        store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
         switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
         api=_api(spec.api, file.parent),
         audit_s=float(spec.audit),

@@ -22,7 +22,7 @@ from echelon.fluid import alone_iteration_s
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
-from echelon.policies import PARAMETERS, PlanError, make_policy
+from echelon.policies import PlanError, PolicyChoiceError, choices, parse_parameters
 from echelon.reaction import DecisionDue
 from echelon.scheduler import CentralScheduler
 from echelon.service import logs, views
@@ -296,14 +296,14 @@ class Control:
         return PolicyResource(
             name=self._register.policy.name,
             parameters=self._register.policy.parameters,
-            choices={name: dict(parameters) for name, parameters in PARAMETERS.items()},
+            choices=choices(),
         )
 
     async def set_policy(self, setting: PolicySetting) -> PolicyResource:
         try:
-            make_policy(setting.name, **setting.parameters)
-        except PlanError as error:
-            raise RefusedError(str(error), "name" if setting.name not in PARAMETERS else "parameters") from None
+            parse_parameters(setting.name, setting.parameters)
+        except PolicyChoiceError as error:
+            raise RefusedError(str(error), "name" if error.parameter is None else "parameters") from None
         await self._register.set_policy(setting)
         log.info("policy changed", policy=_policy_text(setting))
         self._replan()

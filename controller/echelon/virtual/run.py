@@ -61,10 +61,8 @@ def _run(
             fabric, scenario.believed_jobs, make(), identities, testbed.addresses, queues, capabilities
         ) as controller,
     ):
-        finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
 
         def on_iteration(job: str, iteration: int, _now_ns: int) -> None:
-            finished[job] = iteration
             progress(job, iteration)
             if scenario.stop_controller_after_iteration is not None:
                 testbed.clock.stop()
@@ -72,7 +70,7 @@ def _run(
         def done() -> bool:
             # Here, between events, because closing the sessions needs the switches to answer.
             last = scenario.stop_controller_after_iteration
-            if last is not None and min(finished.values()) >= last:
+            if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
             return emulator.done
 

@@ -11,7 +11,7 @@ import pytest
 
 from echelon.endhosts.emulator import TrainingEmulator
 from echelon.lowering.identity import number_shims
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues
@@ -61,7 +61,7 @@ def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def fig2() -> Scenario:
-    return load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+    return load_scenario(SCENARIOS / "fig2.yaml")
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,6 @@ from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
 from echelon.p4program import constants
-from echelon.policies import PARAMETERS, POLICIES
 from echelon.policies.coflow import Varys
 from echelon.reaction import DecisionDue
 from echelon.scheduler import CentralScheduler
@@ -52,6 +51,7 @@ from echelon.southbound.session import DigestReport
 from echelon.targets import TARGETS
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.telemetry.events import FlowEvent
+from tests.echelon.policies.registering import register
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring, settle, until
 from tests.echelon.service.test_progress import flows_over
@@ -140,8 +140,7 @@ def test_a_reactive_policy_reacts_although_a_job_breaks_it(fabric: Fabric, monke
                 raise ZeroDivisionError("a slip")
             return super().plan(jobs, fabric)
 
-    monkeypatch.setitem(POLICIES, "breaks", Breaks)
-    monkeypatch.setitem(PARAMETERS, "breaks", {})
+    register(monkeypatch, "breaks", Breaks)
     keeps = planner(fabric)
     jobs = (job("good", "h1", "h2"), job("bad", "h1", "h3", number=2))
     planned = keeps.plan(Wanted(jobs, fabric, PolicySetting(name="breaks")))

@@ -22,7 +22,7 @@ from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
@@ -68,7 +68,7 @@ def address() -> Iterator[str]:
 
 def leaf(policy: str) -> Intent:
     """Without queues: this switch has no ports to shape."""
-    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     plan = make_policy(policy).plan(scenario.jobs, scenario.fabric)
     return replace(lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=())
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from echelon.hosts.backends.base import HostFabric
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
 from echelon.hosts.workers.assignment import Assignment, write_assignment
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
 from echelon.scenarios.results import RunError
 

@@ -1,4 +1,4 @@
-"""Outcomes of P4Runtime operations, free of gRPC: a code, a text for the person who meets it."""
+"""Outcomes of P4Runtime and gNMI operations, free of gRPC: a code and a text for the user."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How one operation ended; `message` is empty when the code is OK."""
+    """The outcome of one operation; `message` is empty when the code is OK."""
 
     code: Code
     message: str = ""
@@ -40,7 +40,7 @@ OK = Status(Code.OK)
 
 
 class RefusedError(Exception):
-    """An operation that the specification says to refuse, with the code and the reason."""
+    """The specification demands that the operation is refused, with this code; the text has the reason."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)

@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.computing import COMPUTING
-from echelon.hosts.workers.loop import RealTimeLoop
 
 
 def test_calls_come_in_order_of_time_and_never_early() -> None:

@@ -1,9 +1,9 @@
-"""gRPC method handlers that refuse a message that cannot be decoded by themselves.
+"""gRPC method handlers that refuse undecodable messages themselves.
 
-gRPC's own answer to such a message leaks. When its deserializer fails it ends the call with INTERNAL; when the client
-has then closed the call, it ends it once more (`grpc._server._unary_request`, grpcio 1.85), waits for ever for the
-second status to be sent, and keeps the call with all its buffers, some 13 KiB a message. So here decoding never fails
-as far as gRPC can see.
+gRPC's own answer to such a message leaks. When its deserializer fails, it ends the call with INTERNAL. If the client
+has closed the call by then, it ends the call once more (`grpc._server._unary_request`, grpcio 1.85), waits for ever for
+the second status to be sent, and keeps the call with all its buffers, some 13 KiB a message. With these handlers,
+decoding never fails as far as gRPC can see.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["stream_stream", "unary_stream", "unary_unary"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Malformed:
-    """What stands for a message that could not be decoded."""
+    """A placeholder for a message that could not be decoded."""
 
     reason: str
 
@@ -36,12 +36,12 @@ def unary_unary(method: Callable[..., Any], parse: Callable[[bytes], Any], answe
 
 
 def unary_stream(method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any) -> grpc.RpcMethodHandler:
-    """As `unary_unary`, for a method that returns an iterator of messages."""
+    """Serve `method(request, context)` as `unary_unary` does; it returns an iterator of messages."""
     return grpc.unary_stream_rpc_method_handler(_checked(method), _decoder(parse), answer.SerializeToString)
 
 
 def stream_stream(method: Callable[..., Any], parse: Callable[[bytes], Any], answer: Any) -> grpc.RpcMethodHandler:
-    """As `unary_stream`, for a method that takes an iterator of requests.
+    """Serve `method(requests, context)` as `unary_stream` does; it takes an iterator of requests.
 
     That iterator raises RefusedError (INVALID_ARGUMENT) for a message that `parse` cannot read; `method` has to end the
     call with it.
