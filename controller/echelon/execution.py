@@ -126,7 +126,6 @@ class JobExecution(Generic[T]):
         self.record: JobRecord[T] = JobRecord(job.name)
         self._delays = dict(delays or {})
         self._more = more
-        self._last: int | None = None
         self._order = analysis.topological_order(job)
         if not self._order:
             raise ValueError(f"job {job.name}: an iteration has neither compute units nor flows")
@@ -147,10 +146,6 @@ class JobExecution(Generic[T]):
         self._running: set[str] = set()
         self._unfinished = 0
         self._delayed: set[str] = set()
-
-    def stop_after(self, iteration: int) -> None:
-        """Begin no iteration after this one."""
-        self._last = iteration
 
     def start(self, now: T) -> list[Instruction[T]]:
         """Begin iteration 1."""
@@ -219,6 +214,6 @@ class JobExecution(Generic[T]):
         current.finish = now
         following = current.iteration + 1
         out: list[Instruction[T]] = [IterationFinished(current.iteration, current.start, now)]
-        if (self._last is None or following <= self._last) and self._more(following):
+        if self._more(following):
             out += self._begin(following, now)
         return out

@@ -23,10 +23,11 @@ from scapy.packet import Packet
 import ptf
 from echelon.lowering.intent import TableEntry
 from echelon.p4program import P4Program, constants, program
+from echelon.targets import find_target
+from echelon.targets.rates import NoRates, QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank
-from echelon_ptf.queues import QueueRates, open_rates
 
 PORTS = (1, 2, 3, 4)
 """Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
@@ -69,7 +70,7 @@ def _connect() -> Controller:
     installed = program()
     if directory is not None:
         installed = P4Program("echelon", Path(directory, "echelon.p4info.txtpb"), Path(directory, "echelon.json"))
-    controller = Controller(test_param_get("address"), test_param_get("device_id"), installed)
+    controller = Controller(test_param_get("switch")["address"], test_param_get("device_id"), installed)
     controller.connect(installed.binary.read_bytes())
     classes = {
         _NUMBERS["CLASS_BEST_EFFORT"]: BEST_EFFORT_QUEUE,
@@ -87,7 +88,10 @@ def _connect() -> Controller:
 
 @cache
 def _rates() -> QueueRates:
-    return open_rates(test_param_get("queue_rates"), test_param_get("address"))
+    entry = test_param_get("switch")
+    if "target" not in entry:
+        return NoRates()
+    return find_target(entry["target"], "--test-params", "switch.target").queue_rates(entry)
 
 
 @dataclass(frozen=True, slots=True)

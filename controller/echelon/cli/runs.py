@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import PRIVATE, TARGETS, Runner, Watch, place
+from echelon.cli.places import PRIVATE, Runner, Watch, place, runs_on
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
-    target: Annotated[str, typer.Option(help=f"What to run it on: {', '.join(TARGETS)}.")] = "softswitch",
+    target: Annotated[str, typer.Option(help=f"What to run it on: {runs_on()}.")] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(
@@ -49,7 +50,7 @@ def run(
 
 @contextmanager
 def _one_line_errors(file: str) -> Iterator[None]:
-    """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
+    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
     from echelon.lowering.lower import LoweringError
     from echelon.policies import PlanError
@@ -69,7 +70,7 @@ def _one_line_errors(file: str) -> Iterator[None]:
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """A directory that cannot be written to is a mistake of the command line."""
+    """Refuse a directory that cannot be written to, as a mistake of the command line."""
     from echelon.documents import DocumentError
 
     try:
@@ -82,11 +83,10 @@ def _writing(out: Path) -> Iterator[None]:
 def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -> None:
     from rich.console import Console
 
-    from echelon.policies import PARAMETERS
     from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
-    scenario = load_scenario(file, PARAMETERS)
+    scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
     with _writing(out):
@@ -113,7 +113,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
 def in_private() -> None:
     """Go on only inside private namespaces: outside, run this command line again in there, and end as it does.
 
-    Raises `RunError` where that cannot be.
+    Raise `RunError` if that is impossible.
     """
     from echelon.hosts import sandbox
     from echelon.scenarios.results import RunError
@@ -126,17 +126,17 @@ def in_private() -> None:
 
 
 def _choice(text: str) -> PolicyChoice:
-    """The policy that `text` names, as ``name`` or ``name(parameter=value, ...)``."""
+    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
-    from echelon.policies import PlanError, make_policy
+    from echelon.policies import PolicyChoiceError, parse_parameters
     from echelon.scenarios.scenario import PolicyChoice
 
     name, bracket, inside = text.strip().removesuffix(")").partition("(")
     settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
     parameters = {key.strip(): value.strip() for key, _, value in settings}
     try:
-        make_policy(name, **parameters)
-    except PlanError as error:
+        parse_parameters(name, parameters)
+    except PolicyChoiceError as error:
         raise DocumentError("--policy", "", str(error)) from None
     return PolicyChoice(name, tuple(sorted(parameters.items())))
 
@@ -163,7 +163,7 @@ def _run_policies(scenario: Scenario, runner: Callable[[Watch], Runner], console
 
 
 def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], console: Console) -> None:
-    """The jobs' mean iteration times on the terminal, with their change against the first policy."""
+    """Print the jobs' mean iteration times, with their change against the first policy."""
     from statistics import fmean
 
     from rich.table import Table
@@ -189,7 +189,7 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
 
 
 def _show_traffic(document: Results, scenario: Scenario, policies: list[str], console: Console) -> None:
-    """What the cross traffic got, where there is any."""
+    """Print what the cross traffic got, if there is any."""
     from rich.table import Table
 
     if not scenario.traffic:

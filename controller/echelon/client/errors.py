@@ -1,4 +1,4 @@
-"""What goes wrong with a call, for the person who made it."""
+"""The error of a call, for the person who made it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ClientError(Exception):
         """The HTTP status; None: there was no answer."""
         self.reason = reason
         self.path = path
-        """The key of the request that is to blame; empty: none."""
+        """The key of the request that is at fault; empty: none."""
 
     def __str__(self) -> str:
         return " ".join(": ".join(part for part in (self.path, self.reason) if part).split())

@@ -41,18 +41,24 @@ def _ipv4(value: object) -> str:
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else repr(value))
     except ValueError:
-        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)") from None
+        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address") from None
     if address.is_multicast or address.is_unspecified or address.is_reserved or address.is_loopback:
-        raise problem(f"{address} cannot be a host's address (take a unicast address, as 10.0.0.1)")
+        raise problem(
+            f"{address} cannot be a host's address (take a unicast address, as 10.0.0.1)", code="not-an-address"
+        )
     return str(address)
 
 
 def _mac(value: object) -> str:
     # Unquoted, YAML reads some MAC addresses as numbers to the base 60.
     if not isinstance(value, str) or not _MAC.fullmatch(value.lower()):
-        raise problem(f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")')
+        raise problem(
+            f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")', code="not-an-address"
+        )
     if int(value[:2], 16) & 1 or not int(value.replace(":", ""), 16):
-        raise problem(f"{value} cannot be a host's address (take a unicast address, as 02:00:00:00:00:01)")
+        raise problem(
+            f"{value} cannot be a host's address (take a unicast address, as 02:00:00:00:00:01)", code="not-an-address"
+        )
     return value.lower()
 
 
@@ -65,9 +71,9 @@ def _named(value: object) -> object:
     named: dict[str, object] = {}
     for index, name in enumerate(value):
         if not isinstance(name, str):
-            raise problem(f"{shown(name)} is not a name (write a list of names)", index)
+            raise problem(f"{shown(name)} is not a name (write a list of names)", index, code="not-a-name")
         if name in named:
-            raise problem(f"{shown(name)} is listed already (name each once)", index)
+            raise problem(f"{shown(name)} is listed already (name each once)", index, code="duplicate")
         named[name] = {}
     return named
 
@@ -114,7 +120,9 @@ class FabricSpec(Section):
     def _check(self) -> FabricSpec:
         for name in self.hosts:
             if name in self.switches:
-                raise problem(f"'{name}' is a host as well (give them different names)", "switches", name)
+                raise problem(
+                    f"'{name}' is a host as well (give them different names)", "switches", name, code="duplicate"
+                )
         self._check_links()
         self._check_ports()
         self._check_connected()
@@ -131,13 +139,19 @@ class FabricSpec(Section):
             for end, node in enumerate(link.between):
                 at = ("links", index, "between", end)
                 if node not in self.hosts and node not in self.switches:
-                    raise problem(f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at)
+                    raise problem(
+                        f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
+                    )
                 if node in self.hosts and node in attached:
-                    raise problem(f"host '{node}' has a link already, links[{attached[node]}] (a host has one)", *at)
+                    raise problem(
+                        f"host '{node}' has a link already, links[{attached[node]}] (a host has one)",
+                        *at,
+                        code="duplicate",
+                    )
                 attached[node] = index
             a, b = link.between
             if a == b:
-                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between")
+                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between", code="duplicate")
             if a in self.hosts and b in self.hosts:
                 raise problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
             pair = frozenset(link.between)
@@ -147,11 +161,12 @@ class FabricSpec(Section):
                     "links",
                     index,
                     "between",
+                    code="duplicate",
                 )
             seen[pair] = index
         for name in self.hosts:
             if name not in attached:
-                raise problem("has no link (link it to a switch)", "hosts", name)
+                raise problem("has no link (link it to a switch)", "hosts", name, code="unconnected")
 
     def _check_ports(self) -> None:
         taken: dict[tuple[str, int], int] = {}
@@ -159,17 +174,27 @@ class FabricSpec(Section):
             for node, port in link.ports.items():
                 at = ("links", index, "ports", node)
                 if node not in link.between:
-                    raise problem(f"'{node}' is not an end of this link (use {' or '.join(link.between)})", *at)
+                    raise problem(
+                        f"'{node}' is not an end of this link (use {' or '.join(link.between)})",
+                        *at,
+                        code="unknown-node",
+                    )
                 if node in self.hosts:
                     raise problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
                 if (node, port) in taken:
-                    raise problem(f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)", *at)
+                    raise problem(
+                        f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)",
+                        *at,
+                        code="duplicate",
+                    )
                 taken[node, port] = index
         degrees = Counter(node for link in self.links for node in link.between)
         for switch in self.switches:
             degree = degrees[switch]
             if degree > MAX_PORT:
-                raise problem(f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch)
+                raise problem(
+                    f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch, code="too-large"
+                )
 
     def _check_connected(self) -> None:
         neighbours: dict[str, list[str]] = {name: [] for name in (*self.hosts, *self.switches)}
@@ -186,7 +211,7 @@ class FabricSpec(Section):
         for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
             for name in names:
                 if name not in reached:
-                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name)
+                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name, code="unconnected")
 
 
 def build_fabric(spec: FabricSpec) -> Fabric:
@@ -239,5 +264,7 @@ def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> 
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
-            raise problem(f"{value} is that of '{owner[value]}' as well (give another)", kind, name, key)
+            raise problem(
+                f"{value} is that of '{owner[value]}' as well (give another)", kind, name, key, code="duplicate"
+            )
         owner[value] = name

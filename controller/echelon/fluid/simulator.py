@@ -7,12 +7,14 @@ What the model leaves out: packets, propagation delay, and the time that end hos
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from echelon import completion
+from echelon.completion import Completion
 from echelon.execution import Instruction, IterationFinished, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
@@ -25,7 +27,7 @@ from echelon.policies import PlanError
 from echelon.policies.base import ActiveFlow, Allocation, Link, Policy
 from echelon.policies.network import links_of
 
-Until: TypeAlias = Literal["all-done", "exactly"] | Fraction
+Until: TypeAlias = completion.Until | Fraction
 Observer: TypeAlias = Callable[[Fraction, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
@@ -48,9 +50,8 @@ def simulate(
 ) -> FluidResult:
     """Run `jobs` in closed loop on `fabric` under `policy`.
 
-    - `until`: ``all-done``: every job goes on until the last has done `iterations`, so that the load stays;
-      ``exactly``: each job stops after its `iterations`; a time in seconds: as ``exactly``, but the run is cut there at
-      the latest, and `iterations` may be None.
+    - `iterations` and `until` say when the run is over (`echelon.completion`). Where `until` is a time in seconds, jobs
+      stop as under ``exactly``, the run ends at that time at the latest, and `iterations` may be None.
     - `believed`: what the policy is told of the jobs, if its profile of them is wrong: other offsets, durations and
       sizes, but the same flows in the same EchelonFlows. What they compute and send is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
@@ -68,7 +69,7 @@ def simulate(
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.plan(told, fabric)
-    run = _Run(plan, policy, until, iterations, observe, on_iteration)
+    run = _Run((job.name for job in jobs), plan, policy, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
     for job in jobs:
@@ -107,6 +108,7 @@ class _Run:
 
     def __init__(
         self,
+        jobs: Iterable[str],
         plan: Plan,
         policy: Policy,
         until: Until,
@@ -122,16 +124,14 @@ class _Run:
         self._policy = policy
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[tuple[str, str], tuple[str, Fraction]] = {}
-        self._iterations = iterations
-        self._load_stays = until == "all-done"
         self._end_s = until if isinstance(until, Fraction) else None
+        self._completion = Completion(jobs, iterations, "exactly" if isinstance(until, Fraction) else until)
         self._observe = observe
         self._on_iteration = on_iteration
         self._network = FluidNetwork(self.rounding)
         self._valid_until_s: Fraction | None = None
         self._timers: list[_Timer] = []
         self._timers_set = 0
-        self._unsatisfied: set[str] = set()
 
     def believe(self, job: Job) -> None:
         """Take the arrangement of the job's flows as the policy sees it."""
@@ -140,9 +140,10 @@ class _Run:
                 self._arranged[job.name, name] = h.name, offset
 
     def add_job(self, job: Job, delays: Mapping[tuple[str, int], Fraction]) -> None:
-        execution: JobExecution[Fraction] = JobExecution(job, delays=delays, more=self._more)
+        execution: JobExecution[Fraction] = JobExecution(
+            job, delays=delays, more=partial(self._completion.begins, job.name)
+        )
         self.executions[job.name] = execution
-        self._unsatisfied.add(job.name)
         self._at(job.start_s, lambda: self._obey(job.name, execution.start(self.now_s)))
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
@@ -158,7 +159,7 @@ class _Run:
         """Event after event, until every job is satisfied or the time is up."""
         while True:
             self._catch_up()
-            if not self._unsatisfied:
+            if self._completion.reached:
                 return
             outdated = self._valid_until_s is not None and self._valid_until_s <= self.now_s
             if self._network.changed or outdated:
@@ -194,8 +195,7 @@ class _Run:
                 case StartFlow(flow, iteration):
                     self._start_flow(job, flow, iteration)
                 case IterationFinished(iteration):
-                    if iteration == self._iterations:
-                        self._unsatisfied.discard(job)
+                    self._completion.finish(job, iteration)
                     if self._on_iteration is not None:
                         self._on_iteration(job, iteration)
 
@@ -229,9 +229,6 @@ class _Run:
         times = [self._network.next_finish_s(), self._valid_until_s, self._timers[0].time_s if self._timers else None]
         following = min((time for time in times if time is not None), default=None)
         return None if following is None else self.rounding.time_s(following)
-
-    def _more(self, iteration: int) -> bool:
-        return self._load_stays or self._iterations is None or iteration <= self._iterations
 
     def _at(self, time_s: Fraction, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, _Timer(time_s, self._timers_set, action))

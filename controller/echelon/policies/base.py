@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from echelon.documents import Section
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
@@ -48,8 +49,16 @@ class Allocation:
     valid_until_s: Fraction | None = None
 
 
+class NoParameters(Section):
+    """The parameters of a policy that has none."""
+
+
 class Policy(Protocol):
-    """A published way of sharing the network between jobs."""
+    """A published way of sharing the network between jobs.
+
+    Its class has an attribute `Parameters`, a `Section` with typed fields and defaults, and is made from an instance of
+    it; see `echelon.policies.registry`.
+    """
 
     @property
     def name(self) -> str: ...

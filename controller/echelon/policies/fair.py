@@ -9,7 +9,7 @@ from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.base import ActiveFlow, Allocation, Link, NoParameters
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.network import FlowPaths
 from echelon.policies.spread import Spread
@@ -19,8 +19,9 @@ class Fair:
     """Max-min fair rates, flow by flow."""
 
     name = "fair"
+    Parameters = NoParameters
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: NoParameters | None = None) -> None:
         self._capacities: Mapping[Link, Fraction] = {}
         self._paths = FlowPaths()
         self._spread = Spread(range(CONTROL_QUEUE))

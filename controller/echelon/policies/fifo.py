@@ -9,7 +9,7 @@ from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.plan import CONTROL_QUEUE, Fixed, FlowPlan, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.base import ActiveFlow, Allocation, Link, NoParameters
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
 from echelon.policies.kept import Kept
 from echelon.policies.network import FlowPaths, Paths
@@ -19,8 +19,9 @@ class Fifo:
     """Flows in order of their start, whoever they belong to, each taking what the earlier ones left on its path."""
 
     name = "fifo"
+    Parameters = NoParameters
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: NoParameters | None = None) -> None:
         self._capacities: Mapping[Link, Fraction] = {}
         self._paths = FlowPaths()
         self._flows = Kept(_in_one_queue)

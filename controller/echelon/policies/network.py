@@ -8,7 +8,7 @@ from itertools import pairwise
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Path, Router, Routes
 from echelon.jobs.graph import Job
-from echelon.policies import PlanError
+from echelon.plan import PlanError
 from echelon.policies.base import Link
 from echelon.policies.kept import Kept
 

@@ -22,7 +22,7 @@ from echelon.fluid import alone_iteration_s
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
-from echelon.policies import PARAMETERS, PlanError, make_policy
+from echelon.policies import PlanError, PolicyChoiceError, choices, parse_parameters
 from echelon.reaction import DecisionDue
 from echelon.scheduler import CentralScheduler
 from echelon.service import logs, views
@@ -54,7 +54,7 @@ from echelon.service.switches import Switches
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import DigestReport
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig
@@ -126,7 +126,7 @@ class Control:
         self._unsaved: dict[str, Document] = {}
         """Numbers that the store has not taken yet."""
         capabilities = {
-            name: TARGETS[switch.target].capabilities_of(switch.options) for name, switch in config.switches.items()
+            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
         }
         self._planner = Planner(capabilities, Numbering({name: limits(of) for name, of in capabilities.items()}))
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
@@ -296,14 +296,14 @@ class Control:
         return PolicyResource(
             name=self._register.policy.name,
             parameters=self._register.policy.parameters,
-            choices={name: dict(parameters) for name, parameters in PARAMETERS.items()},
+            choices=choices(),
         )
 
     async def set_policy(self, setting: PolicySetting) -> PolicyResource:
         try:
-            make_policy(setting.name, **setting.parameters)
-        except PlanError as error:
-            raise RefusedError(str(error), "name" if setting.name not in PARAMETERS else "parameters") from None
+            parse_parameters(setting.name, setting.parameters)
+        except PolicyChoiceError as error:
+            raise RefusedError(str(error), "name" if error.parameter is None else "parameters") from None
         await self._register.set_policy(setting)
         log.info("policy changed", policy=_policy_text(setting))
         self._replan()

@@ -69,7 +69,7 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         try:
-            async with await open_store(config.store, lease_s=config.lease_s) as store:
+            async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
                 # What is there now stays: the collector need not look at it again and again. Plans are made of very

@@ -1,10 +1,10 @@
-"""Why the service does not do what it was asked. The text is for the person who asked; `status` is what HTTP says."""
+"""Why the service does not do what it was asked. The text is for the caller; `status` is the HTTP status."""
 
 from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """One line: what, why, and what to do. `path` is that of the key in the request, where one is to blame."""
+    """One line: what, why, and what to do. `path` is that of the key in the request, if one is at fault."""
 
     status = 500
 
@@ -21,20 +21,22 @@ class UnknownError(ServiceError):
 
 
 class ConflictError(ServiceError):
-    """Another job has that name."""
+    """A different job has that name."""
 
     status = 409
 
 
 class RefusedError(ServiceError):
-    """What was asked for cannot be: it does not fit the fabric, a limit, or a policy."""
+    """The request cannot be met: it does not fit the fabric, a limit, or a policy."""
 
     status = 422
 
 
 class UnavailableError(ServiceError):
-    """Not now: this controller is a standby, or its store does not answer. Nothing was changed, unless the text says
-    that this is not known: asking the same again tells."""
+    """Not now: this controller is a standby, or its store does not answer.
+
+    Nothing was changed, unless the text says that this is not known: asking the same again tells.
+    """
 
     status = 503
 
@@ -45,7 +47,7 @@ class UnavailableError(ServiceError):
 
 
 def one_line(text: str) -> str:
-    """`text` as it may be shown to anybody: on one line, and with nothing in it that a terminal would act upon."""
+    """Return `text` as it may be shown to anybody: on one line, without anything that a terminal would obey."""
     text = " ".join(text.split())
     if text.isprintable():
         return text

@@ -31,7 +31,7 @@ from echelon.southbound.connection import (
 )
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.outcome import Applied
-from echelon.southbound.targets import TARGETS, Site
+from echelon.targets import TARGETS, Site
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig, SwitchConfig

@@ -1,4 +1,4 @@
-"""What goes wrong between a controller and a switch, in one line for the person who meets it."""
+"""Errors between a controller and a switch, in one line for the person who meets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class SouthboundError(Exception):
 class NotPrimaryError(SouthboundError):
     """Another controller is the switch's primary, so this one must not write any more.
 
-    `primary_id` is that controller's election id as far as the switch told it; 0 where it did not.
+    `primary_id` is that controller's election id, or 0 if the switch did not tell it.
     """
 
     def __init__(self, text: str, primary_id: int) -> None:

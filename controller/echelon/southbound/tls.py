@@ -1,5 +1,5 @@
-"""TLS and mutual TLS to switches: files that are checked before gRPC sees them, since gRPC only says that no connection
-came about."""
+"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says that it could not
+connect."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of a client of switches. Nothing is read before `credentials`."""
+    """The PEM files of a client of switches. Nothing is read before `credentials`."""
 
     ca: Path | None = None
-    """The authority that the switch's certificate must be of; None: any that gRPC trusts by itself."""
+    """The authority that signed the switch's certificate; None: any that gRPC trusts by itself."""
     certificate: Path | None = None
-    """Our own, for switches that ask for one; with `key`, or neither."""
+    """The client's certificate, for switches that ask for one; given with `key`, or neither."""
     key: Path | None = None
 
     def credentials(self) -> GRPCCredentialsTLS:
-        """For finsy, and by its `to_client_credentials` for gRPC. Raises `TlsError`.
+        """Return credentials for finsy, and by `to_client_credentials` for gRPC. Raise `TlsError`.
 
-        Read anew by each call, so that the next session takes files that were renewed.
+        Each call reads the files anew, so that the next session takes files that were renewed.
         """
         from finsy import GRPCCredentialsTLS
 
@@ -69,7 +69,7 @@ class TlsFiles:
 
 
 class _EncryptedKeyError(Exception):
-    """OpenSSL wants a passphrase."""
+    """OpenSSL asks for a passphrase."""
 
 
 def _no_password() -> str:

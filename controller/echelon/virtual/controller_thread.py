@@ -16,6 +16,7 @@ from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import FlowKey, Identity
 from echelon.p4program import program
 from echelon.policies.base import Policy
+from echelon.southbound.queues import QueueDriver
 from echelon.southbound.session import SwitchSession
 
 T = TypeVar("T")
@@ -37,13 +38,14 @@ class ControllerThread:
         policy: Policy,
         identities: Mapping[FlowKey, Identity],
         addresses: Mapping[str, str],
+        queues: Mapping[str, QueueDriver],
         capabilities: Capabilities,
     ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="controller", daemon=True)
         self._stack = AsyncExitStack()
         self._sessions = {
-            name: SwitchSession(name, addresses[name], switch.device_id, program())
+            name: SwitchSession(name, addresses[name], switch.device_id, program(), queues=queues[name])
             for name, switch in fabric.switches.items()
         }
         self.control = ControlLoop(fabric, jobs, policy, identities, self._sessions, capabilities)

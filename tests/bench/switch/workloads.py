@@ -21,13 +21,13 @@ from echelon.endhosts.shim import (
     headers,
     internet_checksum,
 )
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import P4Program, program
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.targets.softswitch.capabilities import softswitch
 
 from .generator import Cycle
 
@@ -151,7 +151,7 @@ def router() -> Workload:
 
 def echelon() -> Workload:
     """Six jobs, ranked by deadline, across the bottleneck of a dumbbell: the plan of the policy `echelon`, lowered."""
-    scenario = load_scenario(_SCENARIO, PARAMETERS)
+    scenario = load_scenario(_SCENARIO)
     plan = make_policy("echelon").plan(scenario.jobs, scenario.fabric)
     identities = number_shims(scenario.jobs)
     intent = lower(plan, scenario.fabric, identities, softswitch())["s1"]

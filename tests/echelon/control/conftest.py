@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from echelon.endhosts.emulator import TrainingEmulator
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import number_shims
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller_thread import ControllerThread
-from echelon.virtual.fabric import VirtualTestbed
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
@@ -35,10 +36,11 @@ class Stage:
 @contextmanager
 def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
     identities = number_shims(scenario.jobs)
+    queues = {name: GnmiQueues(name) for name in scenario.fabric.switches}
     with (
         VirtualTestbed(scenario.fabric, scenario.control_latency_s) as testbed,
         ControllerThread(
-            scenario.fabric, scenario.jobs, make_policy(policy), identities, testbed.addresses, softswitch()
+            scenario.fabric, scenario.jobs, make_policy(policy), identities, testbed.addresses, queues, softswitch()
         ) as controller,
     ):
         emulator = TrainingEmulator(
@@ -59,7 +61,7 @@ def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
 
 @pytest.fixture(scope="session")
 def fig2() -> Scenario:
-    return load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+    return load_scenario(SCENARIOS / "fig2.yaml")
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller_thread import ControllerThread
-from echelon.virtual.fabric import VirtualTestbed
 from echelon.virtual.run import run
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
@@ -141,7 +142,13 @@ def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
     with VirtualTestbed(fig2.fabric) as testbed:
         addresses = dict(testbed.addresses) | {"s2": "127.0.0.1:1"}
         controller = ControllerThread(
-            fig2.fabric, fig2.jobs, make_policy("fair"), number_shims(fig2.jobs), addresses, softswitch()
+            fig2.fabric,
+            fig2.jobs,
+            make_policy("fair"),
+            number_shims(fig2.jobs),
+            addresses,
+            {name: GnmiQueues(name) for name in fig2.fabric.switches},
+            softswitch(),
         )
         with pytest.raises(SouthboundError, match=r"switch s2: no P4Runtime session at 127\.0\.0\.1:1"), controller:
             raise AssertionError("connected to nobody")

@@ -16,7 +16,7 @@ from echelon.execution import tardiness_s
 from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import Job
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ def test_finish_of_the_last_stage(
 def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], policy: str) -> None:
     """Whatever time unit a file uses, its iteration is to its compute units as in the table."""
     path = ROOT / "topologies" / "scenarios" / f"pipeline_{row[0]}_{row[1]}.yaml"
-    scenario = load_scenario(path, PARAMETERS)
+    scenario = load_scenario(path)
     unit_s = scenario.jobs[0].computes[0].duration_s
     result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1)
     assert result.iteration_times_s(scenario.jobs[0].name)[0] / unit_s == Fraction(str(row[COLUMNS[policy]]))
@@ -62,7 +62,7 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
 
 @pytest.mark.parametrize(("policy", "finish"), [("fair", "17/2"), ("coflow", "10"), ("echelon", "8"), ("fifo", "8")])
 def test_the_fig_2_scenario(policy: str, finish: str) -> None:
-    scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml", PARAMETERS)
+    scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml")
     result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1)
     assert result.iteration_times_s("pipeline") == (Fraction(finish),)
 

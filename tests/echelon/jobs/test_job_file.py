@@ -105,7 +105,7 @@ def test_a_section_of_another_paradigm_is_refused() -> None:
 def test_a_connection_that_carries_too_much_to_be_told_by_bytes() -> None:
     by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 ms"}
     document_ = {**document("parameter_server", gradient="4 GiB"), "recognition": by_bytes}
-    with pytest.raises(DocumentError, match="cannot tell flows where a connection carries 4294967296 B"):
+    with pytest.raises(DocumentError, match="cannot tell flows apart on a connection that carries 4294967296 B"):
         parse_document(JobSpec, document_, "job")
 
 

@@ -13,7 +13,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import simulate
 from echelon.jobs.analysis import connections, earliest_start_s
 from echelon.jobs.graph import Job
-from echelon.jobs.parameter_server import parameter_server
+from echelon.jobs.paradigms.parameter_server import parameter_server
 from echelon.policies import make_policy
 
 TIMES = st.fractions(0, 10, max_denominator=100)

@@ -12,7 +12,7 @@ from echelon.fluid import alone_iteration_s, run_alone, simulate
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import Deadline
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.policies.base import ActiveFlow, Policy
 from echelon.policies.references import Due, Iteration, OwnEchelonFlow
 from echelon.scenarios.scenario import load_scenario
@@ -158,7 +158,7 @@ def test_a_new_plan_forgets_the_run_before(star: Callable[..., Fabric]) -> None:
 def test_a_pipeline_is_not_starved_by_jobs_of_one_large_flow() -> None:
     """On the leaf-spine scenario: with lost time forgotten the pipeline is far worse off than under fair sharing, and
     the worst off of all; with lost time remembered, the worst job and the mean are better than both."""
-    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     alone = {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
 
     def slowdowns(policy: Policy) -> list[float]:

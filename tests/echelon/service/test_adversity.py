@@ -25,12 +25,10 @@ from finsy import P4DigestList
 from echelon.client import Client
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
 from echelon.p4program import constants
-from echelon.policies import PARAMETERS, POLICIES
 from echelon.policies.coflow import Varys
 from echelon.reaction import DecisionDue
 from echelon.scheduler import CentralScheduler
@@ -50,8 +48,10 @@ from echelon.southbound.connection import Installed, Refused, StateChanged
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.outcome import Applied
 from echelon.southbound.session import DigestReport
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
+from echelon.targets.softswitch.capabilities import softswitch
 from echelon.telemetry.events import FlowEvent
+from tests.echelon.policies.registering import register
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import LINE, TWO_BY_TWO, Lab, ring, settle, until
 from tests.echelon.service.test_progress import flows_over
@@ -140,8 +140,7 @@ def test_a_reactive_policy_reacts_although_a_job_breaks_it(fabric: Fabric, monke
                 raise ZeroDivisionError("a slip")
             return super().plan(jobs, fabric)
 
-    monkeypatch.setitem(POLICIES, "breaks", Breaks)
-    monkeypatch.setitem(PARAMETERS, "breaks", {})
+    register(monkeypatch, "breaks", Breaks)
     keeps = planner(fabric)
     jobs = (job("good", "h1", "h2"), job("bad", "h1", "h3", number=2))
     planned = keeps.plan(Wanted(jobs, fabric, PolicySetting(name="breaks")))
@@ -341,8 +340,8 @@ def test_a_failure_to_settle_is_said(offline: Lab, caplog: pytest.LogCaptureFixt
 
 def test_a_job_that_waits_for_numbers_gets_them(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """One job leaves and another comes in the same breath; there is room for one."""
-    small = replace(TARGETS["softswitch"], capabilities=lambda: replace(softswitch(), max_flows=5))
-    monkeypatch.setitem(TARGETS, "softswitch", small)  # type: ignore[arg-type]
+    small = replace(softswitch(), max_flows=5)
+    monkeypatch.setattr(type(TARGETS["softswitch"]), "capabilities", lambda _target, _options: small)
     lab = build(LINE)
 
     async def run() -> None:

@@ -9,13 +9,16 @@ import pytest
 
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, softswitch
+from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import limits
 from echelon.lowering.numbering import Numbering
-from echelon.policies import PARAMETERS, POLICIES
+from echelon.policies import policy_names
+from echelon.policies.base import NoParameters
 from echelon.service.jobs import RegisteredJob, from_document
 from echelon.service.planning import Planner, PlanningError, Wanted
 from echelon.service.resources import PolicySetting
+from echelon.targets.softswitch.capabilities import softswitch
+from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 
 ECHELON = PolicySetting(name="echelon")
@@ -40,7 +43,7 @@ def job(name: str, *workers: str, number: int = 1) -> RegisteredJob:
 
 
 def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None:
-    for policy in POLICIES:
+    for policy in policy_names():
         planned = planner(fabric).plan(Wanted((), fabric, PolicySetting(name=policy)))
         assert planned.plan.flows == ()
         assert all(intent.entries for intent in planned.intents.values()), "routes for everybody"
@@ -106,7 +109,9 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
     class Breaks:
         name = "breaks"
 
-        def __init__(self) -> None:
+        Parameters = NoParameters
+
+        def __init__(self, _parameters: NoParameters) -> None:
             made.append(self)
 
         def remember(self, routes: object) -> None:
@@ -115,8 +120,7 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
         def plan(self, jobs: object, fabric: object) -> object:
             raise ZeroDivisionError("a slip")
 
-    monkeypatch.setitem(POLICIES, "breaks", Breaks)  # type: ignore[arg-type]
-    monkeypatch.setitem(PARAMETERS, "breaks", {})  # type: ignore[arg-type]
+    register(monkeypatch, "breaks", Breaks)
     keeps = planner(fabric)
     for _ in range(2):
         with pytest.raises(PlanningError, match="policy breaks failed: ZeroDivisionError: a slip"):

@@ -29,9 +29,10 @@ from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
-from echelon.southbound.queues import tc
 from echelon.southbound.session import SwitchSession
-from echelon.southbound.targets import TARGETS, Site
+from echelon.targets import TARGETS, Site
+from echelon.targets.bmv2 import tc
+from echelon.targets.bmv2.capabilities import bmv2 as capabilities
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
@@ -122,7 +123,7 @@ def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps
     identities: dict[tuple[str, str], Identity] = {("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)}
     plans = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "h3")) for name, ranking in flows.items())
     plan = Plan("test", plans, schedule)
-    return lower(plan, fabric(rate_bps), identities, TARGETS["bmv2"].capabilities())["s1"]
+    return lower(plan, fabric(rate_bps), identities, capabilities())["s1"]
 
 
 class Line:

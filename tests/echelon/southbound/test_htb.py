@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.queues.bmv2 import Bmv2Queues, ShapedPort, socket_bytes
-from echelon.southbound.queues.htb import (
+from echelon.targets.bmv2.htb import (
     QUEUES,
     Leaf,
     Port,
@@ -31,6 +30,8 @@ from echelon.southbound.queues.htb import (
     settings_of,
     tree_of,
 )
+from echelon.targets.bmv2.queues import Bmv2Queues, ShapedPort
+from echelon.targets.bmv2.sockets import socket_bytes
 from tests.echelon.southbound import namespaces
 from tests.echelon.southbound.namespaces import Namespace
 
@@ -315,7 +316,7 @@ def root_of(wire: Namespace, interface: str = "p1") -> Root:
 def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
     async def main() -> None:
         queues = driver(wire, ports=(1, 2))
-        await queues.open()
+        await queues.open(None)
         assert await queues.read() == {}
         second = tuple(replace(s, port=2, weight=s.queue + 1, level=0) for s in STRICT)
         await queues.write([*BY_HAND, *second])
@@ -506,7 +507,7 @@ def test_without_permission() -> None:
         pytest.skip(reason)
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from echelon.southbound.queues.tc import Tc, TcError\n"
+        "from echelon.targets.bmv2.tc import Tc, TcError\n"
         "try: print(Tc().run(['qdisc add dev lo root htb']))\n"
         "except TcError as error: print(error)\n"
     )
@@ -531,5 +532,5 @@ def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
     assert socket_bytes(1514) == 2304
     deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
     with pytest.raises(SouthboundError, match=r"switch s1: depth 10000: 8 queues of so many packets exceed .*give \d+"):
-        asyncio.run(deep.open())
-    asyncio.run(Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=1))]).open())
+        asyncio.run(deep.open(None))
+    asyncio.run(Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=1))]).open(None))

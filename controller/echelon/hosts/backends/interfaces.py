@@ -17,7 +17,6 @@ from pathlib import Path
 from echelon.scenarios.results import RunError
 
 _SIOCGIFFLAGS = 0x8913
-_SIOCGIFMTU = 0x8921
 _SIOCETHTOOL = 0x8946
 _IFF_RUNNING = 0x40
 _SETTERS = {
@@ -63,13 +62,6 @@ def await_running(where: socket.socket, interface: str) -> None:
         if time.monotonic() > give_up_at:
             raise RunError(f"interface {interface}: its link is not up after {_UP_S:g} s (is the machine overloaded?)")
         time.sleep(_POLL_S)
-
-
-def mtu_bytes(where: socket.socket, interface: str) -> int:
-    """Bytes of the largest IP packet. Raises OSError where there is no such interface."""
-    answer = fcntl.ioctl(where, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))
-    (mtu,) = struct.unpack_from("i", answer, 16)
-    return int(mtu)
 
 
 def _flags(where: socket.socket, interface: str) -> int:

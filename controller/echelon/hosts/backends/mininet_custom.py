@@ -13,14 +13,16 @@ from fractions import Fraction
 from echelon.fabric import builders
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.hosts.backends.mininet_library import load_mininet
+from echelon.targets import DEFAULT_TARGET, TARGETS
 
 load_mininet()
 
-from echelon.hosts.backends.mininet_nodes import Bmv2Switch, EchelonController, FabricTopo, SoftSwitch  # noqa: E402
+from echelon.hosts.backends.mininet_nodes import EchelonController, FabricTopo, switch_class  # noqa: E402
 
 __all__ = ["controllers", "default_controller", "switches", "topology"]
 
-switches = {"softswitch": SoftSwitch, "bmv2": Bmv2Switch, "default": SoftSwitch}
+switches = {name: switch_class(name) for name in TARGETS}
+switches["default"] = switches[DEFAULT_TARGET]
 controllers = {"echelon": EchelonController}
 
 _BUILDERS: Mapping[str, Callable[..., FabricSpec]] = {

@@ -24,11 +24,12 @@ from echelon.fabric.write import fabric_text
 from echelon.hosts.backends.hosts import address
 from echelon.hosts.backends.mininet_network import Network, interfaces_of, network_of, prepare, reach
 from echelon.hosts.backends.names import interface_names
-from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess, free_port
-from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred
 from echelon.scenarios.results import RunError
+from echelon.targets import TARGETS
+from echelon.targets.launching import Place, SwitchProcess
 
-__all__ = ["Bmv2Switch", "EchelonController", "FabricTopo", "PassiveSwitch", "SoftSwitch"]
+__all__ = ["EchelonController", "FabricTopo", "P4Switch", "PassiveSwitch", "switch_class"]
 
 _ANSWER_S = 10.0
 _STOP_S = 10.0
@@ -79,11 +80,10 @@ class P4Switch(Switch):  # type: ignore[misc]
         self._controllers = [controller for controller in controllers if isinstance(controller, EchelonController)]
         try:
             network = _prepared(self)
-            launcher = LAUNCHERS[self.target]
-            self._process = launcher.launch(network.fabric, self.name, interfaces_of(self), _directory())
+            self._process = _launch(self, network)
             info(f"({self._process.address}) ")
             for controller in self._controllers:
-                controller.attach(network, self.name, self._process.options)
+                controller.attach(network, self.name, self._process.entry)
         except RunError as problem:
             _end(self, problem)
 
@@ -117,16 +117,9 @@ class P4Switch(Switch):  # type: ignore[misc]
         super().stop(deleteIntfs)
 
 
-class SoftSwitch(P4Switch):
-    """`--switch softswitch`."""
-
-    target = "softswitch"
-
-
-class Bmv2Switch(P4Switch):
-    """`--switch bmv2`."""
-
-    target = "bmv2"
+def switch_class(target: str) -> type[P4Switch]:
+    """Return the class of node for `--switch TARGET`."""
+    return type(f"P4Switch_{target}", (P4Switch,), {"target": target})
 
 
 class EchelonController(Controller):  # type: ignore[misc]
@@ -209,6 +202,16 @@ class EchelonController(Controller):  # type: ignore[misc]
     @property
     def _log(self) -> Path:
         return _directory() / "echelon.log"
+
+
+def _launch(switch: P4Switch, network: Network) -> SwitchProcess:
+    launcher = TARGETS[switch.target].launcher()
+    if launcher is None:
+        raise RunError(f"target {switch.target} does not run as a process (give another --switch)")
+    fabric, name = network.fabric, switch.name
+    rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+    place = Place(name, fabric.switches[name].device_id, interfaces_of(switch), rates)
+    return launcher.launch(place, _directory(), before=(*DIES_WITH_CALLER, *preferred(NICENESS)))
 
 
 def _prepared(switch: P4Switch) -> Network:

@@ -1,4 +1,4 @@
-"""Errors as the API shows them: one shape for all."""
+"""The API's error answers: one shape for all."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ErrorDetail(BaseModel):
     reason: str
     """One line: what, why, and what to do."""
     path: str
-    """The key of the request that is to blame, like `pipeline.activation[0]`, or a line and column; empty: none."""
+    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column; empty: none."""
 
 
 class ErrorResource(BaseModel):
-    """Every answer that is no success."""
+    """The body of every answer that is not a success."""
 
     error: ErrorDetail
 
 
 class RequestError(Exception):
-    """Why a request is refused before the service sees it."""
+    """A request that is refused before the service sees it."""
 
     def __init__(self, status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(reason)
@@ -49,7 +49,10 @@ class RequestError(Exception):
 def error_answer(
     status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None, *, close: bool = False
 ) -> JSONResponse:
-    """`close`: the connection ends with the answer, because the rest of the request is not going to be read."""
+    """Return an error answer.
+
+    With `close` the connection ends with the answer, because the rest of the request will not be read.
+    """
     detail = {"status": status, "reason": one_line(reason), "path": one_line(path)}
     answer = JSONResponse({"error": detail}, status, headers)
     if close:
@@ -79,7 +82,7 @@ async def answer_document_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
-    """For parameters of the query; bodies are checked by our own models."""
+    """Answer for parameters of the query; our own models check bodies."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     message = str(first["msg"])
@@ -88,7 +91,7 @@ async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
-    """What routing finds: no such path, or not that method."""
+    """Answer for routing's errors: no such path, or a method that it does not have."""
     assert isinstance(error, HTTPException)
     reason = {
         404: f"there is no {shown(request.url.path)} (the paths are in /openapi.json)",
@@ -96,7 +99,7 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     }.get(error.status_code, f"{error.detail} (correct the request)")
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        # The router names the methods of the first route of that path only.
+        # The router names only the methods of the first route of that path.
         headers["Allow"] = ", ".join(sorted(request.app.state.methods_of(request.url.path)))
     return error_answer(error.status_code, reason, headers=headers)
 
@@ -124,12 +127,12 @@ _MEANING = {
     503: "Not now: this controller is a standby (`Location` has the leader, where known), or has no plan or store yet.",
 }
 ALWAYS = (401, 403, 422, 429, 500, 503)
-"""Of every path that needs a token. 422: an unknown parameter of the query, for example."""
+"""Statuses of every path that needs a token. 422: an unknown parameter of the query, for example."""
 WITH_BODY = (400, 408, 413, 415)
 
 
 def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a path, for OpenAPI: the common ones and `statuses`."""
+    """Return the error answers of a path for OpenAPI: the common ones and `statuses`."""
     return {
         status: {"description": _MEANING[status], "model": ErrorResource} for status in sorted({*common, *statuses})
     }

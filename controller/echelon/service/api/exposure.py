@@ -1,4 +1,4 @@
-"""Who can reach the API, and whether that is meant."""
+"""The check of who can reach the API, and whether that is intended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ class ExposureError(Exception):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener at `host`. A name other than localhost is never taken for that."""
+    """Return whether only this machine reaches a listener at `host`. No name other than localhost counts as
+    loopback."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -20,8 +21,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str | None, *, tokens: bool, tls: bool) -> str | None:
-    """Raises `ExposureError` where anybody on the network could give orders; returns a warning where tokens could be
-    overheard; None: all is well. `host` None: a Unix socket."""
+    """Return a warning if tokens could be overheard; None: all is well. `host` None is a Unix socket.
+
+    Raise `ExposureError` if anybody on the network could give orders.
+    """
     if host is None or is_loopback(host):
         return None
     if not tokens:

@@ -1,0 +1,75 @@
+"""The registry of targets: each is an entry point of the group `echelon.targets`, under its own name.
+
+Listing the names imports no target. A distribution adds a target by an entry point that names a subclass of `Target`::
+
+    [project.entry-points."echelon.targets"]
+    stub = "my_package.stub:Stub"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from echelon.documents import DocumentError, suggestion
+from echelon.quantities import shown
+from echelon.targets.target import Target
+
+GROUP = "echelon.targets"
+
+
+class Registry(Mapping[str, Target[Any]]):
+    """The targets by name, in the order of their names. A target is loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Target[Any]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        return len(self._registered)
+
+    def __getitem__(self, name: str) -> Target[Any]:
+        """Return the target of that name.
+
+        Raises `KeyError` if there is none, and `DocumentError` for one that cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._registered[name])
+        return self._loaded[name]
+
+    @cached_property
+    def _registered(self) -> dict[str, EntryPoint]:
+        return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+
+
+def _load(entry: EntryPoint) -> Target[Any]:
+    where = f"target {entry.name}"
+    try:
+        kind = entry.load()
+    except Exception as error:  # a distribution's module may raise anything
+        reason = f"{entry.value} cannot be imported: {error} (repair or remove the distribution that registers it)"
+        raise DocumentError(where, "", reason) from error
+    if not (isinstance(kind, type) and issubclass(kind, Target) and kind.name == entry.name):
+        reason = f"{entry.value} is not a Target of that name (subclass echelon.targets.Target, and set its `name`)"
+        raise DocumentError(where, "", reason)
+    return kind()
+
+
+TARGETS = Registry()
+"""All targets that installed distributions register."""
+
+
+def find_target(name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS) -> Target[Any]:
+    """Return the target `name` that `file` asks for at the key `path`.
+
+    Raises `DocumentError` for an unknown one, with the names that there are.
+    """
+    if isinstance(name, str) and name in targets:
+        return targets[name]
+    if not targets:
+        raise DocumentError(file, path, "no target is registered (install the package again: pip install echelon-p4)")
+    raise DocumentError(file, path, f"unknown target {shown(name)} ({suggestion(str(name), targets)})")
