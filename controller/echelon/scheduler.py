@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from echelon.allocation import ActiveFlow, Allocator
 from echelon.jobs.graph import Job
-from echelon.plan import Fixed, FlowPlan, Plan
-from echelon.policies.base import ActiveFlow, Policy
+from echelon.plan import Fixed, FlowPlan, Plan, PlanError
+from echelon.policies.base import Policy
 from echelon.policies.schedule import to_schedule
 
 FlowKey = tuple[str, str]
@@ -98,6 +99,8 @@ class CentralScheduler:
             # Whoever feeds this may do so while it decides, in another thread.
             for key, flow in tuple(self.active.items())
         ]
+        if not isinstance(self.policy, Allocator):
+            raise PlanError(f"policy {self.policy.name}: its plan is reactive, but it does not allocate rates")
         rates = self.policy.allocate(now_s, flows).rates_Bps
         queues, schedules = to_schedule(flows, rates, self._queues)
         self._queues |= queues

@@ -53,6 +53,13 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     return _fluid if target == FLUID else partial(_virtual, target)
 
 
+def targets_on(fabric: str) -> list[str]:
+    """Return what `--target` takes together with this fabric."""
+    from echelon.targets import TARGETS
+
+    return [target for target in (FLUID, *TARGETS) if _goes_together(fabric, target)]
+
+
 def _goes_together(fabric: str, target: str) -> bool:
     from echelon.targets import TARGETS
 
