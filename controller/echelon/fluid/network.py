@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.fluid.rounding import Rounding
+from echelon.jobs.graph import FlowKey
 from echelon.policies.base import ActiveFlow, Link
-from echelon.policies.network import FlowKey
 
 _ZERO = Fraction(0)
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+FlowKey = tuple[str, str]
+"""A flow of a job: (job, flow)."""
+
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnit:

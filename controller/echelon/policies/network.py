@@ -7,13 +7,11 @@ from itertools import pairwise
 
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Path, Router, Routes
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 from echelon.policies import PlanError
 from echelon.policies.base import Link
 from echelon.policies.kept import Kept
 
-FlowKey = tuple[str, str]
-"""(job, flow): names the flow of whichever iteration is running, since an iteration ends before the next begins."""
 Paths = Mapping[str, Path]
 """By flow of one job: its path, both hosts included. The flows of one connection take the same."""
 

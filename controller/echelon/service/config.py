@@ -33,6 +33,7 @@ from typing import cast
 
 from pydantic import create_model
 
+from echelon.control.jobstore import ChosenPolicy
 from echelon.documents import DocumentError, Section, parse_document, read_document, suggestion
 from echelon.fabric.load import load_fabric
 from echelon.fabric.model import Fabric, Switch
@@ -52,14 +53,6 @@ from echelon.southbound.tls import TlsFiles
 KnownTargets = Mapping[str, type[Section]]
 """By name of a target: what a switch's entry may say besides `address`, `target` and `tls`. Validators find the numbers
 of the switch's ports in the validation context, under `ports`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyConfig:
-    """A policy and its parameters, both known to exist."""
-
-    name: str
-    parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +111,8 @@ class ServiceConfig:
     name: str
     fabric: Fabric
     fabric_file: Path
-    policy: PolicyConfig
-    """Until one was chosen through the API: that one is in the store."""
+    policy: ChosenPolicy
+    """Until one is chosen through the API, which is kept in the store."""
     store: str
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
@@ -152,7 +145,7 @@ def load_service_config(path: str | Path, known_targets: KnownTargets | None = N
         name=spec.service,
         fabric=fabric,
         fabric_file=fabric_file,
-        policy=PolicyConfig(spec.policy.name, dict(spec.policy.parameters)),
+        policy=ChosenPolicy(spec.policy.name, dict(spec.policy.parameters)),
         store=store_url(spec.store, file.parent),
         switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
         api=_api(spec.api, file.parent),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from echelon.control.progress import JobState
 from echelon.documents import Durations, Name, Section
 
 
@@ -15,7 +16,7 @@ class Resource(BaseModel):
 
 
 class Timings(Resource):
-    """Where the time of a change of plan went, from its acceptance to the last acknowledged entry."""
+    """Where the time of a change went, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
     """Before planning began: coalescing, and a plan that was still being made."""
@@ -49,12 +50,6 @@ class FlowNumbers(Resource):
     dst: str
     size_bytes: int
     number: int
-
-
-JobState = Literal["accepted", "planned", "installed", "unplanned"]
-"""accepted: on disk. planned: part of the plan in force. installed: every switch that its flows pass has acknowledged
-that (one that restarts or is cut off has not, until it is back). unplanned: the policy or lowering refuses it; the last
-good plan holds (`problem` says why)."""
 
 
 class JobResource(Resource):

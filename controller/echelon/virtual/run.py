@@ -1,20 +1,25 @@
 """The target `softswitch`: emulated jobs, packet by packet, through embedded switches in virtual time.
 
-The controller reaches the switches only through P4Runtime and gNMI, over sockets, as it would reach real ones.
+The controller is the service's (`echelon.control`). It reaches the switches only through P4Runtime and gNMI, over
+sockets, as it would reach real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
+from echelon.jobs.graph import FlowKey
+from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks, softswitch
+from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
-from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.controller import VirtualController
 from echelon.virtual.fabric import ControllerSilentError, VirtualTestbed
 
 Observer = Callable[[VirtualTestbed, TrainingEmulator], None]
@@ -27,10 +32,9 @@ def run(
     progress: Callable[[str, int], None],
     observe: Observer | None = None,
 ) -> PolicyRun:
-    """Run `scenario` under one policy. `observe` is called once at the end, while everything still stands.
+    """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
 
-    Raises `PlanError` or `LoweringError` for what the fabric or the switches cannot carry, `RunError` for a run that
-    broke.
+    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
         return _run(scenario, make, progress, observe)
@@ -44,8 +48,12 @@ def _run(
     identities = scenario.identities
     with (
         VirtualTestbed(scenario.fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
-        ControllerThread(
-            scenario.fabric, scenario.believed_jobs, make(), identities, testbed.addresses, _capabilities(scenario)
+        VirtualController(
+            scenario.fabric,
+            believed(scenario, identities),
+            make(),
+            testbed.addresses,
+            _capabilities(scenario),
         ) as controller,
     ):
         finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
@@ -57,7 +65,7 @@ def _run(
                 testbed.clock.stop()
 
         def done() -> bool:
-            # Here, between events, because closing the sessions needs the switches to answer.
+            # Between events, because closing the sessions needs the switches to answer.
             last = scenario.stop_controller_after_iteration
             if last is not None and min(finished.values()) >= last:
                 controller.stop()
@@ -108,7 +116,17 @@ def _run(
         )
 
 
+def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list[tuple[JobSpec, BuiltJob]]:
+    """Return the jobs as the controller is told of them, with a profile that may be wrong."""
+    of_jobs: dict[str, dict[str, Identity]] = {}
+    for (job, flow), identity in identities.items():
+        of_jobs.setdefault(job, {})[flow] = identity
+    return [
+        (scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs
+    ]  # fmt: skip
+
+
 def _capabilities(scenario: Scenario) -> Capabilities:
-    """What the switches can do, set as the scenario says."""
+    """Return what the switches can do, as the scenario sets them."""
     packets = scenario.ecn_threshold_packets
     return softswitch() if packets is None else replace(softswitch(), ecn=QueueDepthMarks(packets))

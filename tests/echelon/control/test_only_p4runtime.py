@@ -71,13 +71,13 @@ def test_one_module_alone_knows_the_embedded_switch() -> None:
 
 def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None:
     known = modules()
-    reachable, waiting = set(), ["echelon.virtual.controller_thread"]
+    reachable, waiting = set(), ["echelon.virtual.controller"]
     while waiting:
         name = waiting.pop()
         if name in known and name not in reachable:
             reachable.add(name)
             waiting += [*imported(known[name]), name.rpartition(".")[0]]
-    assert {"echelon.control_loop", "echelon.southbound.session", "echelon.scheduler"} <= reachable
+    assert {"echelon.control.machine", "echelon.southbound.session", "echelon.control.scheduler"} <= reachable
     assert "echelon.virtual.fabric" not in reachable
     assert not any(is_in(module, "softswitch") for name in reachable for module in imported(known[name]))
     # Whoever puts the two together hands the controller nothing of the testbed's but its addresses.
@@ -86,7 +86,7 @@ def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None
     calls = [
         node
         for node in ast.walk(ast.parse(users[0].read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ControllerThread"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "VirtualController"
     ]
     (call,) = calls
     assert not call.keywords
@@ -133,13 +133,11 @@ def test_messages_are_counted_from_the_first_event_to_the_last(
 ) -> None:
     """As above, without trust in the time that the log gives."""
     with staged(replace(fig2, iterations=2), policy) as stage:
-        devices = stage.testbed._devices
-        before = {name: device.rpc_count for name, device in devices.items()}
+        before = {name: len(stage.testbed.rpc_log(name)) for name in stage.testbed.switches}
         assert all(before.values())
         stage.run()
-        assert {name: device.rpc_count > before[name] for name, device in devices.items()} == dict.fromkeys(
-            devices, during
-        )
+        after = {name: len(stage.testbed.rpc_log(name)) for name in before}
+        assert {name: after[name] > before[name] for name in before} == dict.fromkeys(before, during)
 
 
 def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:

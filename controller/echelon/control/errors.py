@@ -1,10 +1,10 @@
-"""Why the service does not do what it was asked. The text is for the person who asked; `status` is what HTTP says."""
+"""Why the controller does not do what a client asked. The text is for that person; `status` is the HTTP status."""
 
 from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """One line: what, why, and what to do. `path` is that of the key in the request, where one is to blame."""
+    """A refusal in one line: what, why, and what to do. `path` is the key of the request at fault, if one is."""
 
     status = 500
 
@@ -27,14 +27,16 @@ class ConflictError(ServiceError):
 
 
 class RefusedError(ServiceError):
-    """What was asked for cannot be: it does not fit the fabric, a limit, or a policy."""
+    """The request does not fit the fabric, a limit or a policy."""
 
     status = 422
 
 
 class UnavailableError(ServiceError):
-    """Not now: this controller is a standby, or its store does not answer. Nothing was changed, unless the text says
-    that this is not known: asking the same again tells."""
+    """The controller cannot serve the request now: it is a standby, or its store does not answer.
+
+    Nothing was changed, unless the text says that this is not known; then asking the same again tells.
+    """
 
     status = 503
 
@@ -45,7 +47,7 @@ class UnavailableError(ServiceError):
 
 
 def one_line(text: str) -> str:
-    """`text` as it may be shown to anybody: on one line, and with nothing in it that a terminal would act upon."""
+    """Return `text` on one line, with control characters escaped so that no terminal acts upon them."""
     text = " ".join(text.split())
     if text.isprintable():
         return text
