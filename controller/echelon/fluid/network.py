@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link
 from echelon.fluid.rounding import Rounding
-from echelon.paths import FlowKey
+from echelon.jobs.graph import FlowKey
 
 _ZERO = Fraction(0)
 

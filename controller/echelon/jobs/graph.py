@@ -18,6 +18,10 @@ class GraphError(ValueError):
     """An iteration graph with a cycle, a missing name, or a name that two steps have."""
 
 
+FlowKey = tuple[str, str]
+"""A flow of a job: (job, flow)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeUnit:
     """Work of one worker that nothing interrupts."""

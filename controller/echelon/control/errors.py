@@ -1,10 +1,10 @@
-"""Why the service does not do what it was asked. The text is for the caller; `status` is the HTTP status."""
+"""Why the controller does not do what a client asked. The text is for that person; `status` is the HTTP status."""
 
 from __future__ import annotations
 
 
 class ServiceError(Exception):
-    """One line: what, why, and what to do. `path` is that of the key in the request, if one is at fault."""
+    """A refusal in one line: what, why, and what to do. `path` is the key of the request at fault, if one is."""
 
     status = 500
 
@@ -27,15 +27,15 @@ class ConflictError(ServiceError):
 
 
 class RefusedError(ServiceError):
-    """The request cannot be met: it does not fit the fabric, a limit, or a policy."""
+    """The request does not fit the fabric, a limit or a policy."""
 
     status = 422
 
 
 class UnavailableError(ServiceError):
-    """Not now: this controller is a standby, or its store does not answer.
+    """The controller cannot serve the request now: it is a standby, or its store does not answer.
 
-    Nothing was changed, unless the text says that this is not known: asking the same again tells.
+    Nothing was changed, unless the text says that this is not known; then asking the same again tells.
     """
 
     status = 503
@@ -47,7 +47,7 @@ class UnavailableError(ServiceError):
 
 
 def one_line(text: str) -> str:
-    """Return `text` as it may be shown to anybody: on one line, without anything that a terminal would obey."""
+    """Return `text` on one line, with control characters escaped so that no terminal acts upon them."""
     text = " ".join(text.split())
     if text.isprintable():
         return text
