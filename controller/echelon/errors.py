@@ -43,6 +43,7 @@ Code = Literal[
     "unknown-link",
     "unknown-job",
     "unknown-policy",
+    "unknown-target",
     "unknown-parameter",
     "unknown-path",
     # Plans.
