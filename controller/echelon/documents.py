@@ -26,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from echelon.errors import Code, CodedError
 from echelon.quantities import (
     MAX_TEXT,
     QuantityError,
@@ -50,11 +51,13 @@ Key = str | int
 """One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
 
 
-class DocumentError(Exception):
+class DocumentError(CodedError):
     """What is wrong with a file, for the person who wrote it."""
 
-    def __init__(self, file: str, path: str, reason: str) -> None:
-        super().__init__(file, path, reason)
+    code = "invalid-value"
+
+    def __init__(self, file: str, path: str, reason: str, *, code: Code | None = None) -> None:
+        super().__init__(file, path, reason, code=code)
         self.file = file
         """As the user named it."""
         self.path = path
@@ -66,9 +69,9 @@ class DocumentError(Exception):
         return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
 
 
-def problem(reason: str, *at: Key) -> PydanticCustomError:
-    """An error for a validator to raise about the key `at`, counted from the model or value being validated."""
-    return PydanticCustomError("problem", "{reason}", {"reason": reason, "at": at})
+def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCustomError:
+    """Return an error for a validator to raise about the key `at`, relative to the model or value it validates."""
+    return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -94,10 +97,12 @@ class Section(BaseModel):
         if isinstance(data, Mapping):
             for key in data:
                 if key not in cls.model_fields:
-                    raise problem(f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key))
+                    raise problem(
+                        f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key), code="unknown-key"
+                    )
             for key, field in cls.model_fields.items():
                 if field.is_required() and key not in data:
-                    raise problem(f"is missing (give {field.description})", key)
+                    raise problem(f"is missing (give {field.description})", key, code="missing-key")
         return data
 
 
@@ -111,27 +116,35 @@ def read_document(path: str | Path) -> dict[str, object]:
         with Path(path).open("rb") as stream:
             raw = stream.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
-        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
+        raise DocumentError(file, "", f"{error.strerror or error} (check the path)", code="unreadable-file") from None
     if len(raw) > MAX_DOCUMENT_BYTES:
-        raise DocumentError(file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)")
+        raise DocumentError(
+            file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)", code="too-large"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)") from None
+        raise DocumentError(
+            file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)", code="not-utf8"
+        ) from None
     try:
         _check_depth(text)
         data: object = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(file, _position(error), _yaml_reason(error)) from None
+        raise DocumentError(file, _position(error), _yaml_reason(error), code=_yaml_code(error)) from None
     except yaml.reader.ReaderError as error:
         reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
-        raise DocumentError(file, f"character {error.position}", reason) from None
+        raise DocumentError(file, f"character {error.position}", reason, code="bad-syntax") from None
     except ValueError as error:  # a date that does not exist, an integer of more digits than Python reads
-        raise DocumentError(file, "", f"holds a value that YAML cannot read: {error} (quote it)") from None
+        raise DocumentError(
+            file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
+        ) from None
     if data is None:
-        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)")
+        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)", code="empty-document")
     if not isinstance(data, dict):
-        raise DocumentError(file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)")
+        raise DocumentError(
+            file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)", code="not-a-mapping"
+        )
     return data
 
 
@@ -144,7 +157,7 @@ def parse_document(model: type[S], data: object, file: str, context: Mapping[str
         at: tuple[Key, ...] = first.get("ctx", {}).get("at", ())
         # pydantic marks a fault of a mapping's key itself by a last step that is no key.
         place = first["loc"][:-1] if first["loc"][-1:] == ("[key]",) else first["loc"]
-        raise DocumentError(file, path_text((*place, *at)), _reason(first)) from None
+        raise DocumentError(file, path_text((*place, *at)), _reason(first), code=_code(first)) from None
 
 
 def path_text(path: Iterable[Key]) -> str:
@@ -169,7 +182,7 @@ def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
     def check(value: object) -> T:
         parsed = parse(value)
         if parsed == 0:
-            raise QuantityError(f"{shown(value)} is zero (give more than 0)")
+            raise QuantityError(f"{shown(value)} is zero (give more than 0)", code="too-small")
         return parsed
 
     return check
@@ -186,7 +199,7 @@ def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T
             try:
                 items.append(parse(item))
             except QuantityError as error:
-                raise problem(str(error), index) from None
+                raise problem(str(error), index, code=error.code) from None
         return tuple(items)
 
     return check
@@ -205,21 +218,27 @@ def _real(value: object) -> Fraction:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # not for NaN either
         # A float's shortest decimal form is what the file says; its binary value is not.
         return Fraction(repr(value))
-    raise QuantityError(f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)")
+    raise QuantityError(
+        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)", code="not-a-number"
+    )
 
 
 def _positive_real(value: object) -> Fraction:
     parsed = _real(value)
     if parsed <= 0:
-        raise QuantityError(f"{shown(value)} is not positive (give more than 0)")
+        raise QuantityError(f"{shown(value)} is not positive (give more than 0)", code="too-small")
     return parsed
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str):
-        raise QuantityError(f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)")
+        raise QuantityError(
+            f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
+        )
     if not _NAME.fullmatch(value):
-        raise QuantityError(f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
+        raise QuantityError(
+            f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)", code="not-a-name"
+        )
     return value
 
 
@@ -289,9 +308,11 @@ class _Loader(yaml.CSafeLoader):
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if key.tag != "tag:yaml.org,2002:str":
-                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark)
+                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text")
                 if key.value in seen:
-                    raise _fault(f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark)
+                    raise _fault(
+                        f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark, "duplicate-key"
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -303,13 +324,25 @@ def _check_depth(text: str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark)
+                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark, "nested-too-deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-def _fault(reason: str, mark: Any) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, reason, mark)
+class _Fault(yaml.constructor.ConstructorError):
+    """What this module refuses although YAML allows it."""
+
+    code: Code
+
+
+def _fault(reason: str, mark: Any, code: Code) -> _Fault:
+    fault = _Fault(None, None, reason, mark)
+    fault.code = code
+    return fault
+
+
+def _yaml_code(error: yaml.MarkedYAMLError) -> Code:
+    return error.code if isinstance(error, _Fault) else "bad-syntax"
 
 
 def _key_text(node: yaml.Node) -> str:
@@ -332,11 +365,40 @@ def _yaml_type(value: object) -> str:
     return named.get(type(value), "null" if value is None else type(value).__name__)
 
 
+_CODES: Mapping[str, Code] = {
+    "int_type": "not-a-number",
+    "int_from_float": "not-a-number",
+    "int_parsing": "not-a-number",
+    "greater_than_equal": "too-small",
+    "less_than_equal": "too-large",
+    "int_parsing_size": "too-large",
+    "string_type": "not-text",
+    "literal_error": "not-allowed",
+    "tuple_type": "not-a-list",
+    "list_type": "not-a-list",
+    "model_type": "not-a-mapping",
+    "dict_type": "not-a-mapping",
+    "model_attributes_type": "not-a-mapping",
+    "too_short": "wrong-length",
+    "too_long": "wrong-length",
+}
+"""Our code of each type of error that pydantic reports."""
+
+
+def _code(error: ErrorDetails) -> Code:
+    context = error.get("ctx", {})
+    if "code" in context:
+        code: Code = context["code"]
+        return code
+    raised = context.get("error")
+    return raised.code if isinstance(raised, CodedError) else _CODES.get(error["type"], "invalid-value")
+
+
 def _reason(error: ErrorDetails) -> str:
     context, value = error.get("ctx", {}), error["input"]
+    if "reason" in context:
+        return str(context["reason"])
     match error["type"]:
-        case "problem":
-            return str(context["reason"])
         case "value_error":
             return str(context["error"])
         case "int_type" | "int_from_float" | "int_parsing":

@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.errors import CodedError
+
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
 )
@@ -29,8 +31,10 @@ _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 4, 4
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
 
 
-class QuantityError(ValueError):
-    """The text is no quantity of the kind wanted. The message is one line and says what to write instead."""
+class QuantityError(CodedError, ValueError):
+    """The text is not a quantity of the kind wanted. The message is one line and says what to write instead."""
+
+    code = "not-a-quantity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,18 @@ class _Kind:
             raise QuantityError(f"{shown(value)} is not a {self.what} (write it as in {self.example})")
         number, unit = Fraction(match["number"]), match["unit"]
         if not unit and number != 0:
-            raise QuantityError(f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})")
+            raise QuantityError(
+                f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})", code="missing-unit"
+            )
         if unit and unit not in self.units:
-            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})")
+            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})", code="unknown-unit")
         amount = number * self.units[unit] if unit else number
         if amount < 0:
-            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)")
+            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small")
         if amount > self.largest:
-            raise QuantityError(f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})")
+            raise QuantityError(
+                f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})", code="too-large"
+            )
         if self.whole and amount.denominator != 1:
             raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
         return amount
@@ -131,7 +139,7 @@ def number(text: str) -> Fraction:
     if len(text) <= MAX_TEXT and _NUMBER.fullmatch(text):
         with suppress(ValueError, ZeroDivisionError):
             return Fraction(text)
-    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)")
+    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)", code="not-a-number")
 
 
 def duration_text(seconds: Fraction) -> str:
@@ -172,5 +180,7 @@ def _text(value: object, kind: _Kind) -> str:
         if value == 0:
             return "0"
         if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
-            raise QuantityError(f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})")
+            raise QuantityError(
+                f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})", code="missing-unit"
+            )
     raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")

@@ -71,6 +71,7 @@ class Controller:
         self._outbox: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
         self._arbitrated = threading.Event()
         self._events: SimpleQueue[FlowEvent] = SimpleQueue()
+        self._oldest_flow = 0
         self._reader = threading.Thread(target=self._read_stream, name="p4runtime-stream", daemon=True)
         self._closing = False
         self.stream_error = ""
@@ -175,16 +176,20 @@ class Controller:
     # -- digests -----------------------------------------------------------------------------------------------------
 
     def next_event(self) -> FlowEvent:
-        """The oldest digest that nobody has taken yet. Raises TargetError when none comes."""
+        """Return the oldest digest that was not taken or dropped yet. Raises TargetError when none comes."""
         try:
-            return self._events.get(timeout=TIMEOUT_S)
+            # Flow 0 is nobody's: a digest of it would be an error of this test.
+            while 0 < (event := self._events.get(timeout=TIMEOUT_S)).flow < self._oldest_flow:
+                pass
         except Empty:
             raise TargetError(f"no digest for {TIMEOUT_S:g} s; {self.stream_error or 'the stream is open'}") from None
+        return event
 
-    def forget_events(self) -> None:
-        """Drop the digests that nobody has taken."""
+    def forget_events(self, before_flow: int) -> None:
+        """Drop the digests that came so far, and those still to come of flows with lower numbers than `before_flow`."""
         while not self._events.empty():
             self._events.get()
+        self._oldest_flow = before_flow
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -65,6 +65,13 @@ def ideal_place(target: str) -> Runner:
     return partial(run, ideal=True)
 
 
+def targets_on(fabric: str) -> list[str]:
+    """Return what `--target` takes together with this fabric."""
+    from echelon.targets import TARGETS
+
+    return [target for target in (FLUID, *TARGETS) if _goes_together(fabric, target)]
+
+
 def _goes_together(fabric: str, target: str) -> bool:
     from echelon.targets import TARGETS
 

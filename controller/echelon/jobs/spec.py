@@ -72,13 +72,23 @@ class RecognitionSpec(Section):
         for key in ("protocol", *needed):
             given = getattr(self, key) is not None
             if given and self.by == "shim":
-                raise problem("does not go with 'by: shim' (remove it, or write 'by: bytes')", key)
+                raise problem(
+                    "does not go with 'by: shim' (remove it, or write 'by: bytes')", key, code="conflicting-key"
+                )
             if not given and self.by == "bytes" and key in needed:
-                raise problem("is missing (switches need it to recognise flows by bytes)", key)
+                raise problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
-            raise problem("is not between 1 us and 71 min (give what the pause between iterations exceeds)", "idle_gap")
+            raise problem(
+                "is not between 1 us and 71 min (give what the pause between iterations exceeds)",
+                "idle_gap",
+                code="out-of-range",
+            )
         if self.protocol == "udp" and self.destination_port == SHIM_PORT:
-            raise problem(f"{SHIM_PORT} is the port of senders that write the shim (use another)", "destination_port")
+            raise problem(
+                f"{SHIM_PORT} is the port of senders that write the shim (use another)",
+                "destination_port",
+                code="duplicate",
+            )
         return self
 
 
@@ -129,7 +139,7 @@ class JobSpec(Section):
     def _check_parallelism(cls, data: object) -> object:
         name = data.get("parallelism") if isinstance(data, dict) else None
         if isinstance(name, str) and name in registered().broken:
-            raise problem(f"'{name}' {registered().broken[name]}", "parallelism")
+            raise problem(f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed")
         return data
 
     @model_validator(mode="after")
@@ -137,19 +147,25 @@ class JobSpec(Section):
         seen: set[str] = set()
         for index, worker in enumerate(self.workers):
             if worker in seen:
-                raise problem(f"'{worker}' is a worker already (name each host once)", "workers", index)
+                raise problem(
+                    f"'{worker}' is a worker already (name each host once)", "workers", index, code="duplicate"
+                )
             seen.add(worker)
         for key in registered().sections:
             if key != self.parallelism and getattr(self, key) is not None:
-                raise problem(f"does not go with 'parallelism: {self.parallelism}' (remove one of them)", key)
+                raise problem(
+                    f"does not go with 'parallelism: {self.parallelism}' (remove one of them)",
+                    key,
+                    code="conflicting-key",
+                )
         if getattr(self, self.parallelism) is None:
             reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
-            raise problem(reason, self.parallelism)
+            raise problem(reason, self.parallelism, code="missing-key")
         try:
             self.paradigm.check(self.workers)
         except PydanticCustomError as error:
             context = error.context or {}
-            raise problem(context["reason"], self.parallelism, *context["at"]) from None
+            raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
         carried = self.paradigm.connection_bytes(len(self.workers))
         if self.recognition.by == "bytes" and carried >= COUNTED_BYTES:
             raise problem(
@@ -157,6 +173,7 @@ class JobSpec(Section):
                 "is 4 GiB: use the shim)",
                 "recognition",
                 "by",
+                code="too-large",
             )
         return self
 

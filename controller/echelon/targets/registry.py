@@ -1,6 +1,7 @@
 """The registry of targets: each is an entry point of the group `echelon.targets`, under its own name.
 
-Listing the names imports no target. A distribution adds a target by an entry point that names a subclass of `Target`::
+Listing the names imports no target, nor anything else that would slow down `echelon --help`. A distribution adds a
+target by an entry point that names a subclass of `Target`::
 
     [project.entry-points."echelon.targets"]
     stub = "my_package.stub:Stub"
@@ -13,8 +14,6 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from echelon.documents import DocumentError, suggestion
-from echelon.quantities import shown
 from echelon.targets.target import Target
 
 GROUP = "echelon.targets"
@@ -47,6 +46,8 @@ class Registry(Mapping[str, Target[Any]]):
 
 
 def _load(entry: EntryPoint) -> Target[Any]:
+    from echelon.documents import DocumentError
+
     where = f"target {entry.name}"
     try:
         kind = entry.load()
@@ -68,6 +69,9 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
 
     Raises `DocumentError` for an unknown one, with the names that there are.
     """
+    from echelon.documents import DocumentError, suggestion
+    from echelon.quantities import shown
+
     if isinstance(name, str) and name in targets:
         return targets[name]
     if not targets:

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from echelon.documents import Section
 from echelon.p4program import P4Program, program
 
 if TYPE_CHECKING:
+    from echelon.documents import Section
     from echelon.lowering.capabilities import Capabilities
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory
 
-O = TypeVar("O", bound=Section)  # noqa: E741
+O = TypeVar("O", bound="Section")  # noqa: E741
 
 DEFAULT_TARGET = "softswitch"
 """The target where none is named."""

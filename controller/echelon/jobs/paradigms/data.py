@@ -94,25 +94,32 @@ class Data(Paradigm):
     def check(self, workers: Sequence[str]) -> None:
         algorithm = ALL_REDUCES[self.collective]
         if refusal := algorithm.refusal(len(workers)):
-            raise problem(f"'{self.collective}' {refusal}", "collective")
-        if self.gradient < algorithm.chunks(len(workers)) * (self.buckets or 1):
+            raise problem(f"'{self.collective}' {refusal}", "collective", code="not-allowed")
+        if self.gradient < len(workers) * (self.buckets or 1):
             each = f"each of {len(workers)} workers" + (f" in each of {self.buckets} buckets" if self.buckets else "")
-            raise problem(f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient")
+            raise problem(
+                f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient", code="too-small"
+            )
 
     @model_validator(mode="after")
     def _check_passes(self) -> Data:
         passes = {"forward": self.forward, "backward": self.backward, "buckets": self.buckets}
         given = [key for key, value in passes.items() if value is not None]
         if self.compute is not None and given:
-            raise problem("does not go with 'compute' (give one, or forward, backward and buckets)", given[0])
+            raise problem(
+                "does not go with 'compute' (give one, or forward, backward and buckets)",
+                given[0],
+                code="conflicting-key",
+            )
         if self.compute is None and not given:
             raise problem(
                 "is missing (give the compute time of an iteration, e.g. 500 ms; or forward, backward and buckets)",
                 "compute",
+                code="missing-key",
             )
         for key, value in passes.items():
             if given and value is None:
-                raise problem(f"is missing ('{given[0]}' needs forward, backward and buckets)", key)
+                raise problem(f"is missing ('{given[0]}' needs forward, backward and buckets)", key, code="missing-key")
         return self
 
 

@@ -58,6 +58,7 @@ class ParameterServer(Paradigm):
                 f"'{self.server}' is one of the workers (give the server a host of its own: what it sends to itself is "
                 "no traffic)",
                 "server",
+                code="duplicate",
             )
 
     def other_hosts(self) -> Mapping[str, str]:

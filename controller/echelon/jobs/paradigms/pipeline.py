@@ -87,12 +87,20 @@ class Pipeline(Paradigm):
         for key, value, wanted, of in lists:
             if isinstance(value, tuple) and len(value) != wanted:
                 raise problem(
-                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})", key
+                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})",
+                    key,
+                    code="wrong-length",
                 )
         if self.gradient is not None and self.backward is None:
-            raise problem("is given without 'backward' (add 'backward' or remove it)", "gradient")
+            raise problem(
+                "is given without 'backward' (add 'backward' or remove it)", "gradient", code="conflicting-key"
+            )
         if self.backward is None and not SCHEDULES[self.schedule].forward_alone:
-            raise problem(f"is missing ('{self.schedule}' alternates forward and backward: give its time)", "backward")
+            raise problem(
+                f"is missing ('{self.schedule}' alternates forward and backward: give its time)",
+                "backward",
+                code="missing-key",
+            )
 
 
 def _each(value: V | tuple[V, ...], count: int) -> tuple[V, ...]:

@@ -29,7 +29,7 @@ class ServerAddress:
         """Read ``host:port``. Raises `PydanticCustomError`."""
         found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
         if found is None or not 0 < int(found["port"]) < 1 << 16:
-            raise problem(f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)")
+            raise problem(f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)", code="not-an-address")
         return cls(found["host"].strip("[]"), int(found["port"]))
 
     def __str__(self) -> str:
@@ -49,15 +49,21 @@ def _interfaces(value: object) -> str | dict[int, str]:
             raise problem(f"{shown(value)} is not a pattern of interface names (write it as in s1-eth{_PORT})")
         return value
     if not isinstance(value, dict):
-        raise problem(f"{shown(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})")
+        raise problem(
+            f"{shown(value)} is neither a pattern nor a mapping (write it as in s1-eth{_PORT})", code="not-a-mapping"
+        )
     names: dict[int, str] = {}
     for port, name in value.items():
         if not isinstance(port, str) or not re.fullmatch(r"[1-9][0-9]{0,2}", port) or int(port) > 511:
             raise problem(f"{shown(port)} is not a port number (give 1 to 511, in quotes)", str(port))
         if not isinstance(name, str) or not _INTERFACE.fullmatch(name):
-            raise problem(f"{shown(name)} is not the name of an interface (write it as in s1-eth1)", port)
+            raise problem(
+                f"{shown(name)} is not the name of an interface (write it as in s1-eth1)", port, code="not-a-name"
+            )
         if name in names.values():
-            raise problem(f"interface {shown(name)} has a port already (give each port its own)", port)
+            raise problem(
+                f"interface {shown(name)} has a port already (give each port its own)", port, code="duplicate"
+            )
         names[int(port)] = name
     return names
 
@@ -93,7 +99,9 @@ class Bmv2Options(Section):
         ports = (info.context or {}).get("ports", ())
         missing = sorted(port for port in ports if isinstance(value, dict) and port not in value)
         if missing:
-            raise problem(f"no interface for port {missing[0]} of the fabric (add '{missing[0]}': ...)")
+            raise problem(
+                f"no interface for port {missing[0]} of the fabric (add '{missing[0]}': ...)", code="missing-key"
+            )
         return value
 
     def interface(self, port: int) -> str:
