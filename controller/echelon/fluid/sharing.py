@@ -19,7 +19,7 @@ sharing: objectives and algorithms, INFOCOM '99); max-min fairness gives such a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from echelon.plan import PortSchedule, QueuePlan
@@ -60,7 +60,9 @@ class Sharer:
     rate_Bps: Fraction = _ZERO  # noqa: N815
     """The result."""
     narrow: tuple[Place, ...] = ()
-    """Of `places`, those that may hold it up."""
+    """Of `places`, those that may hold it up because of other flows."""
+    fastest_Bps: Fraction = _ZERO  # noqa: N815
+    """Its rate if it were alone."""
 
 
 def share(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None:  # noqa: N803
@@ -74,7 +76,7 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None: 
         places = [(port if port.is_fifo else port.minimum[queue], 0) for port, queue in flow.narrow]
         promised = tuple((port, queue) for port, queue in places if port is not None)
         if len(promised) == len(places) and not all(port.is_fifo for port, _ in flow.narrow):
-            least[flow] = Sharer(promised, flow.window, flow.sent_Bps, narrow=promised)
+            least[flow] = replace(flow, narrow=promised)
     _fill_up(list(least.values()), taken_Bps)
     for flow, minimum in least.items():
         flow.rate_Bps = minimum.rate_Bps
@@ -88,24 +90,23 @@ def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> lis
     has the same flows in the same queues.
     """
     at: dict[Port, list[tuple[Sharer, int]]] = {}
-    fastest: dict[Sharer, Fraction] = {}
     for flow in flows:
         narrowest_Bps = min(port.capacity_Bps - taken_Bps.get(port, _ZERO) for port, _ in flow.places)  # noqa: N806
-        fastest[flow] = narrowest_Bps if flow.sent_Bps is None else min(narrowest_Bps, flow.sent_Bps)
+        flow.fastest_Bps = narrowest_Bps if flow.sent_Bps is None else min(narrowest_Bps, flow.sent_Bps)
         for port, queue in flow.places:
             at.setdefault(port, []).append((flow, queue))
     kept: dict[object, Port] = {}
     for port, present in at.items():
         limited = any(port.schedule[queue].max_share is not None for _, queue in present)
         taken = taken_Bps.get(port, _ZERO)
-        if limited or sum(fastest[flow] for flow, _ in present) > port.capacity_Bps - taken:
+        if limited or sum(flow.fastest_Bps for flow, _ in present) > port.capacity_Bps - taken:
             same = tuple(present), tuple(port.schedule), taken
             if same not in kept or port.capacity_Bps < kept[same].capacity_Bps:
                 kept[same] = port
     narrow = set(kept.values())
     for flow in flows:
         flow.narrow = tuple(place for place in flow.places if place[0] in narrow)
-        flow.rate_Bps = _ZERO if flow.narrow else fastest[flow]
+        flow.rate_Bps = _ZERO if flow.narrow else flow.fastest_Bps
     return [flow for flow in flows if flow.narrow]
 
 
@@ -137,8 +138,7 @@ class _Filling:
         waiting = {
             flow
             for flow in self._flows
-            if (flow.sent_Bps is None or flow.rate_Bps < flow.sent_Bps)
-            and all(self._left(place) > 0 for place in flow.narrow)
+            if flow.rate_Bps < flow.fastest_Bps and all(self._left(place) > 0 for place in flow.narrow)
         }
         while waiting:
             at: dict[Port, list[tuple[int, Sharer]]] = {}
@@ -147,24 +147,31 @@ class _Filling:
                     for port, queue in flow.narrow:
                         at.setdefault(port, []).append((queue, flow))
             offers = {port: self._offers(port, flows) for port, flows in at.items()}
-            per_unit = {flow: min(offers[port].get(flow, _ZERO) for port, _ in flow.narrow) for flow in waiting}
+            per_unit = {
+                flow: min(self._alone(flow), *(offers[port].get(flow, _ZERO) for port, _ in flow.narrow))
+                for flow in waiting
+            }
             # A flow below another one on some link is not offered anything there before that one has its rate.
             ready = [flow for flow in per_unit if all(flow in offers[port] for port, _ in flow.narrow)]
             if not ready:
                 # The levels of the ports contradict each other. The oldest flow goes first.
                 ready = [next(flow for flow in self._flows if flow in waiting)]
                 left_Bps = min(self._left(place) for place in ready[0].narrow)  # noqa: N806
-                per_unit[ready[0]] = left_Bps / (ready[0].window if ready[0].sent_Bps is None else ready[0].sent_Bps)
+                per_unit[ready[0]] = min(self._alone(ready[0]), left_Bps / _units(ready[0]))
             constant = [flow for flow in ready if flow.sent_Bps is not None]
             tightest = min(per_unit[flow] for flow in constant or ready)
             for flow in constant or ready:
                 if per_unit[flow] == tightest:
                     waiting.remove(flow)
-                    more = tightest * (flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps)
+                    more = tightest * _units(flow)
                     if more:
                         gained = True
                         self._give(flow, more)
         return gained
+
+    def _alone(self, flow: Sharer) -> Fraction:
+        """Return what the flow could still use, in the units of an offer."""
+        return (flow.fastest_Bps - flow.rate_Bps) / _units(flow)
 
     def _left(self, place: Place) -> Fraction:
         """Return how much more the queue can have at most, in bytes per second."""
@@ -222,3 +229,8 @@ class _Filling:
                 left_Bps -= max(total_Bps, has[queue])  # noqa: N806
             sharing -= settled.keys()
         return room
+
+
+def _units(flow: Sharer) -> Fraction:
+    """Return what an offer is multiplied by: the window, or what a sender of constant rate still lacks."""
+    return Fraction(flow.window) if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
