@@ -43,6 +43,7 @@ Code = Literal[
     "unknown-link",
     "unknown-job",
     "unknown-policy",
+    "unknown-target",
     "unknown-parameter",
     "unknown-path",
     "unknown-name",
@@ -60,6 +61,7 @@ Code = Literal[
     # The service and its store.
     "refused",
     "name-taken",
+    "limit-reached",
     "unavailable",
     "standby",
     "no-plan",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Literal
 
+from echelon.completion import Completion, Until
 from echelon.endhosts.carriers import Carrier, FlowNumbers, Network, ShimCarrier, TcpCarrier
 from echelon.endhosts.cross_traffic import CrossTraffic
 from echelon.endhosts.host_stack import MAX_TIMEOUTS, NS_PER_S, BackgroundStats, Clock, HostStack, Nic, PacedNic
@@ -61,7 +61,7 @@ class TrainingEmulator:
     is sent, received or recorded.
 
     - `nics`: by host; `identities`: by (job, flow), what the shim says, or a `SegmentIdentity`: the job sends over TCP.
-    - `until`: ``all-done``: jobs go on until the slowest has done `iterations`; ``exactly``: each does that many.
+    - `iterations` and `until` say when the run is over (`echelon.completion`).
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -78,7 +78,7 @@ class TrainingEmulator:
         identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity],
         *,
         iterations: int,
-        until: Literal["all-done", "exactly"] = "all-done",
+        until: Until = "all-done",
         transport: Transport | None = None,
         delays: Sequence[Delay] = (),
         background: Sequence[Background] = (),
@@ -90,11 +90,10 @@ class TrainingEmulator:
         self._fabric = fabric
         self._jobs = jobs
         self._transport = Transport() if transport is None else transport
-        self._iterations = iterations
-        self._load_stays = until == "all-done"
+        self.completion = Completion((job.name for job in jobs), iterations, until)
+        """how far the jobs have come"""
         self._on_iteration = on_iteration
         self._origin_ns = 0
-        self._unsatisfied = {job.name for job in jobs}
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
@@ -104,7 +103,7 @@ class TrainingEmulator:
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
             own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
-            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self._more, job.name))
+            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self.completion.begins, job.name))
         self.background = {traffic.name: BackgroundStats() for traffic in background}
         """packets of each background sender, by its name"""
         self._background_traffic = tuple(background)
@@ -124,7 +123,7 @@ class TrainingEmulator:
     @property
     def done(self) -> bool:
         """Whether every job has done its iterations."""
-        return not self._unsatisfied
+        return self.completion.reached
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
@@ -145,10 +144,6 @@ class TrainingEmulator:
     def duplicate_packets(self) -> Mapping[str, int]:
         """By job: packets received again."""
         return {name: carrier.duplicate_packets for name, carrier in self._carriers.items()}
-
-    def _more(self, job: str, iteration: int) -> bool:
-        """Whether a job whose last iteration has just ended begins `iteration`."""
-        return iteration <= self._iterations or (self._load_stays and not self._unsatisfied <= {job})
 
     def _carrier(
         self, network: Network, job: Job, identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity]
@@ -199,8 +194,7 @@ class TrainingEmulator:
         self._obey(job, self._executions[job].flow_finished(flow, self._clock.now_ns))
 
     def _finish_iteration(self, job: str, iteration: int) -> None:
-        if iteration == self._iterations:
-            self._unsatisfied.discard(job)
+        self.completion.finish(job, iteration)
         if self._on_iteration is not None:
             self._on_iteration(job, iteration, self._clock.now_ns - self._origin_ns)
         if self.done:

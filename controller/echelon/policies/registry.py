@@ -38,7 +38,7 @@ _LIMITS = {
 class PolicyChoiceError(PlanError):
     """There is no such policy, or it does not take such parameters."""
 
-    def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code) -> None:
+    def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None) -> None:
         super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code)
         self.reason = reason
         self.parameter = parameter

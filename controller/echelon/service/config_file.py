@@ -16,6 +16,7 @@ from echelon.documents import Count, Duration, Name, PositiveDuration, Section, 
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
 from echelon.service.store import STORES
+from echelon.targets import DEFAULT_TARGET
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -160,7 +161,7 @@ class SwitchSpec(Section):
     """The keys that the switches of every target have."""
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
-    target: Annotated[str, Field(strict=True)] = "softswitch"
+    target: Annotated[str, Field(strict=True)] = DEFAULT_TARGET
     tls: TlsSpec | None = None
 
 

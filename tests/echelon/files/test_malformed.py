@@ -335,7 +335,7 @@ WORDING = {
     "not-a-name": "'a/b' is not a name (up to 32 letters, digits, '-', '_'; a letter first)",
     "duplicate-key": "duplicate key 'start' (keep one of them)",
     "bad-syntax": "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)",
-    "not-allowed": "'tensor' is not allowed (use 'pipeline', 'data' or 'parameter_server')",
+    "not-allowed": "'tensor' is not allowed (use 'data', 'parameter_server' or 'pipeline')",
     "not-a-mapping": "'500 ms' is not a mapping (write it as {key: value})",
     "out-of-range": "is not between 1 us and 71 min (give what the pause between iterations exceeds)",
     "unknown-node": "'s9' is neither a host nor a switch (known: h1, h2, h3, s1, s2)",

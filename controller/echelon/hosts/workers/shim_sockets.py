@@ -28,9 +28,9 @@ from echelon.endhosts.shim import (
     headers,
 )
 from echelon.endhosts.transport import Receiver, Sender, Tally
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage
 from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.socket_options import (
     ECT0,
     IP_MTU_DISCOVER,

@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, TcpCarriage
 from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.socket_options import SO_MAX_PACING_RATE, TCP_NOTSENT_LOWAT, set_receive_buffer
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from echelon.execution import StartCompute, StartFlow
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers import shim_sockets, tcp
 from echelon.hosts.workers.assignment import Assignment, Carriage, ShimCarriage, TcpCarriage, WorkerJob
 from echelon.hosts.workers.background import ConstantRateSender, Discard
 from echelon.hosts.workers.carriers import Carrier, FlowEvents
 from echelon.hosts.workers.computing import COMPUTING, Computing
 from echelon.hosts.workers.execution import WorkerExecution, WorkerFinished, WorkerInstruction
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.messages import (
     Begin,
     Connect,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from echelon.endhosts.shim import SHIM_PORT, FlowAddress, Shim, headers
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers import shim_sockets, tcp
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage, TcpCarriage
 from echelon.hosts.workers.carriers import Carrier, FlowEvents
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.scenarios.results import RunError
 
