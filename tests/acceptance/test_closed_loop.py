@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from acceptance.runs import Run, softswitch
+from acceptance.runs import Run, grouped, softswitch
 
 ORACLE = Path(__file__).parents[2].parent / "shared" / "oracles" / "policy_mix_sim.py"
 # What the oracle is asked for. The seeds are the scenario files': with seed 0, the ideal order itself would leave
@@ -23,10 +23,7 @@ MIXES = {
 }
 SIX_JOBS = ("mix_dp6", "mix_pp6", "mix_mixed6")
 # Tests of one row share its runs, so they belong in one process.
-ROWS = [
-    pytest.param(row, marks=[pytest.mark.xdist_group(row), *([pytest.mark.long] if row in SIX_JOBS else [])])
-    for row in MIXES
-]
+ROWS = [grouped(row, row, *([pytest.mark.long] if row in SIX_JOBS else [])) for row in MIXES]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
 
