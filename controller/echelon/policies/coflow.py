@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import Plan
@@ -48,20 +48,17 @@ class Varys:
         self._paths = FlowPaths()
         self._spread = Spread(QUEUES)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Equal queues until the scheduler has heard of the flows. Raises `PlanError` if a worker cannot be reached."""
-        paths = self._paths.update(jobs, fabric)
+        of_jobs = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
         return Plan.of_jobs(
             self.name,
-            self._spread.update(jobs, paths),
+            self._spread.update(jobs, of_jobs),
             default_schedule=to_port({}),
             best_effort_queue=BEST_EFFORT_QUEUE,
             reactive=True,
         )
-
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """Rates of Varys; best effort gets what no coflow can use, in max-min fair shares."""

@@ -16,7 +16,7 @@ from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
@@ -60,26 +60,23 @@ class Echelon:
         self._facts = Kept(_facts)
         self._flows = Kept(_ranked)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Every flow ranked by its slack. Raises `PlanError` if a worker cannot be reached or a job takes no time."""
-        paths = self._paths.update(jobs, fabric)
+        of_jobs = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._jobs = self._facts.update(
-            {job.name: (job, alone[job.name], paths[job.name], self._capacities) for job in jobs}
+            {job.name: (job, alone[job.name], of_jobs[job.name], self._capacities) for job in jobs}
         )
         levels = self._order.levels(self._jobs)
         due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in paths.items()}),
+            self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
-
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
         """In the order of urgency each flow takes what is left on its path, until the order changes on some link.

@@ -13,7 +13,7 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import Router, Routes
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
@@ -89,6 +89,7 @@ class Planner:
     _setting: PolicySetting | None = None
     _asked: Policy | None = None
     """The policy of that setting, with what it remembers; None: there is none yet, or it failed."""
+    _paths: Router = field(default_factory=Router)
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of connections, by job: a new policy goes on with them."""
@@ -192,7 +193,7 @@ class Planner:
         began = time.perf_counter()
         try:
             policy = self._policy_for(wanted.policy)
-            plan = policy.plan([job.job for job in jobs], wanted.fabric)
+            plan = policy.plan([job.job for job in jobs], wanted.fabric, self._paths)
         except PlanError as error:
             raise PlanningError(str(error), error.job) from error
         except Exception as error:
@@ -267,7 +268,8 @@ class Planner:
         """The policy that was asked last time, with what it remembers, if it is still the one."""
         if self._asked is None or self._setting != setting:
             self._asked = make_policy(setting.name, **setting.parameters)
-            self._asked.remember(self._routes)
+            self._paths = Router()
+            self._paths.remember(self._routes)
             self._setting = setting
         return self._asked
 

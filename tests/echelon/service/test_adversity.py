@@ -135,10 +135,10 @@ def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: 
 
 def test_a_reactive_policy_reacts_although_a_job_breaks_it(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     class Breaks(Varys):
-        def plan(self, jobs: Any, fabric: Fabric) -> Any:
+        def plan(self, jobs: Any, fabric: Fabric, paths: Any = None) -> Any:
             if any(one.name == "bad" for one in jobs):
                 raise ZeroDivisionError("a slip")
-            return super().plan(jobs, fabric)
+            return super().plan(jobs, fabric, paths)
 
     register(monkeypatch, "breaks", Breaks)
     keeps = planner(fabric)
