@@ -28,8 +28,8 @@ from echelon.policies.references import REFERENCES, Dues
 from echelon.policies.tardiness import EffectiveTardiness
 
 MIN_SHARE = Fraction(1, 100)
-"""Of the port, for every queue below the highest: a packet that waits there still moves, so that the next packet of
-its flow can be ranked anew."""
+"""The part of the port that every queue below the highest is guaranteed: a packet that waits there still moves, so
+that the next packet of its flow can be ranked anew."""
 BEST_EFFORT_QUEUE = 0
 
 
@@ -61,7 +61,10 @@ class Echelon:
         self._flows = Kept(_ranked)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Every flow ranked by its slack. Raises `PlanError` if a worker cannot be reached or a job takes no time."""
+        """Return a plan that ranks every flow by its slack.
+
+        Raises `PlanError` if a worker cannot be reached or a job takes no time.
+        """
         of_jobs = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
@@ -79,9 +82,9 @@ class Echelon:
         )
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """In the order of urgency each flow takes what is left on its path, until the order changes on some link.
+        """Return the rates of the ideal order, without levels, until the order changes on some link.
 
-        Best effort gets what is left over, in max-min fair shares.
+        In the order of urgency each flow takes what is left on its path. Best effort shares the rest max-min fairly.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
         deadlines = self._reference.deadlines_s([flows[i] for i in ranked])

@@ -28,7 +28,7 @@ class Fair:
         self._spread = Spread(range(CONTROL_QUEUE))
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Flows spread over seven equal queues. Raises `PlanError` if a worker cannot be reached."""
+        """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
         of_jobs = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
         return Plan.of_jobs(
@@ -38,7 +38,7 @@ class Fair:
         )
 
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Progressive filling; best effort takes part as any other flow, up to its senders' limits."""
+        """Return max-min fair rates. Best effort takes part like any other flow, up to its senders' limits."""
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))

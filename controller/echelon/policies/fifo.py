@@ -24,7 +24,7 @@ class Fifo:
         self._flows = Kept(_in_one_queue)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
-        """Every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
+        """Return a plan with every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
         of_jobs = self._paths.update(jobs, fabric, paths)
         return Plan.of_jobs(
             self.name,
