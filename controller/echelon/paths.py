@@ -45,7 +45,7 @@ class FlowPaths:
         try:
             routes = self._router.route(fabric, jobs)
         except NoRouteError as error:
-            raise PlanError(str(error), error.job) from None
+            raise PlanError(str(error), error.job, code=error.code) from None
         return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})
 
 
