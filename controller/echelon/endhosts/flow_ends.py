@@ -90,10 +90,11 @@ class FlowEnds:
         receiving = self._receiving.get(key)
         if receiving is None:
             return False
-        answer = receiving.receiver.on_segment(segment)
+        receiver = receiving.receiver
+        answer = receiver.on_segment(segment)
         if answer is not None:
             receiving.transmit(answer)
-        if not receiving.receiver.missing_bytes and (on_complete := receiving.on_complete) is not None:
+        if not receiver.missing_bytes and (on_complete := receiving.on_complete) is not None:
             receiving.on_complete = None
             on_complete()
         return True

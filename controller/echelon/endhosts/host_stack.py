@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from echelon.endhosts.flow_ends import NS_PER_S, FlowEnds
-from echelon.endhosts.shim import DISCARD_PORT_BYTES, UDP_DESTINATION, UDP_SOURCE, has_shim, read_frame
+from echelon.endhosts.shim import DISCARD_PORT_BYTES, UDP_DESTINATION, UDP_SOURCE, read_frame
 from echelon.endhosts.tcp.stack import Clock, Nic, TcpStack
 
 
@@ -70,9 +70,9 @@ class HostStack:
         """Take a frame that has arrived."""
         if self.tcp.closed:
             return
-        if has_shim(frame):
-            key, segment = read_frame(frame)
-            if not self.flows.deliver(now_ns, key, segment):
+        found = read_frame(frame)
+        if found is not None:
+            if not self.flows.deliver(now_ns, *found):
                 self.unknown_packets += 1
         elif not self.tcp.deliver(now_ns, frame):
             stats = self._background.get(frame[UDP_SOURCE]) if frame[UDP_DESTINATION] == DISCARD_PORT_BYTES else None

@@ -1,7 +1,7 @@
 """Segments as packets: the shim that tells a switch job, flow and position, and the headers before it.
 
 The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries, `ShimFrames` the
-Ethernet frames of virtual hosts around it; `read_segment` reads both. `remaining` counts the flow's bytes on the wire,
+Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire,
 with all headers.
 """
 
@@ -46,6 +46,8 @@ _IPV4 = Struct("!BBHHHBBH4s4s")
 _UDP = Struct("!HHHH")
 _SHIM = Struct("!B5sHI")
 """Version and flags, key, reserved, remaining."""
+_HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI")
+"""Of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, then the shim."""
 
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
@@ -55,11 +57,9 @@ _DO_NOT_FRAGMENT = 0x4000
 _VERSION_BITS = SHIM_VERSION << 4
 
 # Positions in a frame, for those who look at very many of them.
-IPV4_TOTAL_LENGTH = slice(16, 18)
 UDP_SOURCE = slice(34, 36)
 UDP_DESTINATION = slice(36, 38)
 
-SHIM_PORT_BYTES = SHIM_PORT.to_bytes(2, "big")
 DISCARD_PORT_BYTES = DISCARD_PORT.to_bytes(2, "big")
 
 
@@ -154,7 +154,7 @@ class ShimFrames:
     Raises `ValueError` for packets that are too short for the headers.
     """
 
-    __slots__ = ("_ack_headers", "_address", "_full_headers", "_packet_bytes", "_payloads")
+    __slots__ = ("_ack_headers", "_address", "_full_heads", "_packet_bytes", "_padding", "_payloads")
 
     def __init__(self, address: FlowAddress, epoch: int, packet_bytes: int) -> None:
         if packet_bytes < MIN_FRAME_BYTES:
@@ -162,14 +162,21 @@ class ShimFrames:
         self._address = address
         self._packet_bytes = packet_bytes
         self._payloads = ShimPayloads(flow_key(epoch, address.job, address.flow))
-        self._full_headers = headers(address, packet_bytes)
         self._ack_headers = headers(address.reversed(), ACK_BYTES)
+        # Most segments are full ones without marks but `prompt`: only `remaining` differs between them.
+        full = [self._any(DataSegment(0, packet_bytes, prompt=prompt)) for prompt in (False, True)]
+        self._full_heads = [frame[: HEADER_BYTES - 4] for frame in full]
+        self._padding = full[0][HEADER_BYTES:]
 
     def data(self, segment: DataSegment) -> bytes:
         """Return the frame of a segment."""
-        length_bytes = segment.length_bytes
-        full = length_bytes == self._packet_bytes
-        return (self._full_headers if full else headers(self._address, length_bytes)) + self._payloads.data(segment)
+        marked = segment.last or segment.alone or segment.drain or segment.resent
+        if marked or segment.length_bytes != self._packet_bytes:
+            return self._any(segment)
+        return self._full_heads[segment.prompt] + segment.remaining.to_bytes(4, "big") + self._padding
+
+    def _any(self, segment: DataSegment) -> bytes:
+        return headers(self._address, segment.length_bytes) + self._payloads.data(segment)
 
     def ack(self, segment: AckSegment) -> bytes:
         """Return the frame of an acknowledgement, which goes the other way."""
@@ -182,29 +189,32 @@ def background_frame(address: FlowAddress, packet_bytes: int) -> bytes:
     return head + bytes(packet_bytes - len(head))
 
 
-def has_shim(frame: bytes) -> bool:
-    """Return whether a frame is IPv4 without options, UDP to the shim's port, and long enough for a shim of ours."""
-    return (
-        frame[UDP_DESTINATION] == SHIM_PORT_BYTES
-        and frame[12:15] == b"\x08\x00\x45"
-        and frame[23] == _PROTOCOL_UDP
-        and len(frame) >= HEADER_BYTES
-        and frame[SHIM_AT] >> 4 == SHIM_VERSION
-    )
+def read_frame(frame: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
+    """Return the flow's key and the segment of a frame.
 
-
-def read_frame(frame: bytes) -> tuple[bytes, DataSegment | AckSegment]:
-    """Return what `read_segment` does, for a frame that has a shim."""
-    # The length of the packet, not of the frame: a link may have padded it.
-    return read_segment(frame, SHIM_AT, int.from_bytes(frame[IPV4_TOTAL_LENGTH], "big") + ETHERNET_BYTES)
-
-
-def read_segment(data: bytes, at: int, length_bytes: int) -> tuple[bytes, DataSegment | AckSegment]:
-    """Return the flow's key and the segment of a packet of `length_bytes` whose shim begins at `at`.
-
-    Raises `struct.error` if there is not enough data for a shim.
+    None stands for all frames but IPv4 without options, UDP to the shim's port, with a shim of our version.
     """
-    first, key, reserved, remaining = _SHIM.unpack_from(data, at)
+    if len(frame) < HEADER_BYTES:
+        return None
+    ethertype, ipv4, total_bytes, protocol, port, first, key, reserved, remaining = _HEADERS.unpack_from(frame)
+    if port != SHIM_PORT or ethertype != _ETHERTYPE_IPV4 or ipv4 != 0x45 or protocol != _PROTOCOL_UDP:
+        return None
+    # The length of the packet, not of the frame: a link may have padded it.
+    return _segment(first, key, reserved, remaining, total_bytes + ETHERNET_BYTES)
+
+
+def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
+    """Return the flow's key and the segment of a UDP payload; None if it has no shim of our version."""
+    if len(payload) < _SHIM.size:
+        return None
+    return _segment(*_SHIM.unpack_from(payload), length_bytes=len(payload) + SHIM_AT)
+
+
+def _segment(
+    first: int, key: bytes, reserved: int, remaining: int, length_bytes: int
+) -> tuple[bytes, DataSegment | AckSegment] | None:
+    if first >> 4 != SHIM_VERSION:
+        return None
     drain, resent = first & DRAIN != 0, reserved & RESENT != 0
     if first & ACK:
         return key, AckSegment(remaining, drain, resent)

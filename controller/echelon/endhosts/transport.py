@@ -163,23 +163,29 @@ class FlowSender:
             return []
         self._next = end
         prompt = self._open < self._window
-        head = self._segment(first, alone=first == self._acked, prompt=prompt)
-        return [head, *[self._segment(index, prompt=prompt) for index in range(first + 1, end)]]
+        out = [self._segment(first, alone=first == self._acked, prompt=prompt)]
+        # Most packets are full ones, which need no look at their place in the flow: the last two may be shorter.
+        size_bytes, packet_bytes = self.size_bytes, self._packet_bytes
+        full_end = max(first + 1, min(end, self._count - 2))
+        out += [
+            DataSegment(size_bytes - index * packet_bytes, packet_bytes, False, False, False, prompt)
+            for index in range(first + 1, full_end)
+        ]
+        out += [self._segment(index, prompt=prompt) for index in range(full_end, end)]
+        return out
 
     def _again(self, index: int) -> DataSegment:
         self._tally.retransmitted += 1
         return self._segment(index, resent=True)
 
     def _segment(self, index: int, *, alone: bool = False, prompt: bool = False, resent: bool = False) -> DataSegment:
-        packet_bytes = self._packet_bytes
-        remaining = self.size_bytes - index * packet_bytes
-        if index < self._count - 2:
-            return DataSegment(remaining, packet_bytes, False, alone, False, prompt, resent)
+        last_bytes = self._last_bytes
         if index == self._count - 1:
-            return DataSegment(self._last_bytes, self._last_bytes, True, alone, False, prompt, resent)
+            return DataSegment(last_bytes, last_bytes, last=True, alone=alone, prompt=prompt, resent=resent)
+        remaining = self.size_bytes - index * self._packet_bytes
         # The last but one may be shorter, to make room for the last.
-        length_bytes = min(packet_bytes, remaining - self._last_bytes)
-        return DataSegment(remaining, length_bytes, False, alone, False, prompt, resent)
+        length_bytes = min(self._packet_bytes, remaining - last_bytes)
+        return DataSegment(remaining, length_bytes, alone=alone, prompt=prompt, resent=resent)
 
 
 class FlowReceiver:

@@ -93,9 +93,15 @@ def test_one_flow_to_the_nanosecond(clock: Any, hub: Any) -> None:
     assert iteration.finish == finish + 10 * MS
 
 
+def read(frame: bytes) -> tuple[bytes, DataSegment | AckSegment]:
+    found = shim.read_frame(frame)
+    assert found is not None
+    return found
+
+
 def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, hub: Any) -> None:
     def flag(number: int, frame: bytes) -> list[tuple[int, bytes]]:
-        _, segment = shim.read_frame(frame)
+        _, segment = read(frame)
         if isinstance(segment, DataSegment) and segment.remaining == 20 * 1250:
             frame = frame[:42] + bytes([frame[42] | shim.DRAIN]) + frame[43:]
         return [(0, frame)]
@@ -103,7 +109,7 @@ def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, h
     hub.link._fate = flag
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 40 * 1250)], iterations=1).run()
     assert emulator.retransmitted_packets == emulator.reordered_packets == {"job": 0}
-    segments = [(at, shim.read_frame(frame)[1]) for at, frame in hub.link.frames]
+    segments = [(at, read(frame)[1]) for at, frame in hub.link.frames]
     answers = {what.missing_bytes // 1250: at for at, what in segments if isinstance(what, AckSegment)}
     data = [(at, what.remaining // 1250, what.prompt) for at, what in segments if isinstance(what, DataSegment)]
     sent = [at for at, _, _ in data]
@@ -118,7 +124,7 @@ def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
     Rig(clock, hub, jobs, iterations=3, until="exactly").run()
     seen = {}
     for _, frame in hub.link.frames:
-        key, segment = shim.read_frame(frame)
+        key, segment = read(frame)
         if isinstance(segment, DataSegment):
             epoch, job, flow = key[0], int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:], "big")
             seen.setdefault((job, flow), []).append((epoch, segment.remaining, len(frame)))

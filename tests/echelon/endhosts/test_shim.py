@@ -64,13 +64,12 @@ def test_segments_are_read_back(
     assert len(frame) == length
     assert int.from_bytes(frame[16:18], "big") == length - 14
     assert shim.internet_checksum(frame[14:34]) == 0
-    assert shim.has_shim(frame)
     assert shim.read_frame(frame) == (key, segment)
     assert shim.read_frame(frame + bytes(9)) == (key, segment), "a link may pad"
     # A UDP socket carries the same bytes from the shim on.
     payload = shim.ShimPayloads(key).data(segment)
     assert payload == frame[42:]
-    assert shim.read_segment(payload, 0, length) == (key, segment)
+    assert shim.read_payload(payload) == (key, segment)
 
 
 def test_checksum_of_the_rfc_1071_example() -> None:
@@ -84,22 +83,23 @@ def test_checksum_of_the_rfc_1071_example() -> None:
 )
 def test_foreign_frames_have_no_shim(at: int, value: int) -> None:
     frame = bytearray(shim.ShimFrames(ADDRESS, 0, 100).data(DataSegment(100, 100)))
-    assert shim.has_shim(bytes(frame))
+    assert shim.read_frame(bytes(frame)) is not None
     frame[at] = value
-    assert not shim.has_shim(bytes(frame))
+    assert shim.read_frame(bytes(frame)) is None
 
 
 def test_cut_frames_have_no_shim() -> None:
     frame = shim.ShimFrames(ADDRESS, 0, 100).data(DataSegment(100, 100))
     for length in range(shim.HEADER_BYTES):
-        assert not shim.has_shim(frame[:length])
-    assert shim.has_shim(frame[: shim.HEADER_BYTES])
+        assert shim.read_frame(frame[:length]) is None
+        assert shim.read_payload(frame[42:length]) is None
+    assert shim.read_frame(frame[: shim.HEADER_BYTES]) is not None
 
 
 def test_background_is_plain_udp_to_the_discard_port() -> None:
     frame = shim.background_frame(ADDRESS, 1250)
     assert len(frame) == 1250
-    assert not shim.has_shim(frame)
+    assert shim.read_frame(frame) is None
     assert frame[shim.UDP_DESTINATION] == b"\x00\x09"
     assert frame[15] & 3 == 2
     assert shim.internet_checksum(frame[14:34]) == 0

@@ -517,15 +517,17 @@ FRAMES = ShimFrames(FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.
 
 
 def read_data(frame: bytes) -> DataSegment:
-    _, segment = read_frame(frame)
-    assert isinstance(segment, DataSegment)
-    return segment
+    found = read_frame(frame)
+    assert found is not None
+    assert isinstance(found[1], DataSegment)
+    return found[1]
 
 
 def read_ack(frame: bytes) -> AckSegment:
-    _, segment = read_frame(frame)
-    assert isinstance(segment, AckSegment)
-    return segment
+    found = read_frame(frame)
+    assert found is not None
+    assert isinstance(found[1], AckSegment)
+    return found[1]
 
 
 @pytest.mark.parametrize(("window", "delay_ns"), [(8, 2_400_000), (2, 0), (16, 6_000_000)])

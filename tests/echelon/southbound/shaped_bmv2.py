@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from echelon.client import Client
 from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import FlowAddress, ShimFrames, has_shim, read_frame
+from echelon.endhosts.shim import FlowAddress, ShimFrames, read_frame
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
@@ -155,8 +155,9 @@ class Line:
         out: list[tuple[str, int, int, bool]] = []
         while len(out) < count:
             frame = await self.receive_frame()
-            if has_shim(frame):
-                key, segment = read_frame(frame)
+            found = read_frame(frame)
+            if found is not None:
+                key, segment = found
                 assert isinstance(segment, DataSegment)
                 number = 100 - segment.remaining // FRAME_BYTES
                 flow = self._flows[int.from_bytes(key[3:5], "big")]
@@ -273,7 +274,7 @@ async def marks(address: str, thrift: int) -> dict[str, object]:
             line.send("early", range(10))
             while len(marked) < 10:
                 frame = await line.receive_frame()
-                if has_shim(frame):
+                if read_frame(frame) is not None:
                     marked.append(frame[15] & 3 == 3)
     return {"marked": marked}
 

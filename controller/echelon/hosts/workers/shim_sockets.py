@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from echelon.endhosts.flow_ends import FlowEnds
 from echelon.endhosts.segments import AckSegment, DataSegment
-from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, SHIM_PORT, SHIM_VERSION, ShimPayloads, flow_key, read_segment
+from echelon.endhosts.shim import SHIM_AT, SHIM_PORT, ShimPayloads, flow_key, read_payload
 from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.hosts.loop import RealTimeLoop
@@ -29,7 +29,6 @@ from echelon.hosts.workers.socket_options import (
 )
 from echelon.jobs.graph import Flow, Job
 
-_SHIM_BYTES = HEADER_BYTES - SHIM_AT
 _CONNECTION_PORTS = 0xC000
 _NS_PER_S = 1_000_000_000
 _RECEIVE_BATCH = 64
@@ -138,10 +137,11 @@ class ShimSockets:
                 payload = self.incoming.recv(1 << 16)
             except BlockingIOError:
                 return
-            if len(payload) < _SHIM_BYTES or payload[0] >> 4 != SHIM_VERSION:
+            found = read_payload(payload)
+            if found is None:
                 self.unknown_packets += 1
             else:
-                self._deliver(*read_segment(payload, 0, len(payload) + SHIM_AT))
+                self._deliver(*found)
 
     def _deliver(self, key: bytes, segment: DataSegment | AckSegment) -> None:
         now_ns = self.arrived_ns = self.loop.now_ns
