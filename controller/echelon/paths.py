@@ -12,8 +12,6 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.plan import PlanError
 
-FlowKey = tuple[str, str]
-"""(job, flow): names the flow of whichever iteration is running, since an iteration ends before the next begins."""
 Paths = Mapping[str, Path]
 """By flow of one job: its path, both hosts included. The flows of one connection take the same."""
 
@@ -44,7 +42,7 @@ class FlowPaths:
         try:
             routes = (chooser or self._router).route(fabric, jobs)
         except NoRouteError as error:
-            raise PlanError(str(error), error.job) from None
+            raise PlanError(str(error), error.job, code=error.code) from None
         return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})
 
 

@@ -26,13 +26,6 @@ PRIVATE = frozenset({"namespaces", "mininet"})
 FABRICS = (VIRTUAL, "namespaces", "mininet")
 
 
-def runs_on() -> str:
-    """Return what `--target` takes, for help texts."""
-    from echelon.targets import TARGETS
-
-    return ", ".join((FLUID, *TARGETS))
-
-
 def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     """Return a function that gives the runner of a target on a fabric.
 
@@ -44,7 +37,12 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     if fabric not in FABRICS:
         raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
     if target != FLUID and target not in TARGETS:
-        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})")
+        raise DocumentError(
+            "--target",
+            "",
+            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
+            code="unknown-target",
+        )
     if not _goes_together(fabric, target):
         others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
         raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {others})")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import PRIVATE, Runner, Watch, ideal_place, place, runs_on
+from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, ideal_place, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 from echelon.targets import DEFAULT_TARGET
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
-    target: Annotated[str, typer.Option(help=f"What to run it on: {runs_on()}.")] = DEFAULT_TARGET,
+    target: Annotated[
+        str, typer.Option(help=f"What to run it on: {FLUID} (without switches), or a target.")
+    ] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(

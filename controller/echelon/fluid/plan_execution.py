@@ -15,7 +15,7 @@ from fractions import Fraction
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fluid.sharing import Port, Sharer, share
-from echelon.paths import FlowKey
+from echelon.jobs.graph import FlowKey
 from echelon.plan import Deadline, Fixed, Plan
 
 

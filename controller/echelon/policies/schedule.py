@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link
-from echelon.paths import FlowKey
+from echelon.jobs.graph import FlowKey
 from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
 from echelon.policies.filling import ZERO
 

@@ -1,7 +1,6 @@
 """The registry of targets: each is an entry point of the group `echelon.targets`, under its own name.
 
-Listing the names imports no target, nor anything else that would slow down `echelon --help`. A distribution adds a
-target by an entry point that names a subclass of `Target`::
+Listing the names imports no target. A distribution adds a target by an entry point that names a subclass of `Target`::
 
     [project.entry-points."echelon.targets"]
     stub = "my_package.stub:Stub"
@@ -11,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echelon.targets.target import Target
+from echelon.targets.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "echelon.targets"
 
@@ -42,7 +43,18 @@ class Registry(Mapping[str, Target[Any]]):
 
     @cached_property
     def _registered(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+        # Imported here because it takes longer than the rest of `echelon --help`.
+        from importlib.metadata import entry_points
+
+        found: dict[str, EntryPoint] = {}
+        for entry in sorted(entry_points(group=GROUP)):
+            other = found.setdefault(entry.name, entry)
+            if other.value != entry.value:
+                from echelon.documents import DocumentError
+
+                reason = f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                raise DocumentError(f"target {entry.name}", "", reason)
+        return found
 
 
 def _load(entry: EntryPoint) -> Target[Any]:
@@ -74,6 +86,8 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
 
     if isinstance(name, str) and name in targets:
         return targets[name]
-    if not targets:
-        raise DocumentError(file, path, "no target is registered (install the package again: pip install echelon-p4)")
-    raise DocumentError(file, path, f"unknown target {shown(name)} ({suggestion(str(name), targets)})")
+    if DEFAULT_TARGET not in targets:
+        reason = "Echelon's own targets are not registered (run: python -m pip install --editable .)"
+        raise DocumentError(file, path, reason)
+    reason = f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    raise DocumentError(file, path, reason, code="unknown-target")
