@@ -41,7 +41,6 @@ class Table:
         self.is_const = spec.entries is not None
         self.has_counters = spec.counters is not None
         self.meter_unit = None if spec.meter is None else program.meters[spec.meter].unit
-        self.has_timeout = spec.timeout
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]

@@ -320,7 +320,6 @@ class PortScheduler:
         "is_transparent",
         "on_reconfigured",
         "passed",
-        "unknown_queue_bytes",
         "unknown_queue_packets",
     )
 
@@ -340,7 +339,6 @@ class PortScheduler:
         self._turn = 0
         self.unknown_queue_packets = 0
         """The packets dropped because they named a queue that the port does not have."""
-        self.unknown_queue_bytes = 0
         self.on_reconfigured: Callable[[int], None] | None = None
         """A callback with the time after `configure` and `set_rate`: `dequeue` may return something sooner than
         announced."""
@@ -393,7 +391,6 @@ class PortScheduler:
         exist."""
         if not 0 <= queue < QUEUES:
             self.unknown_queue_packets += 1
-            self.unknown_queue_bytes += length_bytes
             return False
         target = self._queues[queue]
         waiting = target.bytes + length_bytes
@@ -503,11 +500,6 @@ class PortScheduler:
     def queued_packets(self) -> int:
         """Return the number of packets waiting in all queues."""
         return sum(len(queue.packets) for queue in self._queues)
-
-    @property
-    def queued_bytes(self) -> int:
-        """Return the number of bytes waiting in all queues."""
-        return sum(queue.bytes for queue in self._queues)
 
     @property
     def stats(self) -> tuple[QueueStats, ...]:

@@ -46,6 +46,7 @@ Code = Literal[
     "unknown-target",
     "unknown-parameter",
     "unknown-path",
+    "unknown-name",
     # Plans.
     "plan-impossible",
     "no-route",

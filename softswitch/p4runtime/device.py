@@ -138,10 +138,6 @@ class Device:
         the lock held."""
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
-        self.rpc_count = 0
-        """The number of messages ever received from controllers."""
-        self.digest_count = 0
-        """The number of digest messages that the data plane has made, whether or not a controller received them."""
         self._make_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer)
         self._rpcs = threading.Lock()
         self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
@@ -334,7 +330,6 @@ class Device:
 
     def record(self, kind: str) -> None:
         """Add a message received from a controller to the log."""
-        self.rpc_count += 1
         self.rpc_log.append(RpcRecord(self.now_ns(), sys.intern(kind)))
 
     # -- streams -----------------------------------------------------------------------------------------------------
@@ -467,7 +462,6 @@ class Device:
 
     def _on_digest(self, now_ns: int, name: str, _learn_list_id: int, values: tuple[int, ...]) -> None:
         with self.lock:
-            self.digest_count += 1
             pipeline = self._committed
             assert pipeline is not None
             batch = pipeline.learning.learn(name, values, now_ns, self._primaries_of)

@@ -63,8 +63,6 @@ class DigestLists:
         self._list_ids = list_ids
         self._learning: dict[int, _Learning] = {}
         self._outstanding: dict[tuple[int, int], _Outstanding] = {}
-        self.lost_messages = 0
-        """The number of messages in lists that were due while there was no primary to receive them."""
 
     @property
     def configs(self) -> dict[int, DigestConfig]:
@@ -146,7 +144,6 @@ class DigestLists:
         messages = tuple(learning.buffer)
         learning.buffer.clear()
         if not streams:
-            self.lost_messages += len(messages)
             return None
         batch = DigestBatch(digest_id, next(self._list_ids), messages, now_ns)
         if learning.config.ack_timeout_ns:

@@ -91,7 +91,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A match-action table; `profile_id`, `direct_counter_id` and `direct_meter_id` are 0 if it has none."""
+    """A match-action table; `profile_id` is 0 if it has none."""
 
     id: int
     name: str
@@ -102,8 +102,6 @@ class TableInfo:
     is_const: bool
     has_idle_timeout: bool
     profile_id: int
-    direct_counter_id: int
-    direct_meter_id: int
     meter_kind: MeterKind = MeterKind.TWO_RATE_THREE_COLOR
 
     @property
@@ -347,7 +345,5 @@ def _table(
         is_const=table.is_const_table,
         has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
         profile_id=table.implementation_id,
-        direct_counter_id=resources.get("counter", 0),
-        direct_meter_id=resources.get("meter", 0),
         meter_kind=meter_kinds.get(resources.get("meter", 0), MeterKind.TWO_RATE_THREE_COLOR),
     )

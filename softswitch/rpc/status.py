@@ -10,10 +10,9 @@ __all__ = ["OK", "BatchFailedError", "Code", "RefusedError", "Status"]
 
 
 class Code(IntEnum):
-    """Canonical error codes (google/rpc/code.proto); the numbers are gRPC's."""
+    """The canonical error codes (google/rpc/code.proto) that the switch uses; the numbers are gRPC's."""
 
     OK = 0
-    CANCELLED = 1
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
@@ -24,8 +23,6 @@ class Code(IntEnum):
     ABORTED = 10
     OUT_OF_RANGE = 11
     UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,6 @@ class EventLoop:
         """Return the number of events still to come."""
         return len(self._events)
 
-    @property
-    def next_event_ns(self) -> int | None:
-        """Return the time of the next event, None if there is none."""
-        return self._events[0][0] if self._events else None
-
     def stop(self) -> None:
         """Make the `run` in progress return after the current callback. Do nothing without one."""
         self._stopped = self._running

@@ -55,11 +55,6 @@ class VirtualHost:
         self.check_free(port)
         self.wire = wire
 
-    @property
-    def backlog_packets(self) -> int:
-        """Return the number of packets waiting behind the one that is being sent."""
-        return len(self._waiting)
-
     def send(self, data: bytes) -> None:
         """Send a packet after those already given."""
         wire = self.wire

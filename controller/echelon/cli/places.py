@@ -51,6 +51,18 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     return _fluid if target == FLUID else partial(_virtual, target)
 
 
+def ideal_place(target: str) -> Runner:
+    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    from echelon.documents import DocumentError
+
+    if target != FLUID:
+        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        raise DocumentError("--ideal", "", reason)
+    from echelon.virtual.fluid_run import run
+
+    return partial(run, ideal=True)
+
+
 def targets_on(fabric: str) -> list[str]:
     """Return what `--target` takes together with this fabric."""
     from echelon.targets import TARGETS
