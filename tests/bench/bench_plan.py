@@ -20,16 +20,16 @@ from time import process_time
 from typing import TypeVar
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import Job
-from echelon.jobs.pipeline import gpipe
-from echelon.lowering.capabilities import softswitch
+from echelon.jobs.paradigms.data import all_reduce
+from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering
 from echelon.plan import Plan
 from echelon.policies import make_policy, policy_names
 from echelon.policies.base import Policy
+from echelon.targets.softswitch.capabilities import softswitch
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def _job(name: str, is_ring: bool, rng: Random) -> Job:
     if is_ring:
         n = max(3, round((1 + math.sqrt(1 + 2 * flows)) / 2))  # 2 n (n - 1) flows
         workers = [f"h{(first + i) % HOSTS}" for i in range(n)]
-        graph = ring_all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
+        graph = all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
     else:
         stages = rng.randint(2, 16)
         micro_batches = max(2, round(flows / (2 * (stages - 1))))

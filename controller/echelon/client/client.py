@@ -16,9 +16,9 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints
 from echelon.client.errors import ClientError
+from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
 from echelon.jobs.spec import JobSpec
-from echelon.service.errors import one_line
 from echelon.service.resources import (
     IntentResource,
     JobResource,

@@ -207,7 +207,7 @@ def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | Non
     """Return the flow's key and the segment of a UDP payload; None if it has no shim of our version."""
     if len(payload) < _SHIM.size:
         return None
-    return _segment(*_SHIM.unpack_from(payload), length_bytes=len(payload) + SHIM_AT)
+    return _segment(*_SHIM.unpack_from(payload), len(payload) + SHIM_AT)
 
 
 def _segment(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.fluid.rounding import Rounding
-from echelon.policies.base import ActiveFlow, Link
-from echelon.policies.network import FlowKey
+from echelon.jobs.graph import FlowKey
 
 _ZERO = Fraction(0)
 

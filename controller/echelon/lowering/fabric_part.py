@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import EcnMarks, QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.intent import FABRIC, ActionCall, Match, Part, Prefix, QueueSetting, TableEntry
 from echelon.p4program import constants
 from echelon.plan import CONTROL_QUEUE, LEVELS, Plan, QueuePlan
 
 
-def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, ecn: EcnMarks) -> Part:
+def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
+    """Return the part of the switch's intent that does not depend on jobs; `able` is what the switch can carry."""
     marking = _marking_entries(best_effort_queue)
-    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, ecn), *_route_entries(switch, fabric)))
+    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
 
 
 def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
@@ -48,14 +49,14 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
                 )
 
 
-def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
-    """Return a route to every host that can be reached.
+def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[TableEntry]:
+    """Yield a route to every host that can be reached.
 
-    Hosts reached through several next hops get a group of their own, which spreads packets by 5-tuple. If the groups of
-    all hosts do not fit, the hosts are spread over the next hops in turn instead.
+    A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple. Where the groups of
+    all hosts do not fit, hosts are spread over the next hops in turn instead.
     """
     hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
-    grouped = _groups_fit(hops_to)
+    grouped = _groups_fit(hops_to, able)
     for number, host in enumerate(fabric.hosts.values(), start=1):
         if host.name not in hops_to:
             continue
@@ -75,10 +76,9 @@ def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
         yield entry("station", {"dst": address}, "forward", port=fabric.port_to[switch, hops[0]])
 
 
-def _groups_fit(hops_to: Mapping[str, Sequence[str]]) -> bool:
+def _groups_fit(hops_to: Mapping[str, Sequence[str]], able: Capabilities) -> bool:
     sizes = [len(hops) for hops in hops_to.values() if len(hops) > 1]
-    numbers = constants()
-    return len(sizes) <= numbers["ECMP_TABLE_SIZE"] and sum(sizes) <= numbers["ECMP_MEMBERS"]
+    return len(sizes) <= able.max_ecmp_groups and sum(sizes) <= able.max_ecmp_members
 
 
 def _ports(switch: str, fabric: Fabric) -> list[int]:

@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from echelon.fabric.model import Fabric
+from echelon.jobs.graph import FlowKey
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.fabric_part import fabric_part, queue_settings
 from echelon.lowering.hold_part import hold_part
-from echelon.lowering.identity import FiveTuple, FlowKey, Identity, SegmentIdentity
+from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Kind, Numbering
 from echelon.lowering.profile import Steps, profile_part
-from echelon.p4program import constants
 from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, PortSchedule, Ranking
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
@@ -26,14 +26,13 @@ _REACTIVE_LIST = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_ti
 
 
 def limits(capabilities: Capabilities) -> dict[Kind, int]:
-    """Return how many numbers of each kind such a switch has, which is what `Numbering` needs."""
-    numbers = constants()
+    """Return how many numbers of each kind such a switch has; `Numbering` takes them."""
     return {
         Kind.FLOW: capabilities.max_flows,
         Kind.ECHELONFLOW: capabilities.max_echelonflows,
         Kind.PROFILE: capabilities.max_profiles,
-        Kind.CONNECTION: numbers["CONNECTIONS"],
-        Kind.JOB: numbers["JOBS"],
+        Kind.CONNECTION: capabilities.max_connections,
+        Kind.JOB: capabilities.max_jobs,
     }
 
 
@@ -187,7 +186,9 @@ class Lowering:
                 passing.setdefault(node, []).append(flow)
         try:
             return {
-                switch: lower_job(switch, there, identities, fabric, attempt.of(switch, name))
+                switch: lower_job(
+                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch]
+                )
                 for switch, there in passing.items()
             }
         except ExhaustedError as error:
@@ -197,7 +198,7 @@ class Lowering:
         last, before = self._last, self._last.switches.get(name)
         profiles: Mapping[int, tuple[Steps, Part]]
         if before is None:
-            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn)
+            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name])
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
             profiles = _profiles(jobs.values(), {})
             queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
@@ -205,7 +206,7 @@ class Lowering:
             assert last.plan is not None
             own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
             if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
-                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn))
+                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name]))
             if changed:
                 jobs = _updated(jobs, changed)
                 profiles = _profiles(jobs.values(), profiles)

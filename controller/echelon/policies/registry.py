@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from echelon.documents import DocumentError, Section, parse_document, suggestion
+from echelon.errors import Code
 from echelon.plan import PlanError
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ _LIMITS = {
 class PolicyChoiceError(PlanError):
     """There is no such policy, or it does not take such parameters."""
 
-    def __init__(self, policy: str, reason: str, parameter: str | None = None) -> None:
-        super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason)
+    def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code)
         self.reason = reason
         self.parameter = parameter
         """The parameter at fault; None if it is the policy itself."""
@@ -103,18 +104,20 @@ def _parsed(policy: Any, name: str, given: Mapping[str, object]) -> Section:
     for key in given:
         if key not in parameters.model_fields:
             hint = suggestion(key, parameters.model_fields)
-            raise PolicyChoiceError(name, f"is not a parameter of policy '{name}' ({hint})", key)
+            raise PolicyChoiceError(
+                name, f"is not a parameter of policy '{name}' ({hint})", key, code="unknown-parameter"
+            )
     try:
         return parse_document(parameters, dict(given), "")
     except DocumentError as error:
-        raise PolicyChoiceError(name, error.reason, error.path) from None
+        raise PolicyChoiceError(name, error.reason, error.path, code=error.code) from None
 
 
 def _load(name: str) -> Any:
     found = registered()
     entry = found.get(name)
     if entry is None:
-        raise PolicyChoiceError(name, f"unknown policy '{name}' ({suggestion(name, found)})")
+        raise PolicyChoiceError(name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy")
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:

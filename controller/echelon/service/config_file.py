@@ -16,6 +16,7 @@ from echelon.documents import Count, Duration, Name, PositiveDuration, Section, 
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
 from echelon.service.store import STORES
+from echelon.targets import DEFAULT_TARGET
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -138,7 +139,8 @@ class PolicySpec(Section):
         try:
             parse_parameters(self.name, self.parameters)
         except PolicyChoiceError as error:
-            raise problem(error.reason, *(("parameters", error.parameter) if error.parameter else ())) from None
+            at = ("parameters", error.parameter) if error.parameter else ()
+            raise problem(error.reason, *at, code=error.code) from None
         return self
 
 
@@ -151,7 +153,7 @@ class TlsSpec(Section):
     def _check(self) -> TlsSpec:
         for one, other in (("certificate", "key"), ("key", "certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
-                raise problem(f"is missing (it goes with '{one}')", other)
+                raise problem(f"is missing (it goes with '{one}')", other, code="missing-key")
         return self
 
 
@@ -159,7 +161,7 @@ class SwitchSpec(Section):
     """The keys that the switches of every target have."""
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
-    target: Annotated[str, Field(strict=True)] = "softswitch"
+    target: Annotated[str, Field(strict=True)] = DEFAULT_TARGET
     tls: TlsSpec | None = None
 
 
@@ -217,7 +219,11 @@ class ServiceSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> ServiceSpec:
         if not MIN_LEASE_S <= self.lease <= MAX_LEASE_S:
-            raise problem(f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)", "lease")
+            raise problem(
+                f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)",
+                "lease",
+                code="out-of-range",
+            )
         if self.coalesce > MAX_COALESCE_S:
-            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce")
+            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce", code="too-large")
         return self

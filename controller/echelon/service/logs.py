@@ -2,23 +2,24 @@
 
 Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
 
-`configure` once, in the daemon; `get` for a logger; `context` for fields that a stretch of work has in common:
+The daemon calls `configure` once. `get` returns a logger, and `context` adds fields to every record made inside it:
 
     log = logs.get(__name__)
     with logs.context(switch="s1", term=7):
         log.info("session opened", entries=12)
 
-Every record has `time` (UTC), `level`, `logger` and `event`; by convention `switch`, `job`, `term`, `plan` and `client`
-(the name of an API token, never the token) wherever they are known. Libraries that use the standard `logging` come out
-the same way.
+Every record has `time` (UTC), `level`, `logger` and `event`. By convention a record also has `switch`, `job`, `term`,
+`plan` and `client` (the name of an API token, never the token) where they are known. Records of libraries that use the
+standard `logging` module have the same format.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from contextlib import AbstractContextManager
-from typing import Literal, TextIO, cast
+from typing import BinaryIO, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -28,21 +29,21 @@ Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
 
 _MAX_FRAMES = 30
-"""Of a traceback in JSON."""
+"""The most frames of a traceback that a JSON record holds."""
 
 _FIRST = ("time", "level", "logger", "event", "switch", "job", "term", "plan")
 _NOISY = {
-    # It warns at every session of a switch without gNMI or ports; what matters the connection says.
+    # finsy warns at every session with a switch that has no gNMI or no ports; our connection logs what matters.
     "finsy": "ERROR",
     **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
 }
-"""Libraries that tell what the service says in its own words: from these levels on, except at level debug."""
+"""The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
-"""Libraries that may have brought handlers: everything goes through ours, once."""
+"""Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
 
 
 def get(name: str) -> Logger:
-    """A logger by module name; may be made before `configure` is called."""
+    """Return the logger of the module `name`. It may be created before `configure` is called."""
     return cast(
         Logger,
         structlog.wrap_logger(
@@ -55,19 +56,19 @@ def get(name: str) -> Logger:
 
 
 def context(**fields: object) -> AbstractContextManager[None]:
-    """Fields of every record made inside, also in tasks that are started inside."""
+    """Add `fields` to every record made inside the context, including records of tasks that start inside it."""
     return structlog.contextvars.bound_contextvars(**fields)
 
 
 def configure(style: Format | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process to `stream` (standard error).
+    """Send every log record of this process to `stream`, by default standard error.
 
-    `style` None: text where the stream is a terminal, JSON elsewhere. Calling it again replaces what was set before.
+    `style` None means text on a terminal and JSON elsewhere. A second call replaces the configuration of the first.
     """
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
     chosen: Format = style or ("text" if terminal else "json")
-    handler = _Handler(out)
+    handler = _Handler(_unbuffered(out))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[
@@ -95,17 +96,34 @@ def configure(style: Format | None = None, level: Level = "info", stream: TextIO
         library.propagate = True
     for name, lowest in _NOISY.items():
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity))
-    # The API writes an access record of its own, with the token's name.
+    # The API writes its own access record, which has the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
     logging.captureWarnings(True)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours: known by its type when `configure` is called again. A reader that went away is no reason to fail."""
+    """The handler that `configure` installs. It drops records that nobody can read any more.
+
+    `configure` finds the handler of an earlier call by this type.
+    """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging calls
-        if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream was closed
+        if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream is closed
             super().handleError(record)
+
+
+def _unbuffered(stream: TextIO) -> TextIO:
+    """Return a stream to the same file that holds no text back, or `stream` itself if it has no file descriptor.
+
+    A buffer would keep a record whose write failed, for example because the reader of the pipe is gone. The interpreter
+    flushes standard error once more when it exits, would fail again, and would end with status 120.
+    """
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # io.UnsupportedOperation: a stream in memory
+        return stream
+    raw = cast(BinaryIO, open(descriptor, "wb", buffering=0, closefd=False))  # noqa: SIM115 - owns no descriptor
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
@@ -113,7 +131,7 @@ def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDi
 
 
 def _one_line(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    """Nothing in a record may pass for another record, or be obeyed by the terminal. Tracebacks keep their lines."""
+    """Escape what would look like another record or control the terminal. Tracebacks keep their line breaks."""
     return {
         key: value if key == "exception" else _escaped(value) if isinstance(value, str) else value
         for key, value in record.items()
@@ -143,7 +161,7 @@ _OWN_RECORDS: list[Processor] = [
 
 
 def _json(_: bool) -> list[Processor]:
-    # Without local variables: there may be secrets in them, under any name.
+    # Leave local variables out: they may hold secrets under any name.
     frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=_MAX_FRAMES)
     return [
         structlog.processors.ExceptionRenderer(frames),

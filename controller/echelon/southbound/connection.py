@@ -61,12 +61,12 @@ class Endpoint:
     """host:port of its P4Runtime service."""
     device_id: int
     program: P4Program
-    target: str = "softswitch"
-    """Only passed on, to `ConnectionSnapshot`."""
+    target: str
+    """The name of the switch's target, for `ConnectionSnapshot` only."""
     tls: TlsFiles | None = None
     """TLS files; None is plain text."""
     queues: QueueDriver | None = None
-    """The queue driver; None: gNMI at the same address."""
+    """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_diges
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.queues.gnmi import GnmiQueues
 from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, Wanted, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
@@ -120,15 +119,16 @@ class SwitchSession:
 
     Args:
         name: of the switch, for messages.
-        address: host:port of its P4Runtime service (and gNMI's, if `queues` is not given).
+        address: host:port of its P4Runtime service.
         device_id: of P4Runtime.
         program: pushed if the switch runs another one.
         election_id: bid exactly this one, and be primary or fail. Once another controller has a higher one, this
             session is over: every later write raises `NotPrimaryError`, and it never bids again. None: any id that
             wins while no other controller is connected.
-        credentials: TLS credentials; None is plain text.
-        owner: metadata of our entries; entries with another owner or none are not touched.
-        queues: configures the queues of egress ports; None: gNMI at the same address.
+        credentials: of TLS; None is plain text.
+        owner: metadata of our entries; entries with another or none are not touched.
+        queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
+            configures queues is refused.
     """
 
     def __init__(
@@ -156,9 +156,7 @@ class SwitchSession:
             self._switch._arbitrator = FixedArbitrator(election_id)
         self._entered = False
         self._bulk: BulkChannel | None = None
-        self._queue_driver: QueueDriver = (
-            GnmiQueues(name, lambda: self._switch.gnmi_client) if queues is None else queues
-        )
+        self._queue_driver = queues
         self._queues_open = False
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
@@ -502,14 +500,17 @@ class SwitchSession:
 
     async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
         self._check_up()
+        driver = self._queue_driver
+        if driver is None:
+            raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
         if not self._queues_open:
-            await self._queue_driver.open()
+            await driver.open(self._switch.gnmi_client)
             self._queues_open = True
-        return dict(await self._queue_driver.read())
+        return dict(await driver.read())
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
         changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
-        if changed:
+        if changed and self._queue_driver is not None:
             self._check_up()
             await self._queue_driver.write(changed)
             self._queues.update({(s.port, s.queue): s for s in changed})

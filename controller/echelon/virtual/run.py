@@ -1,23 +1,30 @@
-"""The target `softswitch`: emulated jobs, packet by packet, through embedded switches in virtual time.
+"""Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller reaches the switches only through P4Runtime and gNMI, over sockets, as it would reach real ones.
+The controller is the service's (`echelon.control`). It reaches the switches only through P4Runtime and gNMI, over
+sockets, as it would reach real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
-from echelon.lowering.capabilities import Capabilities, QueueDepthMarks, softswitch
+from echelon.jobs.graph import FlowKey
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
-from echelon.virtual.controller_thread import ControllerThread
-from echelon.virtual.fabric import ControllerSilentError, VirtualTestbed
+from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
+from echelon.targets.virtual import ControllerSilentError, VirtualSwitches
+from echelon.virtual.controller import VirtualController
 
-Observer = Callable[[VirtualTestbed, TrainingEmulator], None]
+Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
 
 
 def run(
@@ -26,26 +33,36 @@ def run(
     make: Callable[[], Policy],
     progress: Callable[[str, int], None],
     observe: Observer | None = None,
+    target: str = DEFAULT_TARGET,
 ) -> PolicyRun:
-    """Run `scenario` under one policy. `observe` is called once at the end, while everything still stands.
+    """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
 
-    Raises `PlanError` or `LoweringError` for what the fabric or the switches cannot carry, `RunError` for a run that
-    broke.
+    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
-        return _run(scenario, make, progress, observe)
+        return _run(scenario, make, progress, observe, TARGETS[target])
     except (SouthboundError, ControllerSilentError) as error:
         raise RunError(f"{label}: {error}") from error
 
 
 def _run(
-    scenario: Scenario, make: Callable[[], Policy], progress: Callable[[str, int], None], observe: Observer | None
+    scenario: Scenario,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    observe: Observer | None,
+    target: Target[Any],
 ) -> PolicyRun:
-    identities = scenario.identities
+    identities, fabric = scenario.identities, scenario.fabric
+    build = target.virtual_fabric()
+    if build is None:
+        raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
+    options = target.options()
+    queues = {name: target.queue_driver(options, Site(name, {})) for name in fabric.switches}
+    capabilities = _marking(target.capabilities(options), scenario)
     with (
-        VirtualTestbed(scenario.fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
-        ControllerThread(
-            scenario.fabric, scenario.believed_jobs, make(), identities, testbed.addresses, _capabilities(scenario)
+        build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+        VirtualController(
+            fabric, believed(scenario, identities), make(), testbed.addresses, queues, capabilities
         ) as controller,
     ):
 
@@ -55,7 +72,7 @@ def _run(
                 testbed.clock.stop()
 
         def done() -> bool:
-            # Here, between events, because closing the sessions needs the switches to answer.
+            # Between events, because closing the sessions needs the switches to answer.
             last = scenario.stop_controller_after_iteration
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
@@ -64,7 +81,7 @@ def _run(
         emulator = TrainingEmulator(
             testbed.clock,
             testbed.nics,
-            scenario.fabric,
+            fabric,
             scenario.jobs,
             identities,
             transport=scenario.transport,
@@ -106,7 +123,15 @@ def _run(
         )
 
 
-def _capabilities(scenario: Scenario) -> Capabilities:
-    """What the switches can do, set as the scenario says."""
+def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list[tuple[JobSpec, BuiltJob]]:
+    """Return the jobs as the controller is told of them, with a profile that may be wrong."""
+    of_jobs: dict[str, dict[str, Identity]] = {}
+    for (job, flow), identity in identities.items():
+        of_jobs.setdefault(job, {})[flow] = identity
+    return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
+
+
+def _marking(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
+    """Return the capabilities with the ECN threshold that the scenario sets, if it sets one."""
     packets = scenario.ecn_threshold_packets
-    return softswitch() if packets is None else replace(softswitch(), ecn=QueueDepthMarks(packets))
+    return capabilities if packets is None else replace(capabilities, ecn=QueueDepthMarks(packets))

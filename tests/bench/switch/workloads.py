@@ -13,13 +13,14 @@ from pathlib import Path
 
 from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, FlowAddress, ShimFrames, headers, internet_checksum
-from echelon.lowering.capabilities import softswitch
-from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
+from echelon.jobs.graph import FlowKey
+from echelon.lowering.identity import ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import P4Program, program
 from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.targets.softswitch.capabilities import softswitch
 
 from .generator import Cycle
 

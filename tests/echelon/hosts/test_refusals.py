@@ -19,7 +19,7 @@ from echelon.documents import parse_document
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.hosts import run as hosts_run
 from echelon.hosts import sandbox
-from echelon.hosts.serving import believed, document, fabric_document
+from echelon.hosts.serving import document, fabric_document
 from echelon.hosts.workers.assigning import assign, check_senders
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
@@ -123,5 +123,5 @@ def test_a_believed_job_is_what_its_graph_would_be(sections: dict[str, Any], per
     spec = parse_document(JobSpec, {"job": "j", "workers": ["h1", "h2"], **sections}, "job")
     error = Fraction(percent, 100)
     expected = with_profile_error(build_job(spec), error)
-    assert build_job(believed(spec, error)) == expected
-    assert build_job(parse_document(JobSpec, document(believed(spec, error)), "job")) == expected
+    assert build_job(spec.with_profile_error(error)) == expected
+    assert build_job(parse_document(JobSpec, document(spec.with_profile_error(error)), "job")) == expected

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from echelon.documents import DocumentError, Section
+from echelon.lowering.capabilities import Capabilities
 from echelon.service.config import ServiceConfig, load_service_config
 from echelon.service.config_file import ListenAddress, ServiceSpec, store_url
+from echelon.southbound.queues import QueueDriver
 from echelon.southbound.tls import TlsFiles
+from echelon.targets import Site, Target
+from echelon.targets.softswitch import Softswitch
 
 FABRIC = """\
 fabric: pair
@@ -63,7 +67,20 @@ class ToyOptions(Section):
     colours: tuple[str, ...] = ()
 
 
-TARGETS = {"softswitch": Section, "toy": ToyOptions}
+class Toy(Target[ToyOptions]):
+    """A target of which only the options matter."""
+
+    name = "toy"
+    options = ToyOptions
+
+    def capabilities(self, options: ToyOptions) -> Capabilities:
+        raise NotImplementedError
+
+    def queue_driver(self, options: ToyOptions, site: Site) -> QueueDriver:
+        raise NotImplementedError
+
+
+TARGETS = {"softswitch": Softswitch(), "toy": Toy()}
 
 
 def load(folder: Path, text: str) -> ServiceConfig:

@@ -17,7 +17,6 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
-from echelon.lowering.capabilities import bmv2
 from echelon.lowering.identity import number_shims
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
@@ -27,6 +26,7 @@ from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
+from echelon.targets.bmv2.capabilities import bmv2
 from tests.echelon.southbound import namespaces, shaped_bmv2
 
 BMV2 = "simple_switch_grpc"

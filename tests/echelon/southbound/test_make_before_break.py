@@ -15,10 +15,10 @@ from finsy.proto import p4r
 from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.lower import Lowering
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.targets.softswitch.capabilities import softswitch
 
 PORT_OF = {"s2": 2, "s3": 3}
 JOBS = ("a", "b", "c")

@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from echelon.control.errors import ServiceError, UnavailableError, one_line
 from echelon.documents import DocumentError
 from echelon.quantities import shown
-from echelon.service.errors import ServiceError, UnavailableError, one_line
 
 RETRY_AFTER_S = 1
 

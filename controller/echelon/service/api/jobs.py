@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fastapi import Depends, Query, Response
 
+from echelon.jobs.paradigms.registry import registered
 from echelon.jobs.spec import JobSpec
 from echelon.service.api.answers import WITH_BODY, RequestError, errors
 from echelon.service.api.body import checked, described, parsed
@@ -19,36 +20,7 @@ from echelon.service.resources import DistanceReport, JobResource, JobSummary
 MAX_WAIT_S = 60
 
 EXAMPLES: dict[str, Any] = {
-    "pipeline": {
-        "job": "bert",
-        "parallelism": "pipeline",
-        "workers": ["h1", "h2"],
-        "pipeline": {
-            "micro_batches": 3,
-            "forward": "1 s",
-            "backward": ["2 s", "2 s"],
-            "activation": "2.5 MB",
-        },
-    },
-    "data": {
-        "job": "vgg",
-        "parallelism": "data",
-        "workers": ["h1", "h2", "h3"],
-        "weight": 2,
-        "data": {"compute": "500 ms", "gradient": "5 MB"},
-    },
-    "overlap": {
-        "job": "resnet",
-        "parallelism": "data",
-        "workers": ["h1", "h2", "h3"],
-        "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 4, "gradient": "5 MB"},
-    },
-    "parameter_server": {
-        "job": "dlrm",
-        "parallelism": "parameter_server",
-        "workers": ["h1", "h2"],
-        "parameter_server": {"server": "h3", "compute": "500 ms", "gradient": "5 MB"},
-    },
+    title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
 }
 DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
 

@@ -77,7 +77,13 @@ class TokensSpec(Section):
             for index, token in enumerate(self.tokens):
                 first = seen.setdefault(getattr(token, key), index)
                 if first != index:
-                    raise problem(f"is that of tokens[{first}] as well (give each token its own)", "tokens", index, key)
+                    raise problem(
+                        f"is that of tokens[{first}] as well (give each token its own)",
+                        "tokens",
+                        index,
+                        key,
+                        code="duplicate",
+                    )
         return self
 
 

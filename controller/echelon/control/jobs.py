@@ -1,0 +1,157 @@
+"""Accepted jobs: what a client sent, what the store keeps of it, and what policies see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from echelon.control.errors import RefusedError
+from echelon.documents import DocumentError, parse_document, path_text, suggestion
+from echelon.fabric.model import Fabric
+from echelon.jobs import build_job
+from echelon.jobs.analysis import with_offsets
+from echelon.jobs.graph import Job
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.identity import Identity, identities_of
+
+LAST_NUMBER = 0xFFFF
+"""The highest job number: the shim header has 16 bits for it, and 0 means no job."""
+
+
+@dataclass(frozen=True)
+class BuiltJob:
+    """An iteration graph to plan with in place of the one that the spec implies, and its flows' identities.
+
+    A run uses it to give the controller a profile that is wrong on purpose.
+    """
+
+    graph: Job
+    identities: Mapping[str, Identity]
+    """By flow."""
+
+
+@dataclass(frozen=True)
+class RegisteredJob:
+    """A job that was accepted."""
+
+    name: str
+    number: int
+    """Identifies the job in the shim header of its packets."""
+    accepted_at: float
+    """Seconds since the epoch."""
+    document: Mapping[str, Any]
+    """The job file's mapping, as the client sent it."""
+    spec: JobSpec
+    offsets_s: Mapping[str, tuple[Fraction, ...]]
+    """Reported arrangement functions, by EchelonFlow, in seconds. They replace those that the spec implies."""
+    observed_s: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
+    """Arrangement functions that switches observed, which replace the reported ones. They are not stored: switches will
+    observe them again."""
+    built: BuiltJob | None = None
+
+    @cached_property
+    def reported(self) -> Job:
+        """The graph that the spec implies, with the reported arrangement functions.
+
+        Raises `DocumentError` where a report does not fit. Building a job of many flows takes time.
+        """
+        graph = build_job(self.spec) if self.built is None else self.built.graph
+        return with_offsets(graph, self.offsets_s)
+
+    @cached_property
+    def job(self) -> Job:
+        """The graph that policies see. Raises as `reported` does."""
+        return with_offsets(self.reported, self.observed_s)
+
+    @property
+    def is_numbered_by_sender(self) -> bool:
+        """Whether packets carry their iteration in the shim, so that all switches count the same iterations."""
+        return self.spec.recognition.by == "shim"
+
+    def identities(self, fabric: Fabric) -> Mapping[str, Identity]:
+        """Return how switches recognise the packets of each flow, by flow."""
+        if self.built is not None:
+            return self.built.identities
+        return identities_of(self.job, self.number, self.spec, fabric)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document that the store keeps. It is exact."""
+        return {
+            "number": self.number,
+            "accepted_at": self.accepted_at,
+            "spec": dict(self.document),
+            "offsets_s": {name: [str(offset) for offset in offsets] for name, offsets in self.offsets_s.items()},
+        }
+
+    def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
+        """Return the job with another arrangement function and no observations. `build` says whether it fits."""
+        return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
+
+    def build(self) -> None:
+        """Build `job` now. Raises as `reported` does."""
+        _ = self.job
+
+    def is_expected_as(self, other: RegisteredJob) -> bool:
+        """Return whether observations of one job can be held against the spec and the reports of the other."""
+        return self.spec is other.spec and self.offsets_s is other.offsets_s
+
+
+def parse_job(document: Mapping[str, Any]) -> JobSpec:
+    """Return the spec that a job file's mapping holds. Raises `DocumentError`."""
+    return parse_document(JobSpec, dict(document), "job")
+
+
+def from_document(document: Mapping[str, Any]) -> RegisteredJob:
+    """Return the job that `RegisteredJob.to_document` wrote.
+
+    Raises `DocumentError` for a spec that this version does not understand.
+    """
+    spec = parse_job(document["spec"])
+    return RegisteredJob(
+        name=spec.job,
+        number=int(document["number"]),
+        accepted_at=float(document["accepted_at"]),
+        document=document["spec"],
+        spec=spec,
+        offsets_s={
+            name: tuple(Fraction(offset) for offset in offsets) for name, offsets in document["offsets_s"].items()
+        },
+    )
+
+
+def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
+    """Raise `DocumentError` for a host of the job that the fabric does not have."""
+    for host, at in spec.hosts.items():
+        if host not in fabric.hosts:
+            raise DocumentError(
+                "job",
+                path_text(at),
+                f"'{host}' is no host of fabric '{fabric.name}' ({suggestion(host, fabric.hosts)})",
+            )
+
+
+def check_size(spec: JobSpec, flows_per_job: int) -> None:
+    """Raise `RefusedError` for a job of too many flows, before its graph is built."""
+    if spec.flow_count > flows_per_job:
+        raise RefusedError(
+            f"the job has {spec.flow_count} flows, this service takes at most {flows_per_job} a job "
+            "(use fewer workers or micro-batches, or raise limits.flows_per_job)",
+            "workers",
+        )
+
+
+def free_number(taken: Iterable[int], last: int) -> int:
+    """Return the first number after `last`, cyclically, that is not `taken`.
+
+    A number comes back as late as possible, because packets of a removed job may still be under way. Raises
+    `RefusedError` when no number is left.
+    """
+    used = set(taken)
+    for step in range(LAST_NUMBER):
+        number = (last + step) % LAST_NUMBER + 1
+        if number not in used:
+            return number
+    raise RefusedError(f"all {LAST_NUMBER} job numbers are taken (remove jobs)")
