@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.store import PointStore, Stored
 from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
@@ -39,7 +39,7 @@ class SweepError(Exception):
     """Some measurements failed; those that did not are stored. One line."""
 
 
-def sweep(tasks: Sequence[Task], store: Store, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
+def sweep(tasks: Sequence[Task], store: PointStore, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
     """Measure what `store` does not have, in `workers` processes (0: in this one), and return all results by name.
 
     `done` is called for each task whose result is there. A task that fails does not stop the others. Raise `SweepError`
