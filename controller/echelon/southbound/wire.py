@@ -18,7 +18,7 @@ _TABLE_ENTRY = 0x12
 """Field 2 of Entity, a message."""
 
 
-class Kind(IntEnum):
+class UpdateKind(IntEnum):
     """Of an update; the values are P4Runtime's."""
 
     INSERT = 1
@@ -56,7 +56,7 @@ def counted(number: int, value: int) -> bytes:
 class _Frames(dict[int, bytes]):
     """What stands before a TableEntry of so many bytes in a WriteRequest."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: UpdateKind) -> None:
         super().__init__()
         self._kind = kind
 
@@ -67,12 +67,12 @@ class _Frames(dict[int, bytes]):
         return frame
 
 
-_FRAMES = {kind: _Frames(kind) for kind in Kind}
+_FRAMES = {kind: _Frames(kind) for kind in UpdateKind}
 
 
 def update_size(entry: bytes) -> int:
     """Bytes that an update of `entry` takes in a WriteRequest."""
-    return len(_FRAMES[Kind.INSERT][len(entry)]) + len(entry)
+    return len(_FRAMES[UpdateKind.INSERT][len(entry)]) + len(entry)
 
 
 def write_header(device_id: int, election_id: int, role: str = "") -> bytes:
@@ -82,7 +82,7 @@ def write_header(device_id: int, election_id: int, role: str = "") -> bytes:
     return header
 
 
-def write_request(header: bytes, kind: Kind, entries: Iterable[bytes]) -> bytes:
+def write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> bytes:
     """A WriteRequest of `header` and one update for each of some serialized TableEntry messages."""
     frames = _FRAMES[kind]
     return header + b"".join([part for entry in entries for part in (frames[len(entry)], entry)])
