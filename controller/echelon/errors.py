@@ -43,8 +43,10 @@ Code = Literal[
     "unknown-link",
     "unknown-job",
     "unknown-policy",
+    "unknown-target",
     "unknown-parameter",
     "unknown-path",
+    "unknown-name",
     # Plans.
     "plan-impossible",
     "no-route",

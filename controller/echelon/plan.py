@@ -48,7 +48,7 @@ Ranking = Fixed | Deadline
 class PlanError(CodedError, ValueError):
     """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what to change."""
 
-    code = "plan-impossible"
+    code: Code = "plan-impossible"
 
     def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
         super().__init__(reason, code=code)

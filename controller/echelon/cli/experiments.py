@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from echelon.cli.places import PRIVATE, Runner, place, runs_on
+from echelon.cli.places import FLUID, PRIVATE, Runner, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, CommandGroup, fail
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.targets import DEFAULT_TARGET
@@ -80,7 +80,9 @@ def _command(name: str) -> Callable[..., None]:
         fabric: Annotated[
             str, typer.Option(help="virtual, or with real sockets in real time (root): namespaces, mininet.")
         ] = "virtual",
-        target: Annotated[str, typer.Option(help=f"What to run on: {runs_on()}.")] = DEFAULT_TARGET,
+        target: Annotated[
+            str, typer.Option(help=f"What to run on: {FLUID} (without switches), or a target.")
+        ] = DEFAULT_TARGET,
         scale: Annotated[
             str, typer.Option(help="Of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",

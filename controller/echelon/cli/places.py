@@ -26,13 +26,6 @@ PRIVATE = frozenset({"namespaces", "mininet"})
 FABRICS = (VIRTUAL, "namespaces", "mininet")
 
 
-def runs_on() -> str:
-    """Return what `--target` takes, for help texts."""
-    from echelon.targets import TARGETS
-
-    return ", ".join((FLUID, *TARGETS))
-
-
 def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     """Return a function that gives the runner of a target on a fabric.
 
@@ -44,13 +37,37 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     if fabric not in FABRICS:
         raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
     if target != FLUID and target not in TARGETS:
-        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})")
+        raise DocumentError(
+            "--target",
+            "",
+            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
+            code="unknown-target",
+        )
     if not _goes_together(fabric, target):
         others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
         raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {others})")
     if fabric != VIRTUAL:
         return partial(_on_hosts, fabric, target)
     return _fluid if target == FLUID else partial(_virtual, target)
+
+
+def ideal_place(target: str) -> Runner:
+    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    from echelon.documents import DocumentError
+
+    if target != FLUID:
+        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        raise DocumentError("--ideal", "", reason)
+    from echelon.virtual.fluid_run import run
+
+    return partial(run, ideal=True)
+
+
+def targets_on(fabric: str) -> list[str]:
+    """Return what `--target` takes together with this fabric."""
+    from echelon.targets import TARGETS
+
+    return [target for target in (FLUID, *TARGETS) if _goes_together(fabric, target)]
 
 
 def _goes_together(fabric: str, target: str) -> bool:

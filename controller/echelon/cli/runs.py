@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import PRIVATE, Runner, Watch, place, runs_on
+from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, ideal_place, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 from echelon.targets import DEFAULT_TARGET
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
-    target: Annotated[str, typer.Option(help=f"What to run it on: {runs_on()}.")] = DEFAULT_TARGET,
+    target: Annotated[
+        str, typer.Option(help=f"What to run it on: {FLUID} (without switches), or a target.")
+    ] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(
@@ -42,10 +44,18 @@ def run(
             help="Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's; repeatable."
         ),
     ] = None,
+    ideal: Annotated[
+        bool,
+        typer.Option(
+            "--ideal",
+            help="With --target fluid: run each policy a second time with the rates that it would ideally give, "
+            "as if switches had a queue for each flow.",
+        ),
+    ] = False,
 ) -> None:
     """Run a scenario under each of its policies, and compare them."""
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [])
+        _run(scenario, out, fabric, target, policy or [], ideal)
 
 
 @contextmanager
@@ -80,12 +90,13 @@ def _writing(out: Path) -> Iterator[None]:
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
 
 
-def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -> None:
+def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], ideal: bool) -> None:
     from rich.console import Console
 
     from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
+    ideal_runner = ideal_place(target) if ideal else None
     scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
@@ -94,7 +105,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
     if fabric in PRIVATE:
         in_private()
     console = Console()
-    runs = _run_policies(scenario, runner, console)
+    runs = _run_policies(scenario, runner, ideal_runner, console)
 
     from echelon.scenarios import report, results, timeline
 
@@ -141,24 +152,28 @@ def _choice(text: str) -> PolicyChoice:
     return PolicyChoice(name, tuple(sorted(parameters.items())))
 
 
-def _run_policies(scenario: Scenario, runner: Callable[[Watch], Runner], console: Console) -> dict[str, PolicyRun]:
+def _run_policies(
+    scenario: Scenario, runner: Callable[[Watch], Runner], ideal: Runner | None, console: Console
+) -> dict[str, PolicyRun]:
     from echelon.policies import PlanError, make_policy
 
     runs: dict[str, PolicyRun] = {}
     with LiveView(console) as view:
-        run = runner(view.watch)
+        as_planned = runner(view.watch)
         for choice in scenario.policies:
-            bar = view.add(choice.label, total=scenario.iterations * len(scenario.jobs))
-
-            def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
-                if iteration <= scenario.iterations:
-                    view.advance(bar)
-
             make = partial(make_policy, choice.name, **dict(choice.parameters))
-            try:
-                runs[choice.label] = run(scenario, choice.label, make, progress)
-            except PlanError as error:
-                raise PlanError(f"policy {choice.label}: {error}") from None
+            labelled = [(choice.label, as_planned)] + ([(f"{choice.label}, ideal", ideal)] if ideal else [])
+            for label, run in labelled:
+                bar = view.add(label, total=scenario.iterations * len(scenario.jobs))
+
+                def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
+                    if iteration <= scenario.iterations:
+                        view.advance(bar)
+
+                try:
+                    runs[label] = run(scenario, label, make, progress)
+                except PlanError as error:
+                    raise PlanError(f"policy {label}: {error}") from None
     return runs
 
 

@@ -51,7 +51,8 @@ class Block:
 
     def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
         """Return the block as a whole iteration with these EchelonFlows."""
-        steps = [replace(step, after=self.after.get(name, ())) for name, step in self.steps.items()]
+        after = self.after
+        steps = [replace(step, after=after[name]) if name in after else step for name, step in self.steps.items()]
         return IterationGraph(
             tuple(step for step in steps if isinstance(step, ComputeUnit)),
             tuple(step for step in steps if isinstance(step, Flow)),
@@ -97,7 +98,8 @@ def series(*blocks: Block) -> Block:
             first.setdefault(rank, names)
         for rank, names in block.last.items():
             # What a rank only receives in this block does not wait for its part of the blocks before.
-            last[rank] = names if rank in block.first else tuple(dict.fromkeys((*last.get(rank, ()), *names)))
+            waits = rank in block.first or rank not in last
+            last[rank] = names if waits else tuple(dict.fromkeys((*last[rank], *names)))
     return Block(_steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last)
 
 
@@ -110,14 +112,21 @@ def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
     steps: dict[str, Step] = {}
     for block in blocks:
         for name, step in block.steps.items():
-            if steps.setdefault(name, step) != step:
+            known = steps.setdefault(name, step)
+            if known is not step and known != step:
                 raise GraphError(f"the name '{name}' is given to two different steps (give each its own)")
     return steps
 
 
 def _joined(mappings: Iterable[Names]) -> Names:
-    out: dict[str, dict[str, None]] = {}
+    out: dict[str, tuple[str, ...]] = {}
+    # Keys that several mappings have; sets keep this linear in a block of many parts.
+    shared: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for key, names in mapping.items():
-            out.setdefault(key, {}).update(dict.fromkeys(names))
-    return {key: tuple(names) for key, names in out.items()}
+            if out.setdefault(key, names) is not names:
+                joined = shared.get(key) or shared.setdefault(key, dict.fromkeys(out[key]))
+                for name in names:
+                    joined[name] = None
+    out.update((key, tuple(names)) for key, names in shared.items())
+    return out

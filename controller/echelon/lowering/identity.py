@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 from echelon.lowering.errors import LoweringError
 
 if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec, RecognitionSpec
 
-FlowKey = tuple[str, str]
-"""(job, flow)."""
 FiveTuple = tuple[str, str, str, int, int]
 """A connection: (protocol, source address, destination address, source port, destination port)."""
 

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from echelon.fabric.model import Fabric
+from echelon.jobs.graph import FlowKey
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.fabric_part import fabric_part, queue_settings
 from echelon.lowering.hold_part import hold_part
-from echelon.lowering.identity import FiveTuple, FlowKey, Identity, SegmentIdentity
+from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Kind, Numbering

@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
+from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
+from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
+from echelon.kept import Kept
+from echelon.paths import FlowPaths, Paths
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, PlanError, QueuePlan, Ranking
-from echelon.policies.base import ActiveFlow, Allocation, Link
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.kept import Kept
-from echelon.policies.network import FlowPaths, Paths
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
 from echelon.policies.references import REFERENCES, Dues
 from echelon.policies.tardiness import EffectiveTardiness
@@ -55,9 +56,6 @@ class Echelon:
         self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
-        # Imported here because the simulator imports the policies' interfaces.
-        from echelon.fluid.alone_runs import AloneRuns
-
         self._alone = AloneRuns()
         self._facts = Kept(_facts)
         self._flows = Kept(_ranked)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
+from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation, Link, NoParameters
+from echelon.policies.base import NoParameters
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
-from echelon.policies.network import FlowPaths
 from echelon.policies.spread import Spread
 
 

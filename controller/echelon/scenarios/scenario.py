@@ -78,9 +78,9 @@ from echelon.fabric.load import FabricSpec, build_fabric, load_fabric_spec
 from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 from echelon.jobs.spec import JobSpec, load_job_spec
-from echelon.lowering.identity import FlowKey, Identity, identities_of, number_shims
+from echelon.lowering.identity import Identity, identities_of, number_shims
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import QuantityError, shown, size_bytes
 from echelon.scenarios.traffic_spec import TrafficSource, TrafficSpec

@@ -33,6 +33,7 @@ from typing import Any, cast
 
 from pydantic import SecretStr, create_model
 
+from echelon.control.jobstore import ChosenPolicy
 from echelon.documents import DocumentError, Section, parse_document, read_document, suggestion
 from echelon.fabric.load import load_fabric
 from echelon.fabric.model import Fabric, Switch
@@ -49,14 +50,6 @@ from echelon.service.config_file import (
 )
 from echelon.southbound.tls import TlsFiles
 from echelon.targets import TARGETS, Target, find_target
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyConfig:
-    """A policy and its parameters, both known to exist."""
-
-    name: str
-    parameters: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +108,8 @@ class ServiceConfig:
     name: str
     fabric: Fabric
     fabric_file: Path
-    policy: PolicyConfig
-    """Until one was chosen through the API: that one is in the store."""
+    policy: ChosenPolicy
+    """Until one is chosen through the API, which is kept in the store."""
     store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
@@ -148,7 +141,7 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         name=spec.service,
         fabric=fabric,
         fabric_file=fabric_file,
-        policy=PolicyConfig(spec.policy.name, dict(spec.policy.parameters)),
+        policy=ChosenPolicy(spec.policy.name, dict(spec.policy.parameters)),
         store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
         switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
         api=_api(spec.api, file.parent),

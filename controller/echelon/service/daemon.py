@@ -1,5 +1,7 @@
-"""The daemon put together: configuration, store, leadership, control, API. Runs in the foreground until it is told to
-stop; `kill -9` at any moment is as good."""
+"""The daemon: configuration, store, leadership, controller and API put together.
+
+It runs in the foreground until it is told to stop; `kill -9` at any moment is as good.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ from echelon.service.api.exposure import ExposureError, check_exposure
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.service.api.tokens import TokensFile
 from echelon.service.config import ServiceConfig
-from echelon.service.control import Control
-from echelon.service.front import Front
+from echelon.service.controller import ControllerService
+from echelon.service.leader import Leader
 from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
 
@@ -30,18 +32,18 @@ BAD_INPUT = 2
 FAILED = 1
 
 _NEW_OBJECTS = 50_000
-"""So many more than before make Python look for cyclic garbage among the new ones."""
+"""How many new objects make Python look for cyclic garbage among them."""
 _LEADER_POLL_S = 1.0
 """How often a standby asks the store who leads."""
 _RETRY_S = 1.0
 _LAST_STATUS_S = 1.0
-"""So long is waited for what closed channels still have to say."""
+"""How long to wait for the last status of closed channels."""
 
 log = logs.get(__name__)
 
 
 def serve(config: ServiceConfig) -> int:
-    """The exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for what only a restart may mend."""
+    """Run the daemon. Return the exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for other failures."""
     logs.configure(config.log.format, config.log.level)
     try:
         asyncio.run(_Daemon(config).run())
@@ -57,9 +59,8 @@ def serve(config: ServiceConfig) -> int:
 class _Daemon:
     def __init__(self, config: ServiceConfig) -> None:
         self._config = config
-        self._started_at = time.time()
         self._metrics = Metrics(version("echelon-p4"))
-        self._front = Front(config.fabric.name, config.policy.name, self._started_at)
+        self._service = ControllerService(config, started_at=time.time())
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -72,8 +73,8 @@ class _Daemon:
             async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
-                # What is there now stays: the collector need not look at it again and again. Plans are made of very
-                # many objects, hardly any of which are garbage.
+                # The objects that exist now stay, so the collector need not look at them again and again. Plans are
+                # made of very many objects, hardly any of which are garbage.
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(_NEW_OBJECTS, 20, 20)
@@ -84,7 +85,7 @@ class _Daemon:
             await _end_tasks()
 
     async def _all_of(self, server: ApiServer, store: Store, candidate: Candidate) -> None:
-        """Until told to stop, or until one of them fails."""
+        """Run everything until the daemon is told to stop, or until one of its tasks fails."""
         stop = asyncio.create_task(self._stopping.wait())
         serving = asyncio.create_task(server.serve())
         others = {
@@ -108,7 +109,7 @@ class _Daemon:
             await asyncio.gather(stop, *others, return_exceptions=True)
 
     def _server(self) -> ApiServer:
-        """Raises `ListenError`, `DocumentError`."""
+        """Return the API's server. Raises `ListenError` and `DocumentError`."""
         api = self._config.api
         try:
             warning = check_exposure(api.listen.host, tokens=api.tokens is not None, tls=api.tls is not None)
@@ -122,7 +123,7 @@ class _Daemon:
             open_metrics=api.open_metrics,
             observe=self._observe,
         )
-        app = create_app(self._front, settings, self._metrics.render)
+        app = create_app(self._service, settings, self._metrics.render)
         return ApiServer(app, ServerSettings(api.listen, api.tls))
 
     def _observe(self, exchange: Exchange) -> None:
@@ -134,9 +135,9 @@ class _Daemon:
         while True:
             try:
                 leader = await store.leader()
-                self._front.leader, self._front.problem = (None if leader is None else leader.url), None
+                self._service.leader_url, self._service.problem = (None if leader is None else leader.url), None
             except StoreError as error:
-                self._front.leader, self._front.problem = None, str(error)
+                self._service.leader_url, self._service.problem = None, str(error)
             await asyncio.sleep(_LEADER_POLL_S)
 
     async def _lead_again_and_again(self, store: Store, candidate: Candidate) -> None:
@@ -144,7 +145,7 @@ class _Daemon:
             try:
                 leadership = await store.campaign(candidate)
             except StoreUnavailableError as error:
-                # A standby outlives that.
+                # A standby keeps trying.
                 log.error("cannot stand for leader", problem=str(error))
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -157,18 +158,18 @@ class _Daemon:
                 await asyncio.sleep(_RETRY_S)
 
     async def _lead(self, store: Store, leadership: Leadership) -> None:
-        """Until leadership is lost."""
-        control = Control(self._config, store, leadership, self._metrics, started_at=self._started_at)
-        await control.open()
-        self._front.lead(control)
+        """Lead until leadership is lost."""
+        leader = Leader(self._config, store, leadership, self._metrics)
+        await leader.open()
+        self._service.leading = leader
         log.info("leading", term=leadership.term)
-        await _until(leadership.lost, control.run())
-        self._front.stand_by()
+        await _until(leadership.lost, leader.run())
+        self._service.leading = None
         log.warning("does not lead any more", term=leadership.term, problem=leadership.reason)
 
 
 async def _until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Runs `work` until `event` is set; what it raises before comes out."""
+    """Run `work` until `event` is set. Raises what `work` raises before that."""
     happened, working = asyncio.create_task(event.wait()), asyncio.create_task(work)
     try:
         await asyncio.wait({happened, working}, return_when=asyncio.FIRST_COMPLETED)
@@ -188,7 +189,7 @@ async def _say_alive() -> None:
 
 
 async def _end_tasks() -> None:
-    # gRPC has tasks of its own, which end when a cancelled call's status has come, after its channel was closed.
+    # gRPC has tasks of its own, which end when the status of a cancelled call arrives, after its channel was closed.
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)

@@ -1,5 +1,4 @@
-"""What the API asks of the service. `echelon.service.control.Control` is the one that runs; all calls are made on its
-event loop."""
+"""What the API asks of the service (`echelon.service.controller`). All calls are made on its event loop."""
 
 from __future__ import annotations
 
@@ -33,36 +32,39 @@ class Registered:
 class Service(Protocol):
     """Every call that changes something returns after the change is on disk. Reads never wait.
 
-    Raises `echelon.service.errors.ServiceError`, and `echelon.documents.DocumentError` for a spec that is none.
+    Raises `echelon.control.errors.ServiceError`, and `echelon.documents.DocumentError` for a spec that is none.
     """
 
     def status(self) -> StatusResource: ...
 
     def problems(self) -> Sequence[str]:
-        """Why the service is not ready (no leader known, store gone, no plan yet); empty: it is. For /readyz."""
+        """Return why the service is not ready (no leader known, store gone, no plan yet); empty: it is ready."""
 
     def jobs(self) -> Sequence[JobSummary]: ...
 
     def job(self, name: str) -> JobResource: ...
 
     async def register(self, spec: Mapping[str, Any], *, replace: bool) -> Registered:
-        """A job, named by its key `job`. Registering the same spec again changes nothing; another spec of that name is
-        a `ConflictError`, or with `replace` takes its place."""
+        """Register a job, named by its key `job`.
+
+        Registering the same spec again changes nothing. Another spec of that name raises `ConflictError`, or takes the
+        place of the first with `replace`.
+        """
 
     async def remove(self, name: str) -> None: ...
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource: ...
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
-        """The job as soon as it is installed or unplanned, else as it is after `timeout_s`."""
+        """Return the job as soon as it is installed or unplanned, at the latest after `timeout_s`."""
 
     def plan(self) -> PlanResource:
-        """Raises `UnavailableError` before there is one."""
+        """Return the plan in force. Raises `UnavailableError` before there is one."""
 
     def intent(self, switch: str) -> IntentResource: ...
 
     async def difference(self, switch: str) -> SwitchDifference:
-        """Reads the switch; writes nothing."""
+        """Read a switch, and return what would be written to it."""
 
     def switches(self) -> Sequence[SwitchResource]: ...
 

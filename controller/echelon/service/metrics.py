@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from echelon.service.resources import JobState, SwitchState
+from echelon.control.progress import JobState
+from echelon.service.resources import SwitchState
 
 MAX_JOB_SERIES = 2000
 """Jobs that have series of their own; more are counted in echelon_jobs_without_series. A scrape stays below 1 MB."""

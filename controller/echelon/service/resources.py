@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from echelon.control.progress import JobState
 from echelon.documents import Durations, Name, Section
 
 
@@ -49,12 +50,6 @@ class FlowNumbers(Resource):
     dst: str
     size_bytes: int
     number: int
-
-
-JobState = Literal["accepted", "planned", "installed", "unplanned"]
-"""accepted: on disk. planned: part of the plan in force. installed: every switch on its flows' paths has acknowledged
-it (a switch that restarts or is cut off has not, until it is back). unplanned: the policy or lowering refuses it; the
-last good plan holds (`problem` says why)."""
 
 
 class JobResource(Resource):

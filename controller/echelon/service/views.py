@@ -1,28 +1,31 @@
-"""The service's state as the API shows it."""
+"""The controller's state as the API shows it."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
 
+from echelon.control.jobs import RegisteredJob
+from echelon.control.jobstore import ends_of
+from echelon.control.machine import InForce, Machine
 from echelon.fabric.model import CableLink
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
 from echelon.plan import Deadline, Fixed, FlowPlan
-from echelon.service.jobs import RegisteredJob
-from echelon.service.register import ends_of
 from echelon.service.resources import (
     EchelonFlowReport,
     EntryResource,
     FlowNumbers,
     FlowPlanResource,
     IntentResource,
-    JobState,
+    JobResource,
     JobSummary,
     LinkResource,
+    PlanResource,
     QueueResource,
     RankingResource,
     SwitchDifference,
     SwitchResource,
+    Timings,
 )
 from echelon.southbound.connection import ConnectionSnapshot
 from echelon.southbound.outcome import Comparison
@@ -120,7 +123,9 @@ def flow_numbers(job: RegisteredJob) -> tuple[FlowNumbers, ...]:
     )
 
 
-def summary(job: RegisteredJob, state: JobState, problem: str | None, seen: JobView | None) -> JobSummary:
+def summary(job: RegisteredJob, machine: Machine) -> JobSummary:
+    state, problem = machine.progress.state(job.name)
+    seen = machine.view(job.name)
     return JobSummary(
         name=job.name,
         state=state,
@@ -130,6 +135,40 @@ def summary(job: RegisteredJob, state: JobState, problem: str | None, seen: JobV
         flow_count=job.spec.flow_count,
         last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
         last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
+    )
+
+
+def job(job: RegisteredJob, machine: Machine, *, with_flows: bool = False) -> JobResource:
+    state, problem = machine.progress.state(job.name)
+    times, installed_at = machine.progress.times(job.name)
+    seen = machine.view(job.name)
+    return JobResource(
+        name=job.name,
+        number=job.number,
+        spec=dict(job.document),
+        state=state,
+        problem=problem,
+        accepted_at=job.accepted_at,
+        installed_at=installed_at,
+        workers=tuple(job.spec.hosts),
+        flow_count=job.spec.flow_count,
+        alone_iteration_s=machine.alone_iteration_s(job.name),
+        iteration_times_s=() if seen is None else tuple(float(one) for one in seen.iteration_times_s),
+        echelonflows=echelonflows(job, seen),
+        flows=flow_numbers(job) if with_flows else (),
+        timings=None if times is None else Timings.model_validate(times, from_attributes=True),
+    )
+
+
+def plan(in_force: InForce, problem: str | None) -> PlanResource:
+    planned = in_force.planned
+    return PlanResource(
+        number=planned.version,
+        made_at=in_force.at,
+        policy=planned.plan.policy,
+        jobs=len(planned.registered),
+        flows=tuple(flow_plan(flow) for flow in planned.plan.flows),
+        problem=problem,
     )
 
 

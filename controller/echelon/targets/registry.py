@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from echelon.documents import DocumentError, suggestion
-from echelon.quantities import shown
-from echelon.targets.target import Target
+from echelon.targets.target import DEFAULT_TARGET, Target
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "echelon.targets"
 
@@ -43,10 +43,23 @@ class Registry(Mapping[str, Target[Any]]):
 
     @cached_property
     def _registered(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+        # Imported here because it takes longer than the rest of `echelon --help`.
+        from importlib.metadata import entry_points
+
+        found: dict[str, EntryPoint] = {}
+        for entry in sorted(entry_points(group=GROUP)):
+            other = found.setdefault(entry.name, entry)
+            if other.value != entry.value:
+                from echelon.documents import DocumentError
+
+                reason = f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                raise DocumentError(f"target {entry.name}", "", reason)
+        return found
 
 
 def _load(entry: EntryPoint) -> Target[Any]:
+    from echelon.documents import DocumentError
+
     where = f"target {entry.name}"
     try:
         kind = entry.load()
@@ -68,8 +81,13 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
 
     Raises `DocumentError` for an unknown one, with the names that there are.
     """
+    from echelon.documents import DocumentError, suggestion
+    from echelon.quantities import shown
+
     if isinstance(name, str) and name in targets:
         return targets[name]
-    if not targets:
-        raise DocumentError(file, path, "no target is registered (install the package again: pip install echelon-p4)")
-    raise DocumentError(file, path, f"unknown target {shown(name)} ({suggestion(str(name), targets)})")
+    if DEFAULT_TARGET not in targets:
+        reason = "Echelon's own targets are not registered (run: python -m pip install --editable .)"
+        raise DocumentError(file, path, reason)
+    reason = f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    raise DocumentError(file, path, reason, code="unknown-target")

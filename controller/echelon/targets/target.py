@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from echelon.documents import Section
-from echelon.p4program import P4Program, program
-
 if TYPE_CHECKING:
+    from echelon.documents import Section
     from echelon.lowering.capabilities import Capabilities
+    from echelon.p4program import P4Program
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory
 
-O = TypeVar("O", bound=Section)  # noqa: E741
+O = TypeVar("O", bound="Section")  # noqa: E741
 
 DEFAULT_TARGET = "softswitch"
 """The target where none is named."""
@@ -57,6 +56,8 @@ class Target(ABC, Generic[O]):
 
     def program(self) -> P4Program:
         """Return the P4 program for this target. Raises FileNotFoundError if it was not compiled."""
+        from echelon.p4program import program
+
         return program(self.architecture)
 
     def launcher(self) -> SwitchLauncher | None:

@@ -1,29 +1,30 @@
-"""Digests -> flow events, while the numbers by which a switch reports flows are handed out and come back."""
+"""Digests become flow events, while the numbers by which a switch reports flows are given to one flow after another."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from echelon.lowering.intent import Intent
 from echelon.telemetry.events import FlowEvent, decode_event
 
 SETTLING_S = 2.0
-"""After a number was given to another flow its reports are not told apart for so long: a switch keeps a list of digests
-back for up to 0.1 s, and then it has to arrive."""
+"""How long reports of a number are ambiguous after it was given to another flow: a switch keeps a list of digests back
+for up to 0.1 s, and then the list has to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
+    """A list of reports, decoded."""
+
     events: tuple[FlowEvent, ...]
     unknown: int
-    """Reports of a flow that no intent knows (from before this controller, say), or that may be of either of two."""
+    """How many reports name a flow that no intent knows (from before this controller, say), or one of two flows."""
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """Of one switch. What has left keeps its meaning until its number is given to something else."""
+    """The numbers of one switch. One whose flow has left keeps its meaning until another flow has it."""
 
     parts: frozenset[int] = frozenset()
     intent: Intent | None = None
@@ -32,18 +33,18 @@ class _Numbers:
 
 
 class Decoder:
-    """Knows what the flow numbers of each switch mean. `clock` gives seconds that only grow."""
+    """The meaning of each switch's flow numbers. The times of all calls are seconds of one clock that only grows."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._switches: dict[str, _Numbers] = {}
 
-    def hold(self, intent: Intent) -> None:
-        """The switch is being brought to that intent. Call it before the intent is handed on. Costs in proportion to
-        the parts, and to the flows of those that are new."""
+    def hold(self, intent: Intent, now_s: float) -> None:
+        """Learn the numbers of an intent, before it is handed to the switch.
+
+        The cost grows with the parts of the intent, and with the flows of those that are new.
+        """
         numbers = self._switches.setdefault(intent.switch, _Numbers())
-        now = self._clock()
-        for number in [one for one, until in numbers.unsettled_until.items() if until <= now]:
+        for number in [one for one, until_s in numbers.unsettled_until.items() if until_s <= now_s]:
             del numbers.unsettled_until[number]
         for part in intent.parts:
             if id(part) in numbers.parts:
@@ -52,20 +53,20 @@ class Decoder:
                 meaning = (known.job, known.flow)
                 if numbers.flows.setdefault(known.number, meaning) != meaning:
                     numbers.flows[known.number] = meaning
-                    numbers.unsettled_until[known.number] = now + SETTLING_S
+                    numbers.unsettled_until[known.number] = now_s + SETTLING_S
         # The intent is kept so that its parts live, and no other object can have the id of one.
         numbers.intent, numbers.parts = intent, frozenset(map(id, intent.parts))
 
     def forget(self, switch: str) -> None:
+        """Forget all numbers of a switch."""
         self._switches.pop(switch, None)
 
-    def decode(self, switch: str, reports: Sequence[Mapping[str, int]]) -> Decoded:
-        """`reports` are the fields of `flow_event_t`, in the switch's order."""
+    def decode(self, switch: str, reports: Sequence[Mapping[str, int]], now_s: float) -> Decoded:
+        """Decode reports, which are the fields of `flow_event_t` in the switch's order."""
         numbers = self._switches.get(switch, _Numbers())
-        now = self._clock()
         events: list[FlowEvent] = []
         for report in reports:
             number = report["flow"]
-            if number in numbers.flows and numbers.unsettled_until.get(number, now) <= now:
+            if number in numbers.flows and numbers.unsettled_until.get(number, now_s) <= now_s:
                 events.append(decode_event(switch, numbers.flows, report))
         return Decoded(tuple(events), len(reports) - len(events))

@@ -9,10 +9,9 @@ each has its own clock.
 
 from __future__ import annotations
 
-import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -52,8 +51,6 @@ class JobView:
     tardiness_s: Fraction | None
     """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
     echelonflows: Mapping[str, EchelonFlowView]
-    last_seen: float | None
-    """By the tracker's clock; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +69,9 @@ NOTHING = Observation()
 
 
 class Tracker:
-    """Fed with every event of every switch: events of one switch in its order, those of other switches in any.
+    """What was seen of jobs. Tell it of every event: those of one switch in its order, switches in any order."""
 
-    `clock` says when an event came, in seconds, for `JobView.last_seen` alone.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
 
     def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
@@ -116,7 +109,6 @@ class Tracker:
         job = self._jobs.get(event.job)
         if job is None or event.flow not in job.paths:
             return NOTHING
-        job.last_seen = self._clock()
         return job.observe(event)
 
     def __contains__(self, job: str) -> bool:
@@ -163,7 +155,6 @@ class _TrackedJob:
         self._tardiness: tuple[int, Fraction] | None = None
         self._iteration_times_s: deque[Fraction] = deque(maxlen=HISTORY)
         self.corrections = Corrections(job)
-        self.last_seen: float | None = None
         for formation in self._formations.values():
             formation.place(self.paths, numbered_by_sender)
 
@@ -180,7 +171,7 @@ class _TrackedJob:
         """Take over what `other`, of the same name, knows of the same flows."""
         if other._job.flows != self._job.flows:
             return
-        self._iteration_times_s, self.last_seen = other._iteration_times_s, other.last_seen
+        self._iteration_times_s = other._iteration_times_s
         if self._head == other._head and self.paths == other.paths:
             self._clock = other._clock
 
@@ -269,7 +260,6 @@ class _TrackedJob:
             tuple(self._iteration_times_s),
             None if self._tardiness is None else self._tardiness[1],
             {name: formation.view() for name, formation in self._formations.items()},
-            self.last_seen,
         )
 
 

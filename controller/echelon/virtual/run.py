@@ -1,23 +1,28 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller reaches the switches only through P4Runtime and gNMI, over sockets, as it would reach real ones.
+The controller is the service's (`echelon.control`). It reaches the switches only through P4Runtime and gNMI, over
+sockets, as it would reach real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
+from echelon.jobs.graph import FlowKey
+from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
 from echelon.targets.virtual import ControllerSilentError, VirtualSwitches
-from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.controller import VirtualController
 
 Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
 
@@ -30,10 +35,9 @@ def run(
     observe: Observer | None = None,
     target: str = DEFAULT_TARGET,
 ) -> PolicyRun:
-    """Run `scenario` under one policy. `observe` is called once at the end, while everything still stands.
+    """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
 
-    Raises `PlanError` or `LoweringError` for what the fabric or the switches cannot carry, `RunError` for a run that
-    broke.
+    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
         return _run(scenario, make, progress, observe, TARGETS[target])
@@ -57,8 +61,8 @@ def _run(
     capabilities = _marking(target.capabilities(options), scenario)
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
-        ControllerThread(
-            fabric, scenario.believed_jobs, make(), identities, testbed.addresses, queues, capabilities
+        VirtualController(
+            fabric, believed(scenario, identities), make(), testbed.addresses, queues, capabilities
         ) as controller,
     ):
 
@@ -68,7 +72,7 @@ def _run(
                 testbed.clock.stop()
 
         def done() -> bool:
-            # Here, between events, because closing the sessions needs the switches to answer.
+            # Between events, because closing the sessions needs the switches to answer.
             last = scenario.stop_controller_after_iteration
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
@@ -117,6 +121,14 @@ def _run(
             emulator.traffic.summaries(),
             emulator.traffic.outcomes,
         )
+
+
+def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list[tuple[JobSpec, BuiltJob]]:
+    """Return the jobs as the controller is told of them, with a profile that may be wrong."""
+    of_jobs: dict[str, dict[str, Identity]] = {}
+    for (job, flow), identity in identities.items():
+        of_jobs.setdefault(job, {})[flow] = identity
+    return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
 
 
 def _marking(capabilities: Capabilities, scenario: Scenario) -> Capabilities:

@@ -21,7 +21,8 @@ from echelon.endhosts.shim import (
     headers,
     internet_checksum,
 )
-from echelon.lowering.identity import FlowKey, ShimIdentity, number_shims
+from echelon.jobs.graph import FlowKey
+from echelon.lowering.identity import ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import P4Program, program

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from echelon.client import DEFAULT_URL, Client, ClientError
 from echelon.client.client import TOKEN_FILE_VARIABLE, URL_VARIABLE, read_token
 from echelon.client.endpoint import Endpoint, parse_endpoint, parse_endpoints
+from echelon.control.errors import UnavailableError
 from echelon.documents import DocumentError
 from echelon.service.api import ApiSettings, create_app
 from echelon.service.api.server import ServerSettings
 from echelon.service.api.tokens import TokensFile, new_token
 from echelon.service.config_file import ListenAddress
-from echelon.service.errors import UnavailableError
 from tests.echelon.service.api.memory import MemoryService
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from echelon.endhosts.emulator import TrainingEmulator
-from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.targets.softswitch.virtual import VirtualTestbed
-from echelon.virtual.controller_thread import ControllerThread
+from echelon.virtual.controller import VirtualController
+from echelon.virtual.run import believed
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
@@ -24,7 +25,7 @@ SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 @dataclass
 class Stage:
     testbed: VirtualTestbed
-    controller: ControllerThread
+    controller: VirtualController
     emulator: TrainingEmulator
 
     def run(self) -> None:
@@ -32,15 +33,34 @@ class Stage:
         self.testbed.run(lambda: self.emulator.done)
         self.controller.raise_failure()
 
+    def hear_all(self, events: Mapping[str, int]) -> None:
+        """Return when the controller has heard of that many flow events of each switch, the last lists included.
+
+        Telemetry waits 100 ms of virtual time for a full list; then the list has to cross the socket.
+        """
+        self.testbed.clock.at(self.testbed.clock.now_ns + 10**9, lambda: None)
+        self.testbed.run(lambda: False)
+        heard = threading.Event()
+        for _ in range(1000):
+            if self.controller.digests == events:
+                return
+            heard.wait(0.01)
+        raise AssertionError(self.controller.digests)
+
 
 @contextmanager
-def _staged(scenario: Scenario, policy: str) -> Iterator[Stage]:
-    identities = number_shims(scenario.jobs)
-    queues = {name: GnmiQueues(name) for name in scenario.fabric.switches}
+def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False) -> Iterator[Stage]:
+    identities = scenario.identities
     with (
         VirtualTestbed(scenario.fabric, scenario.control_latency_s) as testbed,
-        ControllerThread(
-            scenario.fabric, scenario.jobs, make_policy(policy), identities, testbed.addresses, queues, softswitch()
+        VirtualController(
+            scenario.fabric,
+            believed(scenario, identities),
+            make_policy(policy),
+            testbed.addresses,
+            {name: GnmiQueues(name) for name in scenario.fabric.switches},
+            softswitch(),
+            correct_distances=correct_distances,
         ) as controller,
     ):
         emulator = TrainingEmulator(
@@ -65,5 +85,5 @@ def fig2() -> Scenario:
 
 
 @pytest.fixture(scope="session")
-def staged() -> Callable[[Scenario, str], AbstractContextManager[Stage]]:
+def staged() -> Callable[..., AbstractContextManager[Stage]]:
     return _staged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -11,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from echelon.jobs.analysis import with_profile_error
 from echelon.scenarios.scenario import Scenario
 from echelon.telemetry.corrections import AGREEING
-from echelon.telemetry.tracker import Tracker
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
-
-NS = 10**9
 
 
 @pytest.mark.parametrize("error", [Fraction(-1, 3), Fraction(1, 20), Fraction(1)])
@@ -28,22 +23,12 @@ def test_a_profile_of_another_machine(fig2: Scenario, staged: Staged, error: Fra
     (job,) = fig2.jobs
     small = replace(job, flows=tuple(replace(flow, size_bytes=100_000) for flow in job.flows))
     scenario = replace(fig2, jobs=(small,), iterations=AGREEING + 1)
-    tracker = Tracker()
-    tracker.add(with_profile_error(small, error), {flow.name: ("h1", "s1", "s2", "h2") for flow in small.flows})
-    with staged(scenario, "echelon") as stage:
-        stage.controller.control.tracker = tracker
+    with staged(replace(scenario, profile_error=error), "echelon", correct_distances=True) as stage:
         stage.run()
-        for device in stage.testbed._devices.values():
-            device.tick(stage.testbed.clock.now_ns + NS)
-        heard = threading.Event()
         whole = 6 * scenario.iterations
-        for _ in range(1000):
-            if stage.controller.control.digests == {"s1": whole, "s2": whole}:
-                break
-            heard.wait(0.01)
-        assert stage.controller.control.digests == {"s1": whole, "s2": whole}
+        stage.hear_all({"s1": whole, "s2": whole})
+        corrections = stage.controller.machine.jobs.jobs["pipeline"].observed_s
     (true,) = small.echelonflows
-    corrections = tracker.corrections("pipeline")
     if error == Fraction(1, 20):
         assert corrections == {}
     else:

@@ -67,13 +67,11 @@ def test_messages_are_counted_from_the_first_event_to_the_last(
 ) -> None:
     """As above, without trust in the time that the log gives."""
     with staged(replace(fig2, iterations=2), policy) as stage:
-        devices = stage.testbed._devices
-        before = {name: len(device.rpc_log) for name, device in devices.items()}
+        before = {name: len(stage.testbed.rpc_log(name)) for name in stage.testbed.switches}
         assert all(before.values())
         stage.run()
-        assert {name: len(device.rpc_log) > before[name] for name, device in devices.items()} == dict.fromkeys(
-            devices, during
-        )
+        after = {name: len(stage.testbed.rpc_log(name)) for name in before}
+        assert {name: after[name] > before[name] for name in before} == dict.fromkeys(before, during)
 
 
 def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:

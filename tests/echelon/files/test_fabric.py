@@ -162,7 +162,7 @@ def test_connections_between_the_same_switches_take_the_spines_in_turn() -> None
 
 def test_no_route() -> None:
     fabric = fabric_of([], {"h1": "s1", "h2": "s1"})
-    with pytest.raises(NoRouteError, match="'h9' is no node of the fabric"):
+    with pytest.raises(NoRouteError, match="'h9' is not a node of the fabric"):
         route(fabric, "h1", "h9", 0)
     apart = Fabric("f", fabric.hosts, fabric.switches, fabric.cables[:1])
     with pytest.raises(NoRouteError, match="there is no path from 'h1' to 'h2'"):

@@ -9,6 +9,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Allocation
 from echelon.execution import IterationRecord
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import run_alone, simulate
@@ -17,7 +18,6 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.plan import LEVELS, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation
 from echelon.policies.fifo import Fifo
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
 
@@ -39,7 +39,7 @@ class EarliestDeadlineFirst:
 
 
 def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly")
+    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True)
     assert run.exact
     return run.jobs[job.name].iterations[0]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from echelon.control.jobs import check_hosts
 from echelon.documents import DocumentError, parse_document
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.jobs.spec import JobSpec
 from echelon.scenarios.scenario import ScenarioSpec
-from echelon.service.jobs import check_hosts
 
 SECTIONS: dict[str, dict[str, object]] = {
     "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 8, "gradient": "5 MB"},
@@ -65,6 +65,11 @@ def test_a_good_file(parallelism: str) -> None:
             {"gradient": "15 B"},
             "data.gradient: of 15 B is less than a byte for each of 2 workers in each of 8 buckets (give more)",
         ),
+        (
+            "data",
+            {"collective": "star"},
+            "data.collective: 'star' is not allowed (use 'ring', 'halving-doubling' or 't",
+        ),
         ("data", {"backward": "5"}, "data.backward: '5' has no unit (write for example 10 ms"),
         ("data", {"gradient": None}, "data.gradient: is missing (give the bytes to all-reduce, e.g. 5 MB)"),
         (
@@ -94,6 +99,16 @@ def test_what_is_refused(parallelism: str, changes: dict[str, object], line: str
     with pytest.raises(DocumentError) as caught:
         parse_document(JobSpec, document(parallelism, **changes), "")
     assert str(caught.value).startswith(line)
+
+
+def test_halving_and_doubling_needs_a_power_of_two() -> None:
+    section = {"compute": "1 s", "gradient": "1 MB", "collective": "halving-doubling"}
+    job = {"job": "j", "parallelism": "data", "workers": ["h1", "h2", "h3"], "data": section}
+    with pytest.raises(
+        DocumentError, match=r"^job: data.collective: 'halving-doubling' needs a power of two of worker"
+    ):
+        parse_document(JobSpec, job, "job")
+    parse_document(JobSpec, job | {"workers": ["h1", "h2", "h3", "h4"]}, "job")
 
 
 def test_a_section_of_another_paradigm_is_refused() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import LEVELS
-from echelon.policies.base import ActiveFlow, Link
 from echelon.policies.echelon import Echelon
 from echelon.policies.orders import (
     ORDERS,

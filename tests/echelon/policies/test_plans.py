@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.allocation import ActiveFlow
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, QueuePlan
 from echelon.policies import PlanError, make_policy, policy_names
-from echelon.policies.base import ActiveFlow
 from echelon.policies.orders import THRESHOLDS
 
 

@@ -15,10 +15,10 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.kept import Kept
 from echelon.plan import Deadline, Fixed, FlowPlan
 from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.base import Policy
-from echelon.policies.kept import Kept
 from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
 

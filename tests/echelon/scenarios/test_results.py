@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from echelon.allocation import Allocation
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
-from echelon.policies.base import Allocation
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats, assemble, rounded, to_text
 from echelon.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
 from echelon.virtual import fluid_run

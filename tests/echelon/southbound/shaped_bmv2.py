@@ -31,7 +31,6 @@ from echelon.lowering.lower import lower
 from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
-from echelon.targets.bmv2 import tc
 from echelon.targets.bmv2.capabilities import bmv2 as capabilities
 
 ROOT = Path(__file__).parents[3]
@@ -185,7 +184,7 @@ async def twice(address: str, thrift: int) -> dict[str, object]:
             for _ in range(2):
                 change = await s.reconcile(wanted)
                 seen.append({"entries": len(change), "queues": change.queues, "refused": len(change.refused)})
-        shown.append(tc.Tc().run([f"class show dev s1-eth{port}" for port in PORTS]))
+        shown.append("".join(tc(f"-details class show dev s1-eth{port}") for port in PORTS))
     return {"changes": seen, "entries": len(rated.entries), "queues": len(rated.queues), "shown": shown}
 
 
@@ -212,16 +211,21 @@ async def order(address: str, thrift: int) -> dict[str, object]:
     return {"arrivals": arrivals}
 
 
+def tc(words: str) -> str:
+    """Run iproute2's `tc`, and return what it prints."""
+    return subprocess.run(["tc", *words.split()], capture_output=True, text=True, check=True).stdout
+
+
 def throttle(rate: str) -> None:
-    """Of the port to h3, behind its tree's back."""
+    """Set the rate of the port to h3, past the driver."""
     what = f"htb rate {rate} ceil {rate} burst 3028 cburst 3028"
-    tc.Tc().run([f"class change dev s1-eth3 parent ec: classid ec:1 {what}"])
+    tc(f"class change dev s1-eth3 parent ec: classid ec:1 {what}")
 
 
 def taken() -> int:
     """Packets that have come to the tree of the port to h3 and were not dropped."""
-    shown = subprocess.run(["tc", "-s", "class", "show", "dev", "s1-eth3"], capture_output=True, text=True, check=True)
-    leaves = re.findall(r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown.stdout, re.DOTALL)
+    shown = tc("-s class show dev s1-eth3")
+    leaves = re.findall(r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
     return sum(int(left) + int(waiting) for left, waiting in leaves)
 
 

@@ -144,9 +144,21 @@ def _modules_after(script: str) -> set[str]:
 def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
     with pytest.raises(DocumentError, match=r"unknown target 'bmv3' \(did you mean 'bmv2'\?\)") as caught:
         find_target("bmv3", "echelon.yaml", "switches.s1.target")
-    assert (caught.value.file, caught.value.path) == ("echelon.yaml", "switches.s1.target")
-    with pytest.raises(DocumentError, match="no target is registered"):
+    where = (caught.value.file, caught.value.path, caught.value.code)
+    assert where == ("echelon.yaml", "switches.s1.target", "unknown-target")
+    with pytest.raises(DocumentError, match="own targets are not registered"):
         find_target("softswitch", "--target", targets={})
+
+
+def registry_of(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> Registry:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries if group == registry.GROUP else ())
+    return Registry()
+
+
+def test_a_name_that_two_distributions_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = (EntryPoint("stub", value, registry.GROUP) for value in ("one:Stub", "other:Stub"))
+    with pytest.raises(DocumentError, match="two distributions register it: one:Stub and other:Stub"):
+        list(registry_of(monkeypatch, *entries))
 
 
 @pytest.mark.parametrize(
@@ -161,8 +173,7 @@ def test_a_distribution_that_registers_something_else(
     value: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = EntryPoint("stub", value, registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [stub] if group == registry.GROUP else [])
-    targets = Registry()
+    targets = registry_of(monkeypatch, stub)
     assert list(targets) == ["stub"]
     with pytest.raises(DocumentError, match=re.escape(complaint)) as caught:
         targets["stub"]

@@ -95,7 +95,7 @@ class Data(Paradigm):
         algorithm = ALL_REDUCES[self.collective]
         if refusal := algorithm.refusal(len(workers)):
             raise problem(f"'{self.collective}' {refusal}", "collective", code="not-allowed")
-        if self.gradient < algorithm.chunks(len(workers)) * (self.buckets or 1):
+        if self.gradient < len(workers) * (self.buckets or 1):
             each = f"each of {len(workers)} workers" + (f" in each of {self.buckets} buckets" if self.buckets else "")
             raise problem(
                 f"of {self.gradient} B is less than a byte for {each} (give more)", "gradient", code="too-small"

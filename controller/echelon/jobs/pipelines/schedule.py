@@ -34,7 +34,8 @@ class Pass(NamedTuple):
     @property
     def consumer(self) -> Pass:
         """Return the pass of the neighbouring stage that needs this one's result."""
-        return self._replace(stage=self.stage + (1 if self.direction == "forward" else -1))
+        step = 1 if self.direction == "forward" else -1
+        return Pass(self.direction, self.stage + step, self.micro_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def pipeline(
     to the last and back.
     """
     lasts_s = {"forward": forward_s, "backward": backward_s}
+    sizes_bytes = {"forward": activation_bytes, "backward": gradient_bytes}
+    crossings = _crossings(passes, len(workers))
     units = {
         each: compute(
             each.unit,
@@ -79,27 +82,27 @@ def pipeline(
         )
         for each in passes
     }
-    lanes: dict[int, list[Block]] = {}
-    for each, unit in units.items():
-        lanes.setdefault(each.stage, []).append(unit)
-    crossings = _crossings(passes, len(workers))
-    sizes_bytes = {"forward": activation_bytes, "backward": gradient_bytes}
-    sent = (
-        series(
-            units[each],
-            flow(
-                crossing.flow(each),
-                workers[each.stage - 1],
-                workers[each.consumer.stage - 1],
-                sizes_bytes[each.direction][min(each.stage, each.consumer.stage) - 1],
-                each.micro_batch,
-            ),
-            units[each.consumer],
+    sent = {
+        each: flow(
+            crossing.flow(each),
+            workers[each.stage - 1],
+            workers[each.consumer.stage - 1],
+            sizes_bytes[each.direction][min(each.stage, each.consumer.stage) - 1],
+            each.micro_batch,
         )
         for crossing in crossings
         for each in crossing.passes
-    )
-    return parallel(*units.values(), *(series(*lane) for lane in lanes.values()), *sent), crossings
+    }
+    lanes: dict[int, list[Block]] = {}
+    for each, unit in units.items():
+        lanes.setdefault(each.stage, []).append(unit)
+    # The way of each micro-batch through the stages, in each direction.
+    paths: dict[tuple[str, int], list[Block]] = {}
+    for each in sorted(passes, key=lambda each: each.stage if each.direction == "forward" else -each.stage):
+        path = paths.setdefault((each.direction, each.micro_batch), [])
+        path += [units[each], sent[each]] if each in sent else [units[each]]
+    rows = (series(*row) for row in (*lanes.values(), *paths.values()))
+    return parallel(*units.values(), *sent.values(), *rows), crossings
 
 
 def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:

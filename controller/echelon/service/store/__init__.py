@@ -9,20 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from echelon.service.store.base import (
-    COLLECTIONS,
-    Candidate,
-    Changes,
-    CollectionName,
-    Document,
-    Key,
-    Leadership,
-    NotLeaderError,
-    Snapshot,
-    Store,
-    StoreError,
-    StoreUnavailableError,
-)
+from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Key, Snapshot
+from echelon.service.store.base import Candidate, Leadership, NotLeaderError, Store, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

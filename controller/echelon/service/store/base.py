@@ -9,24 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self, get_args
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, Self
 
-from echelon.service.errors import UnavailableError
+from echelon.control.errors import UnavailableError
+from echelon.control.records import Changes, Snapshot
+from echelon.errors import Code
 from echelon.southbound import election
 
-CollectionName = Literal["jobs", "numbers", "settings"]
-COLLECTIONS: tuple[CollectionName, ...] = get_args(CollectionName)
-
-Document = Mapping[str, Any]
-"""A JSON mapping with finite numbers only. It comes back as JSON reads it: tuples as lists, keys of mappings as
-text."""
-
-Key = tuple[CollectionName, str]
-"""A document's collection and its key there: 1 to `MAX_KEY_BYTES` bytes of UTF-8, any characters."""
-
 MAX_KEY_BYTES = 1024
+"""The longest key of a document, in bytes of UTF-8. A key has at least one; any characters are allowed."""
 MAX_TERM = election.LARGEST_TERM
 
 
@@ -37,34 +30,19 @@ class StoreError(UnavailableError):
     version, a bad URL, a refused password.
     """
 
+    code: Code = "store-failed"
+
 
 class StoreUnavailableError(StoreError):
     """The store does not answer, or is locked by another process; trying again later can help."""
+
+    code: Code = "store-unavailable"
 
 
 class NotLeaderError(StoreError):
     """This controller does not lead (any more). `leader`: URL of the controller that leads, where known."""
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """One change. A key is in at most one of the two."""
-
-    puts: Mapping[Key, Document] = field(default_factory=dict)
-    """Documents to write, replacing what is there."""
-    deletes: Collection[Key] = ()
-    """Documents to delete; absent ones are not an error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All documents as they were at one moment."""
-
-    documents: Mapping[CollectionName, Mapping[str, Document]]
-    """Every collection has its entry, with its keys in no particular order."""
-
-    def __getitem__(self, collection: CollectionName) -> Mapping[str, Document]:
-        return self.documents[collection]
+    code: Code = "not-leader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.service.store.base import COLLECTIONS, MAX_KEY_BYTES, Changes, Document, Key
+from echelon.control.records import COLLECTIONS, Changes, Document, Key
+from echelon.service.store.base import MAX_KEY_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from echelon.service.store.base import COLLECTIONS, Snapshot, StoreError
+from echelon.control.records import COLLECTIONS, Snapshot
+from echelon.service.store.base import StoreError
 
 Documents = dict[str, dict[str, dict[str, Any]]]
 """Collection to key to document; the migration may change it in place."""

@@ -20,13 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple
 
+from echelon.control.records import COLLECTIONS, Changes, Snapshot
 from echelon.service.store.base import (
-    COLLECTIONS,
     Candidate,
-    Changes,
     Leadership,
     NotLeaderError,
-    Snapshot,
     StoreError,
     StoreUnavailableError,
     next_term,

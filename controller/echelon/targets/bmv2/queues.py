@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
-from echelon.targets.bmv2.htb import QUEUES, Port, Root, Tree, build, change, parse, settings_of, show, tree_of
+from echelon.targets.bmv2.htb import QUEUES, Port, Tree, settings_of, tree_of
 from echelon.targets.bmv2.options import ServerAddress
+from echelon.targets.bmv2.shaper import Root, ShapedInterface, Shaper, ShaperError
 from echelon.targets.bmv2.sockets import deepest_queue, send_buffer_bytes
-from echelon.targets.bmv2.tc import Tc, TcError
 from echelon.targets.bmv2.thrift import ThriftError, open_queues
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Bmv2Queues:
         self._ports = {port.number: port for port in ports}
         # A cancelled call may still be at work in its thread when the next one comes.
         self._locks = {number: threading.Lock() for number in self._ports}
-        self._tc = Tc(namespace)
+        self._shaper = Shaper(namespace)
         self._thrift = thrift
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
         """By port: the settings that its tree was made from, by queue. The tree alone does not tell them exactly."""
@@ -100,8 +100,8 @@ class Bmv2Queues:
         return results
 
     def _read_port(self, shaped: ShapedPort) -> tuple[QueueSetting, ...]:
-        with self._locks[shaped.number], self._errors(shaped):
-            tree = self._root(shaped).tree
+        with self._at(shaped) as interface:
+            tree = interface.read().tree
         if tree is None:
             return ()
         asked = self._asked.get(shaped.number)
@@ -110,38 +110,37 @@ class Bmv2Queues:
         return settings_of(tree, shaped.number, shaped.port) or ()
 
     def _write_port(self, shaped: ShapedPort, changed: Mapping[int, QueueSetting]) -> None:
-        with self._locks[shaped.number], self._errors(shaped):
-            root = self._root(shaped)
+        with self._at(shaped) as interface:
+            root = interface.read()
             before = self._asked.get(shaped.number)
             if before is None and root.tree is not None:
                 before = settings_of(root.tree, shaped.number, shaped.port)
             merged = {setting.queue: setting for setting in before or ()} | dict(changed)
             settings = tuple(merged[queue] for queue in sorted(merged))
-            wanted = tree_of(settings, shaped.port)
-            self._apply(shaped, root, wanted)
+            self._apply(shaped, interface, root, tree_of(settings, shaped.port))
             self._asked[shaped.number] = settings
 
-    def _apply(self, shaped: ShapedPort, root: Root, wanted: Tree) -> None:
+    def _apply(self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: Tree) -> None:
         if root.tree is not None:
-            lines = change(shaped.interface, root.tree, wanted, shaped.port)
-            if lines:
-                self._tc.run(lines)
+            interface.change(root.tree, wanted, shaped.port)
             return
         if not (root.is_default or root.is_ours):
-            raise TcError(
+            raise ShaperError(
                 f"there is a {root.kind} queueing discipline that Echelon did not install; "
                 f"remove it: tc qdisc del dev {shaped.interface} root"
             )
         try:
-            self._tc.run(build(shaped.interface, wanted, shaped.port, over=root))
-        except TcError:
+            interface.build(wanted, shaped.port, over=root)
+        except Exception:
             # With half a tree some levels would wait for ever, so none is better.
-            with suppress(TcError):
-                self._tc.run([f"qdisc del dev {shaped.interface} root"])
+            with suppress(Exception):
+                interface.remove()
             raise
 
-    def _root(self, shaped: ShapedPort) -> Root:
-        return parse(self._tc.run(show(shaped.interface)))
+    @contextmanager
+    def _at(self, shaped: ShapedPort) -> Iterator[ShapedInterface]:
+        with self._locks[shaped.number], self._errors(shaped), self._shaper.at(shaped.interface) as interface:
+            yield interface
 
     def _check_depths(self) -> None:
         """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets allow."""
@@ -164,5 +163,5 @@ class Bmv2Queues:
             where += f", port {shaped.number} ({shaped.interface})"
         try:
             yield
-        except (TcError, ThriftError, ValueError) as error:
+        except (ShaperError, ThriftError, ValueError) as error:
             raise SouthboundError(f"{where}: {error}") from None

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from echelon.control.errors import ConflictError, UnknownError
 from echelon.documents import parse_document
 from echelon.jobs.spec import JobSpec
-from echelon.service.errors import ConflictError, UnknownError
 from echelon.service.interface import Registered
 from echelon.service.resources import (
     DistanceReport,

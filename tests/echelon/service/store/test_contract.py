@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from echelon.service.errors import UnavailableError
+from echelon.control.errors import UnavailableError
 from echelon.service.store import (
     COLLECTIONS,
     Candidate,

@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from echelon.service.store.base import Key, StoreError
+from echelon.control.records import Key
+from echelon.service.store.base import StoreError
 from echelon.service.store.encoding import EncodedChanges
 from echelon.service.store.etcd.transaction import MAX_BYTES, MAX_OPERATIONS, Delete, Operation, Put
 

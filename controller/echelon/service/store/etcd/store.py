@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from echelon.control.records import Changes, Key, Snapshot
 from echelon.service.store.base import (
     Candidate,
-    Changes,
-    Key,
     Leadership,
     NotLeaderError,
-    Snapshot,
     StoreError,
     StoreUnavailableError,
     next_term,

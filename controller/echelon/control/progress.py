@@ -1,17 +1,37 @@
-"""How far every job is: on disk, in a plan, on the switches. Pure bookkeeping; times are given by the caller."""
+"""How far every job has come: in the store, in a plan, on the switches. Pure bookkeeping; callers give the times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from echelon.plan import FlowPlan
-from echelon.service.resources import JobState, Timings
+
+JobState = Literal["accepted", "planned", "installed", "unplanned"]
+"""accepted: in the store. planned: part of the plan in force. installed: acknowledged by every switch that its flows
+pass (a switch that restarts or is cut off has not acknowledged until it is back). unplanned: the policy or lowering
+refuses the job; the last good plan holds, and the problem says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTimes:
+    """Where the time of a change went, in seconds, from its acceptance to the last acknowledged entry."""
+
+    queued_s: float
+    """Before planning began."""
+    policy_s: float
+    lowering_s: float
+    encoding_s: float
+    """Entries to bytes, summed over the switches."""
+    rpc_s: float
+    """The slowest switch's writes."""
+    total_s: float
 
 
 @dataclass(slots=True)
 class _Change:
-    """A change that was accepted and is not on every switch yet. Times are of one monotonic clock, seconds."""
+    """A change that was accepted and is not on every switch yet. Times are of one monotonic clock, in seconds."""
 
     accepted_s: float
     planning_s: float | None = None
@@ -21,9 +41,9 @@ class _Change:
     encoding_s: float = 0.0
     rpc_s: float = 0.0
 
-    def timings(self, now_s: float) -> Timings:
+    def times(self, now_s: float) -> ChangeTimes:
         began_s = self.accepted_s if self.planning_s is None else self.planning_s
-        return Timings(
+        return ChangeTimes(
             queued_s=began_s - self.accepted_s,
             policy_s=self.policy_s,
             lowering_s=self.lowering_s,
@@ -38,32 +58,32 @@ class _Standing:
     """Where one job stands."""
 
     change: _Change | None = None
-    """None: nothing of it is under way."""
+    """The change under way; None: there is none."""
     version: int | None = None
-    """The first intents that have it as it is now; None: none yet."""
+    """The first intents that have the job as it is now; None: none yet."""
     switches: frozenset[str] = frozenset()
-    """That its flows pass."""
+    """Those that its flows pass."""
     flows: tuple[FlowPlan, ...] = ()
     problem: str | None = None
     """Why it is in no plan."""
-    timings: Timings | None = None
+    times: ChangeTimes | None = None
     installed_at: float | None = None
 
 
 @dataclass
 class Progress:
-    """Of all jobs, over the switches of one fabric."""
+    """The progress of all jobs over the switches of one fabric."""
 
     _jobs: dict[str, _Standing] = field(default_factory=dict)
     _acknowledged: dict[str, int] = field(default_factory=dict)
-    """Versions of the intents, by switch; those that have no session are absent."""
+    """Versions of the intents, by switch; switches without a session are absent."""
     _refusals: dict[str, str] = field(default_factory=dict)
     """By switch: what it refuses."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
 
     def accepted(self, name: str, now_s: float) -> None:
-        """A new or changed job is on disk."""
+        """Note that a new or changed job is saved."""
         standing = self._jobs.setdefault(name, _Standing())
         standing.change = _Change(now_s)
         standing.version = None
@@ -71,6 +91,7 @@ class Progress:
         self._pending.discard(name)
 
     def removed(self, name: str) -> None:
+        """Forget a job."""
         self._jobs.pop(name, None)
         self._pending.discard(name)
 
@@ -85,10 +106,10 @@ class Progress:
         policy_s: float,
         lowering_s: float,
     ) -> None:
-        """Intents of that version are in force.
+        """Note that the intents of `version` are in force.
 
-        `flows`: by job in the plan. `current`: jobs that have not changed since the plan was begun; of others it holds
-        a former self.
+        `flows`: by job in the plan. `current`: jobs that have not changed since planning began; of other jobs the plan
+        holds a former self.
         """
         for name in current:
             standing = self._jobs.get(name)
@@ -99,7 +120,7 @@ class Progress:
             if of_job is None:
                 standing.version, standing.flows = None, ()
                 if standing.change is not None:
-                    # Still under way: for as long as it takes until there is room for it.
+                    # The change stays under way until there is room for the job.
                     standing.change = _Change(standing.change.accepted_s)
                 self._pending.discard(name)
                 continue
@@ -113,7 +134,7 @@ class Progress:
                 self._pending.add(name)
 
     def failed(self, problem: str, current: Iterable[str]) -> None:
-        """There is no new plan. `current` as above: jobs of them that no plan has yet are unplanned."""
+        """Note that there is no new plan; those of `current` that no plan has yet are unplanned."""
         for name in current:
             standing = self._jobs.get(name)
             if standing is not None and standing.version is None:
@@ -122,7 +143,7 @@ class Progress:
     def acknowledged(
         self, switch: str, version: int, *, encoding_s: float, rpc_s: float, now_s: float, at: float
     ) -> list[str]:
-        """The switch holds the intent of that version. Returns the jobs whose change is complete with that.
+        """Note that a switch holds the intent of `version`. Return the jobs whose change is complete with that.
 
         `at`: the same moment in seconds since the epoch.
         """
@@ -139,23 +160,23 @@ class Progress:
             change.encoding_s += encoding_s
             change.rpc_s = max(change.rpc_s, rpc_s)
             if self._is_installed(standing):
-                standing.timings, standing.change, standing.installed_at = change.timings(now_s), None, at
+                standing.times, standing.change, standing.installed_at = change.times(now_s), None, at
                 self._pending.discard(name)
                 done.append(name)
         return done
 
     def refused(self, switch: str, problem: str) -> None:
-        """The switch holds its intent but for what that says."""
+        """Note that a switch refuses part of its intent."""
         self._acknowledged.pop(switch, None)
         self._refusals[switch] = problem
 
     def lost(self, switch: str) -> None:
-        """There is no session with the switch: what it holds is not known."""
+        """Note that there is no session with a switch, so that its entries are not known."""
         self._acknowledged.pop(switch, None)
         self._refusals.pop(switch, None)
 
     def state(self, name: str) -> tuple[JobState, str | None]:
-        """Of a job that was accepted, and the problem where it has one."""
+        """Return the state of an accepted job, and its problem if it has one."""
         standing = self._jobs[name]
         if standing.version is None:
             return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
@@ -165,13 +186,13 @@ class Progress:
         return "planned", refusal
 
     def settled(self, name: str) -> bool:
-        """Whether waiting for the job makes no sense any more: it is installed, or cannot be."""
+        """Return whether waiting for the job is over: it is installed, or cannot be."""
         return self.state(name)[0] in ("installed", "unplanned")
 
-    def timings(self, name: str) -> tuple[Timings | None, float | None]:
-        """Of the last complete change, and when it was complete (seconds since the epoch)."""
+    def times(self, name: str) -> tuple[ChangeTimes | None, float | None]:
+        """Return the times of the last complete change, and when it was complete (seconds since the epoch)."""
         standing = self._jobs[name]
-        return standing.timings, standing.installed_at
+        return standing.times, standing.installed_at
 
     def _is_installed(self, standing: _Standing) -> bool:
         version = standing.version

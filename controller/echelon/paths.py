@@ -1,19 +1,17 @@
-"""What policies ask of the fabric: the path of every flow and the capacity of every link."""
+"""The path of every flow of every job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from echelon.allocation import Link
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Path, Router, Routes
 from echelon.jobs.graph import Job
+from echelon.kept import Kept
 from echelon.plan import PlanError
-from echelon.policies.base import Link
-from echelon.policies.kept import Kept
 
-FlowKey = tuple[str, str]
-"""(job, flow): names the flow of whichever iteration is running, since an iteration ends before the next begins."""
 Paths = Mapping[str, Path]
 """By flow of one job: its path, both hosts included. The flows of one connection take the same."""
 
@@ -47,18 +45,9 @@ class FlowPaths:
         try:
             routes = self._router.route(fabric, jobs)
         except NoRouteError as error:
-            raise PlanError(str(error), error.job) from None
+            raise PlanError(str(error), error.job, code=error.code) from None
         return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})
 
 
 def _paths(job: Job, routes: Routes) -> Paths:
     return {flow.name: routes[flow.src, flow.dst] for flow in job.flows}
-
-
-def shortest_paths(jobs: Sequence[Job], fabric: Fabric) -> Mapping[FlowKey, Path]:
-    """The path of every flow of every job, both hosts included; the flows of one connection take the same path.
-
-    Raises `PlanError` where two jobs have one name or a worker cannot be reached.
-    """
-    by_job = FlowPaths().update(jobs, fabric)
-    return {(job, flow): path for job, paths in by_job.items() for flow, path in paths.items()}

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from echelon.control.progress import Progress
 from echelon.plan import Fixed, FlowPlan
-from echelon.service.progress import Progress
 
 JOBS = st.sampled_from(["a", "b", "c"])
 SWITCHES = ["s1", "s2", "s3"]
@@ -82,10 +82,10 @@ class Model(RuleBasedStateMachine):
         )
         for job in done:
             assert job in before
-            timings, installed_at = self.progress.timings(job)
+            times, installed_at = self.progress.times(job)
             assert installed_at == 1.0
-            assert timings is not None
-            assert (timings.policy_s, timings.lowering_s, timings.rpc_s) == (0.25, 0.5, 1.0)
+            assert times is not None
+            assert (times.policy_s, times.lowering_s, times.rpc_s) == (0.25, 0.5, 1.0)
 
     @rule(switch=st.sampled_from(SWITCHES))
     def lose(self, switch: str) -> None:
@@ -125,3 +125,30 @@ def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
     assert progress.settled("new")
     progress.refused("s1", "s1: table full")
     assert progress.state("old") == ("planned", "s1: table full")
+
+
+def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None:
+    progress = Progress()
+    progress.accepted("a", 0.0)
+    progress.failed("no way", ["a"])
+    flows = {"a": flows_over("a", frozenset({"s1"}))}
+    progress.planned(1, {}, {"a": "no room"}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)
+    assert progress.state("a") == ("unplanned", "no room")
+    progress.planned(2, flows, {}, ["a"], began_s=1.0, policy_s=0.25, lowering_s=0.5)
+    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now_s=2.0, at=7.0) == ["a"]
+    times, installed_at = progress.times("a")
+    assert installed_at == 7.0
+    assert times is not None
+    assert (times.total_s, times.queued_s) == (2.0, 1.0)
+
+
+def test_a_job_that_leaves_the_plan_on_its_way_is_timed_when_it_is_back() -> None:
+    progress = Progress()
+    progress.accepted("a", 0.0)
+    flows = {"a": flows_over("a", frozenset({"s1"}))}
+    progress.planned(1, flows, {}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)
+    progress.planned(2, {}, {"a": "no room"}, ["a"], began_s=1.0, policy_s=0.0, lowering_s=0.0)
+    assert progress.acknowledged("s1", 2, encoding_s=0.0, rpc_s=0.0, now_s=2.0, at=6.0) == []
+    progress.planned(3, flows, {}, ["a"], began_s=2.5, policy_s=0.0, lowering_s=0.0)
+    assert progress.acknowledged("s1", 3, encoding_s=0.0, rpc_s=0.0, now_s=3.0, at=7.0) == ["a"]
+    assert progress.times("a")[1] == 7.0

@@ -1,8 +1,7 @@
-"""The loop around real switches in virtual time: plan, events, new plan. Times and weights of Fig. 2 by hand."""
+"""The controller around real switches in virtual time: plan, events, new plan. Times and weights of Fig. 2 by hand."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
@@ -21,8 +19,8 @@ from echelon.southbound.session import SouthboundError
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.targets.softswitch.virtual import VirtualTestbed
-from echelon.virtual.controller_thread import ControllerThread
-from echelon.virtual.run import run
+from echelon.virtual.controller import VirtualController
+from echelon.virtual.run import believed, run
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 
@@ -35,7 +33,7 @@ def scheduler_port(stage: Any, scenario: Scenario) -> Any:
 
 
 def queue_of_each_flow(stage: Any, scenario: Scenario) -> list[int]:
-    plan = stage.controller.control._installed.plan
+    plan = stage.controller.machine.in_force.planned.plan
     return [next(f.ranking.queue for f in plan.flows if f.flow == flow.name) for flow in scenario.jobs[0].flows]
 
 
@@ -79,17 +77,9 @@ def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None
 def test_the_tracker_sees_what_the_emulator_records(fig2: Scenario, staged: Staged) -> None:
     with staged(replace(fig2, iterations=3), "echelon") as stage:
         stage.run()
-        # Telemetry waits 100 ms of virtual time for a full list; then it has to cross the socket.
-        for device in stage.testbed._devices.values():
-            device.tick(stage.testbed.clock.now_ns + NS)
-        tracker = stage.controller.control.tracker
-        heard = threading.Event()
-        for _ in range(1000):
-            if stage.controller.control.digests == {"s1": 18, "s2": 18}:
-                break
-            heard.wait(0.01)
+        stage.hear_all({"s1": 18, "s2": 18})
         (echelonflow,) = fig2.jobs[0].echelonflows
-        view = tracker.view("pipeline").echelonflows[echelonflow.name]
+        view = stage.controller.machine.view("pipeline").echelonflows[echelonflow.name]
         seen = view.tardiness_s
         assert len(seen) == 3
         packet_s = Fraction(1, 1000)
@@ -141,18 +131,19 @@ def test_the_controller_may_stop_in_the_middle(fig2: Scenario) -> None:
 def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
     with VirtualTestbed(fig2.fabric) as testbed:
         addresses = dict(testbed.addresses) | {"s2": "127.0.0.1:1"}
-        controller = ControllerThread(
+        jobs = believed(fig2, fig2.identities)
+        controller = VirtualController(
             fig2.fabric,
-            fig2.jobs,
+            jobs,
             make_policy("fair"),
-            number_shims(fig2.jobs),
             addresses,
             {name: GnmiQueues(name) for name in fig2.fabric.switches},
             softswitch(),
         )
+        before = threading.active_count()
         with pytest.raises(SouthboundError, match=r"switch s2: no P4Runtime session at 127\.0\.0\.1:1"), controller:
             raise AssertionError("connected to nobody")
-    assert not controller._thread.is_alive()
+        assert threading.active_count() <= before
 
 
 def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,15 +152,15 @@ def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, mon
         threading.Thread(target=testbeds[0]._servers["s2"].stop).start()
         # The controller hears of it in its own time.
         for _ in range(1000):
-            if controllers[0].control.failure is not None:
+            if controllers[0].failure is not None:
                 break
             threading.Event().wait(0.01)
 
     testbeds: list[Any] = []
     controllers: list[Any] = []
-    enter_testbed, enter_controller = VirtualTestbed.__enter__, ControllerThread.__enter__
+    enter_testbed, enter_controller = VirtualTestbed.__enter__, VirtualController.__enter__
     monkeypatch.setattr(VirtualTestbed, "__enter__", lambda self: testbeds.append(self) or enter_testbed(self))
-    monkeypatch.setattr(ControllerThread, "__enter__", lambda self: controllers.append(self) or enter_controller(self))
+    monkeypatch.setattr(VirtualController, "__enter__", lambda self: controllers.append(self) or enter_controller(self))
     with pytest.raises(RunError, match=r"fair: switch s2: the session at .* is closed or broken"):
         run(replace(fig2, iterations=2), "fair", lambda: make_policy("fair"), progress)
 
@@ -177,16 +168,13 @@ def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, mon
 def test_nothing_is_left_behind(
     fig2: Scenario, staged: Staged, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No pending task, no open loop, nothing of ours on standard error."""
+    """No thread, no pending task (asyncio would complain of it), nothing of ours on standard error."""
     caplog.set_level(logging.WARNING)
     for policy in ("echelon", "coflow"):
         with staged(fig2, policy) as stage:
             stage.run()
             controller = stage.controller
-            loop: asyncio.AbstractEventLoop = controller._loop
-        assert loop.is_closed()
-        assert asyncio.all_tasks(loop) == set()
-        assert not controller._thread.is_alive()
+        assert "controller" not in {thread.name for thread in threading.enumerate()}
         controller.stop()  # again
     assert caplog.messages == []
     # gRPC's own threads may note, at their leisure, that a server said goodbye.

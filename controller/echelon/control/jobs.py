@@ -1,4 +1,4 @@
-"""Registered jobs: what is accepted, what is kept of it on disk, and what of it the policies see."""
+"""Accepted jobs: what a client sent, what the store keeps of it, and what policies see."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from echelon.control.errors import RefusedError
 from echelon.documents import DocumentError, parse_document, path_text, suggestion
 from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
@@ -15,50 +16,69 @@ from echelon.jobs.analysis import with_offsets
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import Identity, identities_of
-from echelon.service.errors import RefusedError
 
 LAST_NUMBER = 0xFFFF
-"""Of the 16 bits that the shim header has for a job; 0 is nobody's."""
+"""The highest job number: the shim header has 16 bits for it, and 0 means no job."""
+
+
+@dataclass(frozen=True)
+class BuiltJob:
+    """An iteration graph to plan with in place of the one that the spec implies, and its flows' identities.
+
+    A run uses it to give the controller a profile that is wrong on purpose.
+    """
+
+    graph: Job
+    identities: Mapping[str, Identity]
+    """By flow."""
 
 
 @dataclass(frozen=True)
 class RegisteredJob:
-    """A job that was accepted. `document` is what was sent, as it was sent."""
+    """A job that was accepted."""
 
     name: str
     number: int
-    """In the shim header of its packets."""
+    """Identifies the job in the shim header of its packets."""
     accepted_at: float
     """Seconds since the epoch."""
     document: Mapping[str, Any]
+    """The job file's mapping, as the client sent it."""
     spec: JobSpec
     offsets_s: Mapping[str, tuple[Fraction, ...]]
-    """Profiled arrangement functions that were reported, by EchelonFlow; they replace those of the spec."""
+    """Reported arrangement functions, by EchelonFlow, in seconds. They replace those that the spec implies."""
     observed_s: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
-    """Likewise, what switches saw, where the service goes by that; not kept on disk: they will see it again."""
+    """Arrangement functions that switches observed, which replace the reported ones. They are not stored: switches will
+    observe them again."""
+    built: BuiltJob | None = None
 
     @cached_property
     def reported(self) -> Job:
-        """What the spec implies, with what was reported. Raises `DocumentError` where that does not fit. Takes time for
-        a job of many flows."""
-        return with_offsets(build_job(self.spec), self.offsets_s)
+        """The graph that the spec implies, with the reported arrangement functions.
+
+        Raises `DocumentError` where a report does not fit. Building a job of many flows takes time.
+        """
+        graph = build_job(self.spec) if self.built is None else self.built.graph
+        return with_offsets(graph, self.offsets_s)
 
     @cached_property
     def job(self) -> Job:
-        """What policies see. Raises as `reported`."""
+        """The graph that policies see. Raises as `reported` does."""
         return with_offsets(self.reported, self.observed_s)
 
     @property
     def is_numbered_by_sender(self) -> bool:
-        """Whether packets say of which iteration they are (shim), the same to all switches."""
+        """Whether packets carry their iteration in the shim, so that all switches count the same iterations."""
         return self.spec.recognition.by == "shim"
 
     def identities(self, fabric: Fabric) -> Mapping[str, Identity]:
-        """How switches recognise the packets of its flows, by flow."""
+        """Return how switches recognise the packets of each flow, by flow."""
+        if self.built is not None:
+            return self.built.identities
         return identities_of(self.job, self.number, self.spec, fabric)
 
     def to_document(self) -> dict[str, Any]:
-        """What the store keeps; exact."""
+        """Return the document that the store keeps. It is exact."""
         return {
             "number": self.number,
             "accepted_at": self.accepted_at,
@@ -67,28 +87,28 @@ class RegisteredJob:
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
-        """The same job with another arrangement function, and nothing seen of it yet. Raises `DocumentError` if it does
-        not fit."""
-        changed = replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
-        changed.build()
-        return changed
+        """Return the job with another arrangement function and no observations. `build` says whether it fits."""
+        return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
 
     def build(self) -> None:
-        """Make `job` now, in whatever thread this is. Raises as `reported`."""
+        """Build `job` now. Raises as `reported` does."""
         _ = self.job
 
     def is_expected_as(self, other: RegisteredJob) -> bool:
-        """Whether what switches see of the one can be held against the other's spec and reported distances."""
+        """Return whether observations of one job can be held against the spec and the reports of the other."""
         return self.spec is other.spec and self.offsets_s is other.offsets_s
 
 
 def parse_job(document: Mapping[str, Any]) -> JobSpec:
-    """Raises `DocumentError`."""
+    """Return the spec that a job file's mapping holds. Raises `DocumentError`."""
     return parse_document(JobSpec, dict(document), "job")
 
 
 def from_document(document: Mapping[str, Any]) -> RegisteredJob:
-    """What `to_document` made. Raises `DocumentError` for a spec that this version does not understand."""
+    """Return the job that `RegisteredJob.to_document` wrote.
+
+    Raises `DocumentError` for a spec that this version does not understand.
+    """
     spec = parse_job(document["spec"])
     return RegisteredJob(
         name=spec.job,
@@ -103,7 +123,7 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
 
 
 def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
-    """Raises `DocumentError` for a host of the job that the fabric does not have."""
+    """Raise `DocumentError` for a host of the job that the fabric does not have."""
     for host, at in spec.hosts.items():
         if host not in fabric.hosts:
             raise DocumentError(
@@ -114,7 +134,7 @@ def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
 
 
 def check_size(spec: JobSpec, flows_per_job: int) -> None:
-    """Before the graph is built. Raises `RefusedError`."""
+    """Raise `RefusedError` for a job of too many flows, before its graph is built."""
     if spec.flow_count > flows_per_job:
         raise RefusedError(
             f"the job has {spec.flow_count} flows, this service takes at most {flows_per_job} a job "
@@ -124,8 +144,11 @@ def check_size(spec: JobSpec, flows_per_job: int) -> None:
 
 
 def free_number(taken: Iterable[int], last: int) -> int:
-    """The number after `last` that is not `taken`, round and round, so that a number comes back as late as possible:
-    packets of a job that was removed may still be under way. Raises `RefusedError` when none is left."""
+    """Return the first number after `last`, cyclically, that is not `taken`.
+
+    A number comes back as late as possible, because packets of a removed job may still be under way. Raises
+    `RefusedError` when no number is left.
+    """
     used = set(taken)
     for step in range(LAST_NUMBER):
         number = (last + step) % LAST_NUMBER + 1

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from echelon.control.jobs import RegisteredJob, from_document
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.planning import Planner, PlanningError, PlanRequest
+from echelon.control.reacting import DecisionDue
+from echelon.control.scheduler import CentralScheduler
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.lower import limits
-from echelon.lowering.numbering import Numbering
 from echelon.policies import policy_names
 from echelon.policies.base import NoParameters
-from echelon.service.jobs import RegisteredJob, from_document
-from echelon.service.planning import Planner, PlanningError, Wanted
-from echelon.service.resources import PolicySetting
+from echelon.policies.coflow import Varys
 from echelon.targets.softswitch.capabilities import softswitch
 from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 
-ECHELON = PolicySetting(name="echelon")
+ECHELON = ChosenPolicy("echelon")
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +33,7 @@ def fabric() -> Fabric:
 
 def planner(fabric: Fabric, **limited: int) -> Planner:
     of_all: Capabilities = replace(softswitch(), **limited)
-    capabilities = dict.fromkeys(fabric.switches, of_all)
-    return Planner(capabilities, Numbering({name: limits(of) for name, of in capabilities.items()}))
+    return Planner(dict.fromkeys(fabric.switches, of_all))
 
 
 def job(name: str, *workers: str, number: int = 1) -> RegisteredJob:
@@ -44,7 +45,7 @@ def job(name: str, *workers: str, number: int = 1) -> RegisteredJob:
 
 def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None:
     for policy in policy_names():
-        planned = planner(fabric).plan(Wanted((), fabric, PolicySetting(name=policy)))
+        planned = planner(fabric).plan(PlanRequest((), fabric, ChosenPolicy(policy)))
         assert planned.plan.flows == ()
         assert all(intent.entries for intent in planned.intents.values()), "routes for everybody"
 
@@ -53,21 +54,21 @@ def test_a_job_that_does_not_fit_is_left_out(fabric: Fabric) -> None:
     """A ring of two is 4 flows, of which one switch takes 10 here: the third job is too many."""
     small = planner(fabric, max_flows=10)
     jobs = tuple(job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
-    planned = small.plan(Wanted(jobs, fabric, ECHELON))
+    planned = small.plan(PlanRequest(jobs, fabric, ECHELON))
     assert [one.name for one in planned.registered] == ["j1", "j2"]
     assert set(planned.problems) == {"j3"}
     assert "leaf1" in planned.problems["j3"]
     # Elsewhere there is room.
     elsewhere = job("j4", "h3", "h4", number=4)
-    again = small.plan(Wanted((*jobs, elsewhere), fabric, ECHELON))
+    again = small.plan(PlanRequest((*jobs, elsewhere), fabric, ECHELON))
     assert [one.name for one in again.registered] == ["j1", "j2", "j4"]
     assert set(again.problems) == {"j3"}
     assert again.version > planned.version
     # When one has left, and the switch has let go of it, the third fits.
-    small.plan(Wanted((jobs[0], elsewhere), fabric, ECHELON))
+    small.plan(PlanRequest((jobs[0], elsewhere), fabric, ECHELON))
     for switch in fabric.switches:
         small.settle(switch, small.version)
-    last = small.plan(Wanted((jobs[0], jobs[2], elsewhere), fabric, ECHELON))
+    last = small.plan(PlanRequest((jobs[0], jobs[2], elsewhere), fabric, ECHELON))
     assert last.problems == {}
 
 
@@ -76,15 +77,15 @@ def test_many_jobs_at_fault_are_found(fabric: Fabric) -> None:
     good = [job(f"g{n}", "h1", "h2", number=n) for n in range(1, 7)]
     bad = [job(f"b{n}", "h1", "h2", "h3", "h4", number=10 + n) for n in range(9)]
     mixed = [one for pair in zip(bad, good, strict=False) for one in pair]
-    planned = small.plan(Wanted(tuple(good), fabric, ECHELON))
+    planned = small.plan(PlanRequest(tuple(good), fabric, ECHELON))
     assert planned.problems == {}
-    planned = small.plan(Wanted(tuple(mixed), fabric, ECHELON))
+    planned = small.plan(PlanRequest(tuple(mixed), fabric, ECHELON))
     assert [one.name for one in planned.registered] == [one.name for one in good]
     assert set(planned.problems) == {one.name for one in mixed} - {one.name for one in good}
 
 
 def test_a_job_whose_host_is_gone_is_left_out(fabric: Fabric) -> None:
-    planned = planner(fabric).plan(Wanted((job("a", "h1", "h9"), job("b", "h1", "h2", number=2)), fabric, ECHELON))
+    planned = planner(fabric).plan(PlanRequest((job("a", "h1", "h9"), job("b", "h1", "h2", number=2)), fabric, ECHELON))
     assert [one.name for one in planned.registered] == ["b"]
     assert "'h9' is no host of fabric 'two_by_two'" in planned.problems["a"]
 
@@ -93,11 +94,11 @@ def test_nothing_new_and_no_plan_is_an_error(fabric: Fabric) -> None:
     """All ways between the leaves are drained: not one job's fault, and the old plan may go on as well as it can."""
     keeps = planner(fabric)
     jobs = (job("a", "h1", "h3"),)
-    before = keeps.plan(Wanted(jobs, fabric, ECHELON))
+    before = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
     cut = fabric.without([("leaf1", "spine1"), ("leaf1", "spine2")])
     with pytest.raises(PlanningError, match="a"):
-        keeps.plan(Wanted(jobs, cut, ECHELON))
-    after = keeps.plan(Wanted(jobs, fabric, ECHELON))
+        keeps.plan(PlanRequest(jobs, cut, ECHELON))
+    after = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
     assert {name: intent.entries for name, intent in after.intents.items()} == {
         name: intent.entries for name, intent in before.intents.items()
     }
@@ -124,15 +125,15 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
     keeps = planner(fabric)
     for _ in range(2):
         with pytest.raises(PlanningError, match="policy breaks failed: ZeroDivisionError: a slip"):
-            keeps.plan(Wanted((), fabric, PolicySetting(name="breaks")))
+            keeps.plan(PlanRequest((), fabric, ChosenPolicy("breaks")))
     assert len(made) == 2
 
 
 def test_unchanged_jobs_are_the_same_objects(fabric: Fabric) -> None:
     keeps = planner(fabric)
     jobs = tuple(job(f"j{n}", "h1", "h3", number=n) for n in range(1, 5))
-    before = keeps.plan(Wanted(jobs[:3], fabric, ECHELON))
-    after = keeps.plan(Wanted(jobs, fabric, ECHELON))
+    before = keeps.plan(PlanRequest(jobs[:3], fabric, ECHELON))
+    after = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
     for name in ("j1", "j2", "j3"):
         assert after.plan.by_job[name] is before.plan.by_job[name]
     assert set(after.kept) == {"j4"}
@@ -141,10 +142,10 @@ def test_unchanged_jobs_are_the_same_objects(fabric: Fabric) -> None:
 def test_paths_stay_when_the_policy_changes(fabric: Fabric) -> None:
     keeps = planner(fabric)
     jobs = tuple(job(f"j{n}", "h1", "h3", number=n) for n in range(1, 5))
-    keeps.plan(Wanted(jobs, fabric, ECHELON))
-    before = keeps.plan(Wanted(jobs[1:], fabric, ECHELON))
+    keeps.plan(PlanRequest(jobs, fabric, ECHELON))
+    before = keeps.plan(PlanRequest(jobs[1:], fabric, ECHELON))
     for policy in ("fifo", "fair", "coflow"):
-        after = keeps.plan(Wanted(jobs[1:], fabric, PolicySetting(name=policy)))
+        after = keeps.plan(PlanRequest(jobs[1:], fabric, ChosenPolicy(policy)))
         assert {(f.job, f.flow): f.path for f in after.plan.flows} == {
             (f.job, f.flow): f.path for f in before.plan.flows
         }
@@ -155,10 +156,67 @@ def test_numbers_and_paths_survive_a_restart(fabric: Fabric) -> None:
     jobs = tuple(job(f"j{n}", "h1", "h3", number=n) for n in range(1, 5))
     documents: dict[str, Any] = {}
     for some in (jobs[:2], jobs, jobs[1:], (jobs[1], jobs[3])):
-        planned = first.plan(Wanted(tuple(some), fabric, ECHELON))
+        planned = first.plan(PlanRequest(tuple(some), fabric, ECHELON))
         documents |= planned.kept
     second = planner(fabric)
     second.restore({name: document for name, document in documents.items() if document})
-    again = second.plan(Wanted((jobs[1], jobs[3]), fabric, ECHELON))
+    again = second.plan(PlanRequest((jobs[1], jobs[3]), fabric, ECHELON))
     for name, intent in planned.intents.items():
         assert set(again.intents[name].entries) == set(intent.entries)
+
+
+def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(fabric: Fabric) -> None:
+    small = planner(fabric, max_flows=10)
+    one, other, new = (job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
+    elsewhere = job("elsewhere", "h3", "h4", number=4)
+    small.plan(PlanRequest((one, other), fabric, ECHELON))
+    # 24 flows at a switch that takes 10.
+    one = job("j1", "h1", "h2", "h3", "h4")
+    planned = small.plan(PlanRequest((one, other, elsewhere), fabric, ECHELON))
+    assert set(planned.problems) == {"j1"}
+    assert [job.name for job in planned.registered] == ["j2", "elsewhere"]
+    for switch in fabric.switches:
+        small.settle(switch, planned.version)
+    planned = small.plan(PlanRequest((one, other, elsewhere, new), fabric, ECHELON))
+    assert set(planned.problems) == {"j1"}
+
+
+def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in one job's way must not end the service, which would come back to the same job for ever."""
+    keeps = planner(fabric)
+    good = job("good", "h1", "h2")
+    keeps.plan(PlanRequest((good,), fabric, ECHELON))
+    real = RegisteredJob.identities
+
+    def breaks(self: RegisteredJob, fabric: Fabric) -> object:
+        if self.name == "bad":
+            raise ZeroDivisionError("a slip")
+        return real(self, fabric)
+
+    monkeypatch.setattr(RegisteredJob, "identities", breaks)
+    planned = keeps.plan(PlanRequest((good, job("bad", "h1", "h3", number=2)), fabric, ECHELON))
+    assert planned.problems == {"bad": "lowering failed: ZeroDivisionError: a slip"}
+    with pytest.raises(PlanningError):
+        planner(fabric).react(
+            CentralScheduler(Varys(), (), planned.plan),
+            DecisionDue(Fraction(), {}),
+            replace(planned, registered=(job("bad", "h1", "h3", number=2),)),
+            fabric,
+        )
+
+
+def test_halving_takes_no_longer_for_the_names_of_many_jobs(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are found by name, not by comparing each with each."""
+    compared = 0
+
+    def equal(self: RegisteredJob, other: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return self is other
+
+    monkeypatch.setattr(RegisteredJob, "__eq__", equal)
+    small = planner(fabric, max_flows=400)
+    jobs = tuple(job(f"j{n}", "h1", "h2", number=n + 1) for n in range(120))
+    planned = small.plan(PlanRequest(jobs, fabric, ECHELON))
+    assert len(planned.registered) == 100
+    assert compared == 0

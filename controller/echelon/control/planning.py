@@ -1,43 +1,43 @@
-"""From registered jobs to intents: what runs in the planning thread, off the event loop.
+"""From accepted jobs to intents: the CPU-heavy work that the machine asks for.
 
-A plan that fails changes nothing: what was numbered for it is given back, and whoever asked keeps the last good one.
-Jobs at fault are found and left out, so that one that cannot be carried does not keep all others waiting.
+A plan that fails changes nothing: the numbers that were taken for it are given back, and the last good plan holds. Jobs
+at fault are found and left out, so that a job that the fabric cannot carry does not keep the others waiting.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from echelon.control.jobs import RegisteredJob, check_hosts
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.reacting import DecisionDue
+from echelon.control.records import Document
+from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
-from echelon.lowering.lower import Lowering, LoweringError
+from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
 from echelon.plan import FlowPlan, Plan
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
-from echelon.reaction import DecisionDue
-from echelon.scheduler import CentralScheduler
-from echelon.service.jobs import RegisteredJob, check_hosts
-from echelon.service.resources import PolicySetting
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a plan is to be made for."""
+class PlanRequest:
+    """What to make a plan for."""
 
     jobs: tuple[RegisteredJob, ...]
-    """In the order in which they were accepted."""
+    """In the order of their acceptance."""
     fabric: Fabric
-    """Without the links that are drained."""
-    policy: PolicySetting
+    """Without the drained links."""
+    policy: ChosenPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +46,34 @@ class Planned:
 
     version: int
     plan: Plan
+    policy: Policy
+    """The policy that made it."""
     registered: tuple[RegisteredJob, ...]
-    """The jobs that are in it, as they were when it was begun."""
+    """The jobs in the plan, as they were when planning began."""
     intents: Mapping[str, Intent]
     problems: Mapping[str, str]
     """By job that was left out: why."""
-    kept: Mapping[str, Mapping[str, Any]]
-    """By job whose numbers or paths changed: the document to keep of them; empty: none."""
+    kept: Mapping[str, Document]
+    """By job whose numbers or paths changed: the document to save; empty: remove it."""
     policy_s: float
     lowering_s: float
 
     @property
     def jobs(self) -> tuple[Job, ...]:
+        """The graphs of the jobs in the plan."""
         return tuple(registered.job for registered in self.registered)
 
 
-class PlanningError(Exception):
-    """There is no new plan; one line. `job`: without it there may be one; None: no single one is known to be so."""
+class PlanningError(CodedError):
+    """There is no new plan; the text is one line.
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+    `job`: without this job there may be a plan; None: no single job is known to be at fault.
+    """
+
+    code: Code = "plan-impossible"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
 
 
@@ -75,31 +83,45 @@ class _Spent:
     lowering_s: float = 0.0
 
 
+MakePolicy = Callable[[ChosenPolicy], Policy]
+
+
+def registered_policy(chosen: ChosenPolicy) -> Policy:
+    """Return the registered policy of that name. Raises `PlanError`."""
+    return make_policy(chosen.name, **chosen.parameters)
+
+
 @dataclass
 class Planner:
-    """Keeps what planning can use again from plan to plan. Not for several threads at once."""
+    """Keeps what planning can reuse from plan to plan. Not for several threads at once."""
 
     capabilities: Mapping[str, Capabilities]
     """By switch."""
-    numbering: Numbering
+    make_policy: MakePolicy = registered_policy
+    clock: Callable[[], float] = lambda: 0.0
+    """Gives the seconds by which the parts of planning are timed."""
     version: int = 0
-    """Of the last plan."""
-    policy: Policy | None = None
-    """That made the last plan; None: there is none."""
-    _setting: PolicySetting | None = None
+    """The version of the last intents that were made."""
+    _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
-    """The policy of that setting, with what it remembers; None: there is none yet, or it failed."""
+    """The policy that was chosen last, with what it remembers; None: there is none yet, or it failed."""
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
-    """The paths of connections, by job: a new policy goes on with them."""
+    """The paths of connections, by job. A new policy goes on with them."""
     _flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
-    """Of the last plan, by job."""
+    """The flows of the last plan, by job."""
     _good: dict[str, RegisteredJob] = field(default_factory=dict)
     """The jobs in the last plan."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
 
-    def plan(self, wanted: Wanted) -> Planned:
-        """Raises `PlanningError` where there can be no plan even for the jobs of the last one."""
+    def __post_init__(self) -> None:
+        self._numbering = Numbering({name: limits(of) for name, of in self.capabilities.items()})
+
+    def plan(self, wanted: PlanRequest) -> Planned:
+        """Return a new plan.
+
+        Raises `PlanningError` where there can be no plan even for the jobs of the last one.
+        """
         spent = _Spent()
         problems: dict[str, str] = {}
         present = [job for job in wanted.jobs if _is_sound(job, wanted.fabric, problems)]
@@ -108,48 +130,57 @@ class Planner:
             planned = present
         except PlanningError as error:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
-        plan, intents = made
         self._good = {job.name: job for job in planned}
         self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
-        return self._planned(plan, tuple(planned), intents, problems, spent)
+        return self._planned(made, tuple(planned), problems, spent)
 
     def react(self, scheduler: CentralScheduler, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
-        """A reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
+        """Return a reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
         spent = _Spent()
-        began = time.perf_counter()
+        began = self.clock()
         try:
             decided = scheduler.decide(due.now_s, due.bytes_passed)
         except Exception as error:
             raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
-        spent.policy_s = time.perf_counter() - began
+        spent.policy_s = self.clock() - began
         intents = self._lower(decided, last.registered, fabric, spent)
-        return self._planned(decided, last.registered, intents, last.problems, spent)
+        return self._planned(_Made(last.policy, decided, intents), last.registered, last.problems, spent)
 
-    def restore(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
-        """Numbers and paths of former plans, as `Planned.kept` had them. Before the first plan. Raises `ValueError`."""
-        self.numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
-        self._routes = {
-            name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
-            for name, document in documents.items()
-        }
+    def restore(self, documents: Mapping[str, Document]) -> None:
+        """Take over the numbers and paths of former plans, as `Planned.kept` had them, before the first plan.
+
+        Raises `ValueError` for documents that cannot be read.
+        """
+        try:
+            self._numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
+            self._routes = {
+                name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
+                for name, document in documents.items()
+            }
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
 
     def settle(self, switch: str, version: int) -> bool:
-        """The switch has acknowledged that version: what it held before is gone, and its numbers are free. Returns
-        whether there were any: a job that was left out may fit now."""
-        before = self.numbering.freed
-        self.numbering.settle(switch, version)
-        return self.numbering.freed > before
+        """Free the numbers of what a switch held before the version that it has acknowledged.
+
+        Returns whether any became free: a job that was left out may fit now.
+        """
+        before = self._numbering.freed
+        self._numbering.settle(switch, version)
+        return self._numbering.freed > before
 
     def _without_those_at_fault(
         self,
         jobs: Sequence[RegisteredJob],
-        wanted: Wanted,
+        wanted: PlanRequest,
         spent: _Spent,
         problems: dict[str, str],
         error: PlanningError,
-    ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
-        """The jobs of the last plan, with as many of the others as can be added to them: without the one that is named
-        as being at fault; where none is, halves, then their halves."""
+    ) -> tuple[list[RegisteredJob], _Made]:
+        """Plan the jobs of the last plan with as many of the others as can be added to them.
+
+        A job that is named as being at fault is left out; where none is named, halves are tried, then their halves.
+        """
         kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
         names = {job.name for job in kept}
         groups = [[job for job in jobs if job.name not in names]]
@@ -172,9 +203,12 @@ class Planner:
         return kept, made
 
     def _those_of_the_last_plan(
-        self, jobs: Sequence[RegisteredJob], wanted: Wanted, spent: _Spent, error: PlanningError
-    ) -> tuple[list[RegisteredJob], tuple[Plan, Mapping[str, Intent]]]:
-        """As they are now; if that is what fails, those of them that are as they were. Raises `PlanningError`."""
+        self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent, error: PlanningError
+    ) -> tuple[list[RegisteredJob], _Made]:
+        """Plan those jobs as they are now, or, if that fails, the ones among them that have not changed.
+
+        Raises `PlanningError`.
+        """
         kept = [job for job in jobs if job.name in self._good]
         unchanged = [job for job in kept if self._good[job.name] is job]
         if len(kept) < len(jobs):
@@ -186,10 +220,8 @@ class Planner:
             raise error
         return unchanged, self._attempt(unchanged, wanted, spent)
 
-    def _attempt(
-        self, jobs: Sequence[RegisteredJob], wanted: Wanted, spent: _Spent
-    ) -> tuple[Plan, Mapping[str, Intent]]:
-        began = time.perf_counter()
+    def _attempt(self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent) -> _Made:
+        began = self.clock()
         try:
             policy = self._policy_for(wanted.policy)
             plan = policy.plan([job.job for job in jobs], wanted.fabric)
@@ -200,50 +232,53 @@ class Planner:
             self._asked = None
             raise PlanningError(f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}") from error
         finally:
-            spent.policy_s += time.perf_counter() - began
-        intents = self._lower(plan, jobs, wanted.fabric, spent)
-        self.policy = policy
-        return plan, intents
+            spent.policy_s += self.clock() - began
+        return _Made(policy, plan, self._lower(plan, jobs, wanted.fabric, spent))
 
     def _lower(self, plan: Plan, jobs: Sequence[RegisteredJob], fabric: Fabric, spent: _Spent) -> Mapping[str, Intent]:
-        began = time.perf_counter()
+        began = self.clock()
         if self._lowering is None:
-            self._lowering = Lowering(fabric, self.capabilities, self.numbering)
+            self._lowering = Lowering(fabric, self.capabilities, self._numbering)
         try:
             identities = {job.name: self._identities_of(job, fabric) for job in jobs}
             intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
         except LoweringError as error:
             raise PlanningError(str(error), error.job) from error
         except Exception as error:
-            # A slip of ours at one job must not keep the others from their plan, start after start.
+            # A fault of ours at one job must not keep the others from their plan, start after start.
             raise PlanningError(f"lowering failed: {type(error).__name__}: {error}") from error
         finally:
-            spent.lowering_s += time.perf_counter() - began
-        # Also where the attempt is not the one that is kept: versions must rise.
+            spent.lowering_s += self.clock() - began
+        # Versions must rise even where this attempt is not the one that is kept.
         self.version += 1
         return intents
 
     def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
-        """The same object for the same job, by which lowering knows that nothing changed."""
+        """Return the same object for the same job, by which lowering knows that nothing changed."""
         known = self._identities.get(job.name)
         if known is None or known[0] is not job:
             known = self._identities[job.name] = (job, job.identities(fabric))
         return known[1]
 
     def _planned(
-        self,
-        plan: Plan,
-        jobs: tuple[RegisteredJob, ...],
-        intents: Mapping[str, Intent],
-        problems: Mapping[str, str],
-        spent: _Spent,
+        self, made: _Made, jobs: tuple[RegisteredJob, ...], problems: Mapping[str, str], spent: _Spent
     ) -> Planned:
-        changed = self._note_routes(plan) | self.numbering.take_changed()
+        changed = self._note_routes(made.plan) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
-        return Planned(self.version, plan, jobs, intents, problems, kept, spent.policy_s, spent.lowering_s)
+        return Planned(
+            self.version,
+            made.plan,
+            made.policy,
+            jobs,
+            made.intents,
+            problems,
+            kept,
+            spent.policy_s,
+            spent.lowering_s,
+        )
 
     def _note_routes(self, plan: Plan) -> set[str]:
-        """The jobs whose connections have other paths than before."""
+        """Return the jobs whose connections have other paths than before."""
         changed = set()
         for name, flows in plan.by_job.items():
             if self._flows.get(name) is not flows:
@@ -257,23 +292,32 @@ class Planner:
             self._flows.pop(name, None)
         return changed
 
-    def _document(self, name: str) -> Mapping[str, Any]:
-        """Empty: nothing of the job is left on any switch."""
-        numbers = self.numbering.export(name)
+    def _document(self, name: str) -> Document:
+        """Return what to keep of a job; it is empty when no switch holds anything of the job."""
+        numbers = self._numbering.export(name)
         routes = self._routes.get(name, {})
         return {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]} if numbers else {}
 
-    def _policy_for(self, setting: PolicySetting) -> Policy:
-        """The policy that was asked last time, with what it remembers, if it is still the one."""
-        if self._asked is None or self._setting != setting:
-            self._asked = make_policy(setting.name, **setting.parameters)
+    def _policy_for(self, chosen: ChosenPolicy) -> Policy:
+        """Return the policy that was asked last time, with what it remembers, if it is still the chosen one."""
+        if self._asked is None or self._chosen != chosen:
+            self._asked = self.make_policy(chosen)
             self._asked.remember(self._routes)
-            self._setting = setting
+            self._chosen = chosen
         return self._asked
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A plan and its intents."""
+
+    policy: Policy
+    plan: Plan
+    intents: Mapping[str, Intent]
+
+
 def _is_sound(job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
-    """A job that was accepted may not fit any more: the fabric's file changed while the service was down."""
+    """Return whether the job still fits the fabric, whose file may have changed while the service was down."""
     try:
         check_hosts(job.spec, fabric)
         job.build()

@@ -1,7 +1,8 @@
-"""The central scheduler of a reactive policy: flow events in, queue schedules out. No I/O.
+"""The central scheduler of a reactive policy: starts and finishes of flows in, queue schedules out.
 
-Varys and its kin recompute the rates of all flows whenever one starts or finishes. This keeps who is active and turns
-the policy's new allocation into a new plan: a queue for each active flow, and weights for the queues of each port.
+Varys and its kin recompute the rates of all flows whenever one starts or finishes. The scheduler knows which flows are
+active and turns the policy's new allocation into a new plan: a queue for each active flow, and weights for the queues
+of each port.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
-from echelon.jobs.graph import Job
-from echelon.plan import Fixed, FlowPlan, Plan
-from echelon.policies.base import ActiveFlow, Policy
+from echelon.allocation import ActiveFlow, Allocator
+from echelon.jobs.graph import FlowKey, Job
+from echelon.plan import Fixed, FlowPlan, Plan, PlanError
+from echelon.policies.base import Policy
 from echelon.policies.schedule import to_schedule
-
-FlowKey = tuple[str, str]
 
 
 @dataclass
 class CentralScheduler:
-    """State of one run; `plan` is the plan in force."""
+    """The active flows of a set of jobs; `plan` is the plan in force."""
 
     policy: Policy
     jobs: Sequence[Job]
@@ -35,18 +35,18 @@ class CentralScheduler:
         self._sizes = {(job.name, flow.name): flow.size_bytes for job in self.jobs for flow in job.flows}
         self._echelonflows = {(job.name, f): h.name for job in self.jobs for h in job.echelonflows for f in h.flows}
         self._paths = {(flow.job, flow.flow): flow.path for flow in self.plan.flows}
-        # Where a flow's packets go before the scheduler has heard of it, and so where it best stays.
+        # A flow's packets go there before the scheduler has heard of it, so it best stays there.
         self._queues = {
             (flow.job, flow.flow): flow.ranking.queue for flow in self.plan.flows if isinstance(flow.ranking, Fixed)
         }
 
     @property
     def paths(self) -> Mapping[FlowKey, tuple[str, ...]]:
-        """Nodes of each planned flow's path, both hosts included."""
+        """The nodes of each planned flow's path, both hosts included."""
         return self._paths
 
     def take_over(self, before: CentralScheduler) -> None:
-        """Go on from one whose plan was replaced: flows under way stay so, in their order, on their new paths."""
+        """Continue from a scheduler whose plan was replaced: active flows stay active, in their order, on new paths."""
         self._starts = before._starts
         for key, flow in before.active.items():
             same = (self._sizes.get(key), self._echelonflows.get(key)) == (flow.size_bytes, flow.echelonflow)
@@ -54,11 +54,11 @@ class CentralScheduler:
                 self.active[key] = replace(flow, links=tuple(pairwise(self._paths[key])))
 
     def start(self, key: FlowKey, iteration: int, now_s: Fraction) -> bool:
-        """The first packet of a flow was seen. Returns whether that is news.
+        """Note that the first packet of a flow was seen. Return whether that is news.
 
-        It is not for a flow without a plan, for one that is active in this iteration, and for one whose finish in this
-        iteration was heard of first, as it may be where two switches report. In another iteration it is: then the
-        finish of the last one was lost.
+        It is no news of a flow without a plan, of one that is active in this iteration, or of one whose finish in this
+        iteration was reported first, which happens where two switches report. In another iteration it is news: the
+        report of the last finish was lost.
         """
         known = self.active.get(key)
         if key not in self._paths or self._finished.get(key) == iteration or (known and known.iteration == iteration):
@@ -82,7 +82,7 @@ class CentralScheduler:
         return True
 
     def finish(self, key: FlowKey, iteration: int) -> bool:
-        """The last packet of a flow was seen. Returns whether that ends an active flow: digests may come twice."""
+        """Note that the last packet of a flow was seen. Return whether an active flow ends: digests may come twice."""
         if key not in self._paths:
             return False
         known = self.active.get(key)
@@ -92,12 +92,13 @@ class CentralScheduler:
         return self.active.pop(key, None) is not None
 
     def decide(self, now_s: Fraction, bytes_passed: Mapping[FlowKey, int]) -> Plan:
-        """The new plan, given how much of each active flow has passed."""
+        """Return the new plan. `bytes_passed`: how much of each active flow has reached its last switch."""
         flows = [
             replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - bytes_passed.get(key, 0), 1)))
-            # Whoever feeds this may do so while it decides, in another thread.
-            for key, flow in tuple(self.active.items())
+            for key, flow in self.active.items()
         ]
+        if not isinstance(self.policy, Allocator):
+            raise PlanError(f"policy {self.policy.name}: its plan is reactive, but it does not allocate rates")
         rates = self.policy.allocate(now_s, flows).rates_Bps
         queues, schedules = to_schedule(flows, rates, self._queues)
         self._queues |= queues

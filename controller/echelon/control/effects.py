@@ -1,0 +1,197 @@
+"""What the controller wants done. The shell carries effects out in order, beside each other where they take time.
+
+The shell promises:
+
+- every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which they were asked for;
+- every `Work` is answered by the event that its `run` returns, and every `ReadCounters` by one event for its switch;
+- a `SetAlarm` is answered by its alarm, after the delay.
+
+A crash may come between any two of them. What was saved, and what switches hold, is all that survives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from echelon.control.errors import ServiceError
+from echelon.control.events import Alarm, JobBuilt, PlanFailed, PlanMade, TimedAlone
+from echelon.control.facts import Fact
+from echelon.control.jobs import RegisteredJob
+from echelon.control.planning import Planned, Planner, PlanningError, PlanRequest
+from echelon.control.reacting import DecisionDue
+from echelon.control.records import Changes
+from echelon.control.scheduler import CentralScheduler
+from echelon.documents import DocumentError
+from echelon.fabric.model import Fabric
+from echelon.fluid import alone_iteration_s
+from echelon.lowering.intent import Intent, TableEntry
+from echelon.policies import PlanError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell a client what came of its request: the job, policy or link's ends that the request is about."""
+
+    request: int
+    value: Any
+    created: bool = False
+    """Of a job: whether there was none of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Tell a client why its request is not carried out."""
+
+    request: int
+    error: ServiceError | DocumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Save the changes of a request; None: the numbers of a plan."""
+
+    request: int | None
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Bring every switch to its intent. Intents that are superseded before their turn need not be written."""
+
+    version: int
+    intents: Mapping[str, Intent]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCounters:
+    """Read byte counters of a switch."""
+
+    reading: int
+    switch: str
+    entries: tuple[TableEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeDigests:
+    """Tell the switch that its report was dealt with."""
+
+    report: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetAlarm:
+    """Give the alarm back after `delay_s`."""
+
+    alarm: Alarm
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseTerm:
+    """Save a term above `election_id`, by which a switch obeys another controller."""
+
+    switch: str
+    election_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseTerm:
+    """Open later sessions with this election id."""
+
+    term: int
+
+
+# -- work: pure, but long; it may run anywhere, planning one at a time -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """Build the graph of the job that a request brings."""
+
+    request: int
+    job: RegisteredJob
+
+    def run(self) -> JobBuilt:
+        """Build the graph, which stays with the job."""
+        try:
+            self.job.build()
+        except DocumentError as error:
+            return JobBuilt(self.request, error)
+        except Exception as error:
+            # A fault of ours at one job must not keep its later changes waiting.
+            return JobBuilt(self.request, ServiceError(f"the job cannot be built: {type(error).__name__}: {error}"))
+        return JobBuilt(self.request, None)
+
+
+@dataclass(frozen=True, slots=True)
+class MakePlan:
+    """Make a plan. The planner is lent out until the answer is there."""
+
+    planner: Planner
+    wanted: PlanRequest
+
+    def run(self) -> PlanMade | PlanFailed:
+        """Make the plan."""
+        try:
+            return PlanMade(self.planner.plan(self.wanted))
+        except PlanningError as error:
+            return PlanFailed(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Make a reactive policy's decision. Planner and scheduler are lent out until the answer is there."""
+
+    planner: Planner
+    scheduler: CentralScheduler
+    due: DecisionDue
+    last: Planned
+    fabric: Fabric
+
+    def run(self) -> PlanMade | PlanFailed:
+        """Make the decision."""
+        try:
+            return PlanMade(self.planner.react(self.scheduler, self.due, self.last, self.fabric))
+        except PlanningError as error:
+            return PlanFailed(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAlone:
+    """Find out how long an iteration of a job takes on an otherwise empty fabric, to compare with observations.
+
+    The answer may be left out: nothing waits for it.
+    """
+
+    job: RegisteredJob
+    number: int
+    fabric: Fabric
+
+    def run(self) -> TimedAlone | None:
+        """Simulate the job alone; None: the fabric cannot carry it."""
+        try:
+            duration_s = float(alone_iteration_s(self.job.job, self.fabric))
+        except PlanError:
+            # The links that it needs were drained meanwhile.
+            return None
+        return TimedAlone(self.job.name, self.number, duration_s)
+
+
+PlanningWork: TypeAlias = MakePlan | Decide
+Effect: TypeAlias = (
+    Answer
+    | Refuse
+    | Save
+    | Install
+    | ReadCounters
+    | AcknowledgeDigests
+    | SetAlarm
+    | RaiseTerm
+    | UseTerm
+    | BuildJob
+    | PlanningWork
+    | TimeAlone
+    | Fact
+)

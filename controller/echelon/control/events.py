@@ -1,0 +1,287 @@
+"""What happens to the controller. Every event is one of these; the shell tells the machine of each as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+from echelon.control.errors import ServiceError
+from echelon.control.jobs import BuiltJob
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.planning import Planned
+from echelon.documents import DocumentError
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.intent import TableEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """When something happened."""
+
+    s: float
+    """Seconds of a clock that only grows."""
+    at: float
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The shell carries out effects from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipLost:
+    """Another controller leads. The machine does nothing more."""
+
+
+# -- what clients ask: each request is answered by exactly one `Answer` or `Refuse` with its number --------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterJob:
+    """A client registers a job.
+
+    The same spec again changes nothing; another spec under the same name is refused, or with `replace` takes its place.
+    """
+
+    request: int
+    document: Mapping[str, Any]
+    """The job file's mapping, as it was sent."""
+    spec: JobSpec
+    replace: bool
+    built: BuiltJob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveJob:
+    """A client removes a job."""
+
+    request: int
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDistances:
+    """A client reports the arrangement function of an EchelonFlow, in seconds."""
+
+    request: int
+    job: str
+    echelonflow: str
+    offsets_s: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoosePolicy:
+    """A client chooses a policy, which is known to exist."""
+
+    request: int
+    policy: ChosenPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SetLink:
+    """A client drains or restores the link between two nodes."""
+
+    request: int
+    a: str
+    b: str
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitJob:
+    """A client waits until a job is installed or unplanned."""
+
+    request: int
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopWaiting:
+    """The client of that `AwaitJob` waits no more; it is not answered."""
+
+    request: int
+
+
+ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ChoosePolicy | SetLink
+Request: TypeAlias = ChangeRequest | AwaitJob
+
+
+# -- what came of effects ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobBuilt:
+    """The graph of the job that a request brings is built, or cannot be."""
+
+    request: int
+    error: DocumentError | ServiceError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The changes of a request are saved; None: the numbers of a plan."""
+
+    request: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFailed:
+    """The changes of a request are not saved, or nobody knows; None: the numbers of a plan."""
+
+    request: int | None
+    error: ServiceError
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """There is a new plan, or a decision."""
+
+    planned: Planned
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """There is no new plan, or no decision."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class CountersRead:
+    """A switch's byte counters, in answer to `ReadCounters`."""
+
+    reading: int
+    switch: str
+    bytes_seen: Mapping[TableEntry, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CountersFailed:
+    """A switch's counters cannot be read, in answer to `ReadCounters`."""
+
+    reading: int
+    switch: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAlone:
+    """An iteration of this very job object takes that long (seconds) on an otherwise empty fabric."""
+
+    job: str
+    number: int
+    """The generation of the job that was timed."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TermSaved:
+    """The store holds this term, in answer to `RaiseTerm`."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class TermFailed:
+    """The store does not take a higher term, in answer to `RaiseTerm`."""
+
+    switch: str
+    election_id: int
+    problem: str
+    retry: bool
+    """Whether trying again can help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A timer, as the machine sets it and the shell gives it back when its time has come."""
+
+    what: Literal["coalesce", "save", "hold", "term"]
+    number: int = 0
+    """Which of its kind; an alarm that is no longer awaited is ignored."""
+    switch: str = ""
+
+
+# -- what switches tell ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConnected:
+    """There is a new session with a switch, which may have been restarted since the one before."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchChanged:
+    """The connection with a switch came into another state (`echelon.southbound.lifecycle.State`)."""
+
+    switch: str
+    state: Literal["connecting", "backup", "writing", "ready", "away", "refused"]
+    problem: str | None = None
+    holds: int | None = None
+    """The last intents that the switch acknowledged, in this session or an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """A switch holds the intent of that version, and nothing else of ours."""
+
+    switch: str
+    version: int
+    encoding_s: float = 0.0
+    rpc_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRefused:
+    """A switch refuses part of its intent."""
+
+    switch: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """A switch reports flow events; `AcknowledgeDigests` with the same number says that they were dealt with."""
+
+    report: int
+    switch: str
+    digests: Sequence[Mapping[str, int]]
+    """The fields of `flow_event_t`, by name, in the switch's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class HigherPrimary:
+    """A switch obeys a controller whose election id is not below our term."""
+
+    switch: str
+    election_id: int
+
+
+Event: TypeAlias = (
+    Started
+    | LeadershipLost
+    | Request
+    | StopWaiting
+    | JobBuilt
+    | Saved
+    | SaveFailed
+    | PlanMade
+    | PlanFailed
+    | CountersRead
+    | CountersFailed
+    | TimedAlone
+    | TermSaved
+    | TermFailed
+    | Alarm
+    | SwitchConnected
+    | SwitchChanged
+    | Acknowledged
+    | IntentRefused
+    | Digests
+    | HigherPrimary
+)

@@ -1,0 +1,185 @@
+"""What the controller has to tell: facts for logs and metrics, which change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class JobAccepted:
+    """A new or changed job is saved."""
+
+    job: str
+    created: bool
+    flows: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRemoved:
+    """A job is no longer saved."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobLeft:
+    """A job is no longer in the plan."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistancesReported:
+    """A client reported an arrangement function."""
+
+    job: str
+    echelonflow: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistancesCorrected:
+    """Arrangement functions of a job were replaced by what switches observed."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChosen:
+    """Another policy is saved."""
+
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChanged:
+    """A link was drained or restored."""
+
+    link: str
+    drained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAdopted:
+    """A plan is in force."""
+
+    version: int
+    policy: str
+    jobs: int
+    flows: int
+    policy_s: float
+    lowering_s: float
+    problems: Mapping[str, str] | None
+    """By job that is left out: why. None: the plan is a reactive policy's decision about the jobs of the last plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefused:
+    """There is no new plan; the last good one holds."""
+
+    policy: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRefused:
+    """A reactive policy's decision could not be made; the last good plan holds."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class NumbersUnsaved:
+    """The store does not take a plan's numbers; nothing is written to switches until it does."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobInstalled:
+    """The last change of a job is on every switch that its flows pass."""
+
+    job: str
+    version: int
+    total_s: float
+    """Since the change was accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigestsReceived:
+    """A switch reported flow events; `unknown` of its reports name no flow of ours."""
+
+    switch: str
+    events: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A switch reported a flow of a job."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTimed:
+    """An iteration of a job was timed."""
+
+    job: str
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TardinessSeen:
+    """The largest tardiness of a job in its newest iteration; negative: all of it was early."""
+
+    job: str
+    tardiness_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CountersUnread:
+    """A switch's counters cannot be read; decisions go by the last count of bytes."""
+
+    switch: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class TermContested:
+    """A switch obeys a controller of a higher election id."""
+
+    switch: str
+    election_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TermNotRaised:
+    """The store does not take a higher term, or there is none."""
+
+    switch: str
+    problem: str
+
+
+Fact: TypeAlias = (
+    JobAccepted
+    | JobRemoved
+    | JobLeft
+    | DistancesReported
+    | DistancesCorrected
+    | PolicyChosen
+    | LinkChanged
+    | PlanAdopted
+    | PlanRefused
+    | DecisionRefused
+    | NumbersUnsaved
+    | JobInstalled
+    | DigestsReceived
+    | JobSeen
+    | IterationTimed
+    | TardinessSeen
+    | CountersUnread
+    | TermContested
+    | TermNotRaised
+)

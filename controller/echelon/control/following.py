@@ -1,0 +1,101 @@
+"""Telemetry: what switches report of flows becomes facts about jobs, and corrections of their profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.control.facts import DigestsReceived, Fact, IterationTimed, JobLeft, JobSeen, TardinessSeen
+from echelon.control.jobs import RegisteredJob
+from echelon.control.planning import Planned
+from echelon.plan import FlowPlan
+from echelon.telemetry.decoding import Decoder
+from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.tracker import JobView, Tracker, paths_of
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedReport:
+    """A list of digests, decoded."""
+
+    events: tuple[FlowEvent, ...]
+    facts: tuple[Fact, ...]
+    corrected: tuple[str, ...]
+    """Jobs whose corrections are others than before."""
+
+
+class Following:
+    """The telemetry of all jobs in the plan."""
+
+    def __init__(self) -> None:
+        self._tracker = Tracker()
+        self._decoder = Decoder()
+        self._jobs: dict[str, tuple[RegisteredJob, tuple[FlowPlan, ...]]] = {}
+        """Each job as the tracker knows it, and its flows in the plan."""
+
+    def planned(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
+        """Follow the jobs of a new plan and no others.
+
+        Returns the facts that follow, and the jobs whose observations call for a correction that is not in the plan.
+        """
+        self.installing(planned, now_s)
+        by_job = planned.plan.by_job
+        facts: list[Fact] = []
+        for name in [name for name in self._jobs if name not in by_job]:
+            self._tracker.remove(name)
+            del self._jobs[name]
+            facts.append(JobLeft(name))
+        corrected = []
+        for registered in planned.registered:
+            name = registered.name
+            flows = by_job.get(name)
+            known, before = self._jobs.get(name, (None, None))
+            if flows is None or (known is registered and before is flows):
+                continue
+            self._jobs[name] = registered, flows
+            paths = paths_of(flows).get(name, {})
+            self._tracker.add(registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender)
+            if self._tracker.corrections(name) != registered.observed_s:
+                corrected.append(name)
+        return facts, corrected
+
+    def installing(self, planned: Planned, now_s: float) -> None:
+        """Learn the flow numbers of intents before any switch has them."""
+        for intent in planned.intents.values():
+            self._decoder.hold(intent, now_s)
+
+    def reconnected(self, switch: str) -> None:
+        """Note a new session: events of the switch were missed, and its clock may be another one."""
+        self._tracker.reconnected(switch)
+
+    def report(self, switch: str, digests: Sequence[Mapping[str, int]], now_s: float) -> DecodedReport:
+        """Decode a list of digests and take note of it."""
+        decoded = self._decoder.decode(switch, digests, now_s)
+        facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
+        corrected = []
+        for event in decoded.events:
+            if event.job not in self._tracker:
+                # The last packets of a job are reported after it has left.
+                continue
+            facts.append(JobSeen(event.job))
+            seen = self._tracker.observe(event)
+            if seen.iteration_s is not None:
+                facts.append(IterationTimed(event.job, float(seen.iteration_s)))
+            if seen.tardiness_s is not None:
+                facts.append(TardinessSeen(event.job, float(seen.tardiness_s)))
+            if seen.corrected:
+                corrected.append(event.job)
+        return DecodedReport(decoded.events, tuple(facts), tuple(corrected))
+
+    def corrections(self, job: RegisteredJob) -> Mapping[str, tuple[Fraction, ...]] | None:
+        """Return the offsets (seconds) by EchelonFlow that should replace those of the job.
+
+        None: the observations are not of this job, but of a former one of its name.
+        """
+        known, _ = self._jobs.get(job.name, (None, None))
+        return self._tracker.corrections(job.name) if known is not None and known.is_expected_as(job) else None
+
+    def view(self, job: str) -> JobView | None:
+        """Return what was seen of a job; None: the job is in no plan."""
+        return self._tracker.view(job) if job in self._tracker else None

@@ -1,0 +1,157 @@
+"""What was accepted: jobs, the policy and drained links, in memory as they are in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from echelon.control.errors import RefusedError, UnknownError
+from echelon.control.jobs import RegisteredJob, free_number, from_document
+from echelon.control.records import Changes, Snapshot
+from echelon.documents import DocumentError, suggestion
+from echelon.fabric.model import Fabric
+
+LinkEnds = tuple[str, str]
+"""The two ends of a link, in the order of their names."""
+
+_DRAINED = "drained"
+_NUMBER = "job_number"
+_POLICY = "policy"
+
+
+@dataclass(frozen=True)
+class ChosenPolicy:
+    """A policy by name, with its parameters."""
+
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the policy as `echelon run --policy` takes it."""
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(f'{key}={value}' for key, value in sorted(self.parameters.items()))})"
+
+
+class JobStore:
+    """The accepted state. Each `change_*` method returns what to save; call the method that applies it once saved.
+
+    `generation` counts accepted changes, and `generations` holds that of each job's last change.
+    """
+
+    def __init__(self, fabric: Fabric, policy: ChosenPolicy, max_jobs: int) -> None:
+        self.jobs: dict[str, RegisteredJob] = {}
+        """In the order of their acceptance."""
+        self.policy = policy
+        self.drained: frozenset[LinkEnds] = frozenset()
+        self.fabric = fabric
+        """Without the drained links."""
+        self.generation = 0
+        self.generations: dict[str, int] = {}
+        self._whole_fabric = fabric
+        self._max_jobs = max_jobs
+        self._last_number = 0
+        self._reserved: dict[str, int] = {}
+        """Numbers of new jobs that are not saved yet, by job."""
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
+        settings = snapshot["settings"]
+        for name, document in sorted(snapshot["jobs"].items(), key=lambda item: float(item[1]["accepted_at"])):
+            try:
+                self.keep(from_document(document))
+            except DocumentError as error:
+                reason = f"{error.reason}; this version cannot read it: start the version that wrote it"
+                raise DocumentError(f"job {name}", error.path, reason) from None
+        self._last_number = int(settings.get(_NUMBER, {}).get("last", 0))
+        if _POLICY in settings:
+            self.policy = ChosenPolicy(settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"]))
+        known = {ends_of(cable.a.node, cable.b.node) for cable in self._whole_fabric.cables}
+        links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
+        self.drained = frozenset(links) & known
+        self.fabric = self._whole_fabric.without(self.drained)
+
+    def known(self, name: str) -> RegisteredJob:
+        """Return the job of that name. Raises `UnknownError`."""
+        job = self.jobs.get(name)
+        if job is None:
+            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job")
+        return job
+
+    def unchanged_since(self, generation: int) -> list[str]:
+        """Return the jobs whose last change is not newer than `generation`."""
+        return [name for name, changed in self.generations.items() if changed <= generation]
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def reserve_number(self, name: str) -> int:
+        """Return the number of a job, reserved until `keep` or `release`. Raises `RefusedError` when there is none."""
+        before = self.jobs.get(name)
+        if before is not None:
+            return before.number
+        if len(self.jobs) + len(self._reserved) >= self._max_jobs:
+            raise RefusedError(
+                f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)"
+            )
+        taken = [*(job.number for job in self.jobs.values()), *self._reserved.values()]
+        self._last_number = self._reserved[name] = free_number(taken, self._last_number)
+        return self._last_number
+
+    def release(self, name: str) -> None:
+        """Give up the number that was reserved for a job, if there is one."""
+        self._reserved.pop(name, None)
+
+    def change_job(self, job: RegisteredJob) -> Changes:
+        """Return what to save of a new or changed job; `keep` applies it."""
+        puts: dict[Any, Mapping[str, Any]] = {("jobs", job.name): job.to_document()}
+        if job.name not in self.jobs:
+            puts["settings", _NUMBER] = {"last": self._last_number}
+        return Changes(puts)
+
+    def removal(self, name: str) -> Changes:
+        """Return what to save of a job's removal; `drop` applies it."""
+        return Changes(deletes=[("jobs", name)])
+
+    def keep(self, job: RegisteredJob) -> None:
+        """Hold a job that is saved."""
+        self.release(job.name)
+        self.jobs[job.name] = job
+        self.generation += 1
+        self.generations[job.name] = self.generation
+
+    def correct(self, job: RegisteredJob) -> None:
+        """Hold a job with what switches observed of it, which is not saved."""
+        self.jobs[job.name] = job
+        self.generation += 1
+
+    def drop(self, name: str) -> None:
+        """Forget a job that is no longer saved."""
+        del self.jobs[name], self.generations[name]
+        self.generation += 1
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def change_policy(self, policy: ChosenPolicy) -> Changes:
+        """Return what to save of a new policy; `use_policy` applies it."""
+        return Changes({("settings", _POLICY): {"name": policy.name, "parameters": dict(policy.parameters)}})
+
+    def use_policy(self, policy: ChosenPolicy) -> None:
+        """Hold a policy that is saved."""
+        self.policy = policy
+        self.generation += 1
+
+    def change_links(self, drained: frozenset[LinkEnds]) -> Changes:
+        """Return what to save of a new set of drained links; `use_links` applies it."""
+        return Changes({("settings", _DRAINED): {"links": [list(one) for one in sorted(drained)]}})
+
+    def use_links(self, drained: frozenset[LinkEnds]) -> None:
+        """Hold a set of drained links that is saved."""
+        self.drained = drained
+        self.fabric = self._whole_fabric.without(drained)
+        self.generation += 1
+
+
+def ends_of(a: str, b: str) -> LinkEnds:
+    """Return a link's name, whichever end comes first."""
+    return (a, b) if a < b else (b, a)

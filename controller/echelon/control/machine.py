@@ -1,0 +1,446 @@
+"""The controller: jobs in, plans made, switches kept at them.
+
+A change goes this way: checked, saved (the client is answered here), planned, its numbers saved, intents installed,
+acknowledged by the switches, numbers of what has gone freed. Whatever breaks off on the way is taken up again from what
+was saved and from what the switches hold.
+
+`Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
+are its parts: `requests` (what clients ask), `pipeline` (one plan at a time), `reactions` (decisions of reactive
+policies), `following` (telemetry), `progress` (how far jobs are) and `jobstore` (what was accepted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from echelon.control.effects import (
+    Answer,
+    Decide,
+    Effect,
+    Install,
+    MakePlan,
+    RaiseTerm,
+    Refuse,
+    SetAlarm,
+    TimeAlone,
+    UseTerm,
+)
+from echelon.control.errors import UnavailableError, UnknownError
+from echelon.control.events import (
+    Acknowledged,
+    Alarm,
+    AwaitJob,
+    ChoosePolicy,
+    CountersFailed,
+    CountersRead,
+    Digests,
+    Event,
+    HigherPrimary,
+    Instant,
+    IntentRefused,
+    JobBuilt,
+    LeadershipLost,
+    PlanFailed,
+    PlanMade,
+    RegisterJob,
+    RemoveJob,
+    ReportDistances,
+    Saved,
+    SaveFailed,
+    SetLink,
+    Started,
+    StopWaiting,
+    SwitchChanged,
+    SwitchConnected,
+    TermFailed,
+    TermSaved,
+    TimedAlone,
+)
+from echelon.control.facts import (
+    DecisionRefused,
+    DistancesCorrected,
+    JobInstalled,
+    PlanAdopted,
+    PlanRefused,
+    TermContested,
+    TermNotRaised,
+)
+from echelon.control.following import Following
+from echelon.control.jobstore import ChosenPolicy, JobStore
+from echelon.control.pipeline import RETRY_S, Pipeline
+from echelon.control.planning import Planned, Planner, PlanRequest
+from echelon.control.progress import Progress
+from echelon.control.reactions import Reactions
+from echelon.control.records import Snapshot
+from echelon.control.requests import Requests
+from echelon.fabric.model import Fabric
+from echelon.southbound.lifecycle import State
+from echelon.telemetry.tracker import JobView
+
+OVER = "this controller does not lead any more (ask again: another one does)"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the controller is told at its start."""
+
+    fabric: Fabric
+    policy: ChosenPolicy
+    """Until a client chooses another one, which is saved."""
+    max_jobs: int
+    flows_per_job: int
+    coalesce_s: float = 0.0
+    """Changes within this time become one plan."""
+    correct_distances: bool = False
+    """Whether observed distances replace profiled ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The plan in force."""
+
+    planned: Planned
+    at: float
+    """When it came into force, in seconds since the epoch."""
+
+
+@dataclass(slots=True)
+class _Switch:
+    state: State = "connecting"
+    holds: int | None = None
+    """The last intents that it acknowledged."""
+    told: int | None = None
+    """The last intents whose acknowledgement was told of."""
+
+
+class Machine:
+    """The controller of one term of leadership. See `echelon.control.effects` for what its shell promises.
+
+    Attributes are for reading. Raises `DocumentError` for a saved job, and `ValueError` for saved numbers, that cannot
+    be read.
+    """
+
+    def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
+        self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
+        self.progress = Progress()
+        self.in_force: InForce | None = None
+        self._settings = settings
+        self._following = Following()
+        self._pipeline = Pipeline(planner)
+        self._reactions = Reactions()
+        self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
+        self._switches = {name: _Switch() for name in settings.fabric.switches}
+        self._waiters: dict[int, str] = {}
+        """By request: the job that its client waits for."""
+        self._problem: str | None = None
+        """Why the plan in force does not carry out everything that was accepted."""
+        self._over = False
+        self._wanted: Literal["no", "coalescing", "now"] = "no"
+        """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
+        self._seen_generation = -1
+        self._planning: tuple[int, float] = (-1, 0.0)
+        """What the plan under way has seen (a generation), and when it was begun."""
+        self._planned_generation = -1
+        self._decision_next = False
+        """Plans and decisions take turns where both wait."""
+        self._alone: dict[str, tuple[int, float]] = {}
+        """By job: the generation that was timed alone, and how long its iteration takes (seconds)."""
+        self.jobs.load(snapshot)
+        planner.restore(snapshot["numbers"])
+        for name in self.jobs.jobs:
+            self.progress.accepted(name, now.s)
+
+    # -- for reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def plan_problem(self) -> str | None:
+        """Why the newest jobs, policy or fabric have no plan, where that is so; one line."""
+        return self._pipeline.problem or self._problem
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""
+        return (
+            self.in_force is not None
+            and self.jobs.generation == self._planned_generation
+            and self._hold(self.in_force.planned.version)
+        )
+
+    def view(self, job: str) -> JobView | None:
+        """Return what was seen of a job; None: the job is in no plan."""
+        return self._following.view(job)
+
+    def alone_iteration_s(self, job: str) -> float | None:
+        """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
+        generation, duration_s = self._alone.get(job, (None, 0.0))
+        return duration_s if generation is not None and generation == self.jobs.generations.get(job) else None
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """Return what to do about an event, in order."""
+        if self._over:
+            return self._after_the_end(event, now)
+        out = self._take(event, now)
+        if not self._over:
+            out += self._advance(now)
+        return out
+
+    def _after_the_end(self, event: Event, now: Instant) -> list[Effect]:
+        match event:
+            case Saved(int(request)):
+                return self._requests.saved(request, now)
+            case SaveFailed(int(request), error):
+                return self._requests.failed(request, error, now)
+            case RegisterJob() | RemoveJob() | ReportDistances() | ChoosePolicy() | SetLink() | AwaitJob():
+                return [Refuse(event.request, UnavailableError(OVER))]
+            case _:
+                return []
+
+    def _take(self, event: Event, now: Instant) -> list[Effect]:
+        match event:
+            case Started():
+                return self._want_plan()
+            case LeadershipLost():
+                return self._end()
+            case RegisterJob() | RemoveJob() | ReportDistances() | ChoosePolicy() | SetLink():
+                return self._requests.ask(event, now)
+            case AwaitJob(request, job):
+                self._waiters[request] = job
+            case StopWaiting(request):
+                self._waiters.pop(request, None)
+            case JobBuilt(request, error):
+                return self._requests.built(request, error, now)
+            case Saved(None):
+                self._pipeline.saved()
+            case Saved(int(request)):
+                return self._requests.saved(request, now)
+            case SaveFailed(None, failure):
+                return self._pipeline.save_failed(str(failure))
+            case SaveFailed(int(request), failure):
+                return self._requests.failed(request, failure, now)
+            case PlanMade(planned):
+                return self._pipeline.made(planned)
+            case PlanFailed(problem):
+                return self._plan_failed(problem)
+            case CountersRead(reading, switch, bytes_seen):
+                return self._reactions.counted(reading, switch, bytes_seen)
+            case CountersFailed(reading, switch, problem):
+                return self._reactions.counted(reading, switch, None, problem)
+            case TimedAlone(job, generation, duration_s):
+                self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
+                self._alone[job] = generation, duration_s
+            case Alarm():
+                return self._alarm(event)
+            case _:
+                return self._hear(event, now)
+        return []
+
+    def _hear(self, event: Event, now: Instant) -> list[Effect]:
+        """Take what a switch tells, or what came of raising the term."""
+        match event:
+            case SwitchConnected(switch):
+                self._following.reconnected(switch)
+            case SwitchChanged():
+                return self._switch_changed(event, now)
+            case Acknowledged(switch, version, encoding_s, rpc_s):
+                self._switches[switch].holds = self._switches[switch].told = version
+                self._pipeline.acknowledge(switch, version)
+                return self._acknowledged(switch, version, encoding_s, rpc_s, now)
+            case IntentRefused(switch, problem):
+                self.progress.refused(switch, problem)
+            case Digests(report, switch, digests):
+                seen = self._following.report(switch, digests, now.s)
+                return [*seen.facts, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)]
+            case HigherPrimary(switch, election_id):
+                return [TermContested(switch, election_id), RaiseTerm(switch, election_id)]
+            case TermSaved(term):
+                return [UseTerm(term)]
+            case TermFailed(switch, election_id, problem, retry):
+                again = SetAlarm(Alarm("term", election_id, switch), RETRY_S)
+                return [TermNotRaised(switch, problem), *([again] if retry else [])]
+            case _:
+                raise TypeError(f"{event!r} is no event of the controller")
+        return []
+
+    def _alarm(self, alarm: Alarm) -> list[Effect]:
+        match alarm.what:
+            case "coalesce":
+                self._wanted = "now"
+            case "save":
+                return self._pipeline.save_again()
+            case "hold" if alarm.number == self._reactions.holding:
+                return self._reactions.finish()
+            case "term":
+                return [RaiseTerm(alarm.switch, alarm.number)]
+        return []
+
+    def _end(self) -> list[Effect]:
+        self._over = True
+        error = UnavailableError(OVER)
+        waiters, self._waiters = self._waiters, {}
+        return [*self._requests.close(error), *(Refuse(request, error) for request in waiters)]
+
+    # -- switches ------------------------------------------------------------------------------------------------------
+
+    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
+        name, switch = event.switch, self._switches[event.switch]
+        switch.state = event.state
+        if event.state in ("connecting", "away", "backup"):
+            self.progress.lost(name)
+        if event.state == "refused" and event.problem is not None:
+            # What was refused before the session was lost is refused again, and no `IntentRefused` tells of it.
+            self.progress.refused(name, event.problem)
+        if event.state == "ready" and event.holds is not None and event.holds == switch.told:
+            # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
+            switch.holds = event.holds
+            return self._acknowledged(name, event.holds, 0.0, 0.0, now)
+        return []
+
+    def _acknowledged(self, switch: str, version: int, encoding_s: float, rpc_s: float, now: Instant) -> list[Effect]:
+        done = self.progress.acknowledged(
+            switch, version, encoding_s=encoding_s, rpc_s=rpc_s, now_s=now.s, at=now.at
+        )  # fmt: skip
+        out: list[Effect] = []
+        for name in done:
+            times, _ = self.progress.times(name)
+            assert times is not None
+            out.append(JobInstalled(name, version, times.total_s))
+            generation = self.jobs.generations[name]
+            if self.alone_iteration_s(name) is None:
+                out.append(TimeAlone(self.jobs.jobs[name], generation, self.jobs.fabric))
+        return out
+
+    def _hold(self, version: int) -> bool:
+        """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
+        return all(
+            (switch.holds or 0) >= version
+            for switch in self._switches.values()
+            if switch.state in ("writing", "ready")
+        )  # fmt: skip
+
+    def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
+        """Replace the arrangement functions of jobs by what switches observed."""
+        out: list[Effect] = []
+        for name in names if self._settings.correct_distances else ():
+            job = self.jobs.jobs.get(name)
+            observed_s = None if job is None else self._following.corrections(job)
+            if job is not None and observed_s is not None and observed_s != job.observed_s:
+                self.jobs.correct(replace(job, observed_s=observed_s))
+                out.append(DistancesCorrected(name))
+        return out
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def _advance(self, now: Instant) -> list[Effect]:
+        """Go on with whatever can go on, until nothing can."""
+        out: list[Effect] = []
+        taken = self._pipeline.take()
+        if taken is not None:
+            work, planned = taken
+            out += self._adopt_decision(planned, now) if isinstance(work, Decide) else self._adopt(planned, now)
+        # There may be room now for a job that was left out.
+        room = self._pipeline.settle() and self._problem is not None
+        if room or self.jobs.generation != self._seen_generation:
+            self._seen_generation = self.jobs.generation
+            out += self._want_plan()
+        if self._reactions.holding is not None and self._hold(self._reactions.holding):
+            out += self._reactions.finish()
+        if self.in_force is not None:
+            out += self._reactions.advance(self.in_force.planned.intents)
+        out += self._next_work(now)
+        return out + self._answer_waiters()
+
+    def _next_work(self, now: Instant) -> list[Effect]:
+        if self._pipeline.work is not None:
+            return []
+        plan = self._wanted == "now"
+        if self._reactions.is_due and (self._decision_next or not plan):
+            assert self.in_force is not None
+            self._decision_next = False
+            return self._pipeline.begin(
+                self._reactions.decide(self._pipeline.planner, self.in_force.planned, self.jobs.fabric)
+            )
+        if not plan:
+            return []
+        self._wanted, self._decision_next = "no", True
+        self._planning = self.jobs.generation, now.s
+        wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
+        return self._pipeline.begin(MakePlan(self._pipeline.planner, wanted))
+
+    def _want_plan(self) -> list[Effect]:
+        if self._wanted != "no":
+            return []
+        if self._settings.coalesce_s <= 0:
+            self._wanted = "now"
+            return []
+        self._wanted = "coalescing"
+        return [SetAlarm(Alarm("coalesce"), self._settings.coalesce_s)]
+
+    def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
+        """Put a plan into force."""
+        generation, began_s = self._planning
+        self._planned_generation = generation
+        self._problem = _left_out(planned)
+        self.progress.planned(
+            planned.version,
+            planned.plan.by_job,
+            planned.problems,
+            self.jobs.unchanged_since(generation),
+            began_s=began_s,
+            policy_s=planned.policy_s,
+            lowering_s=planned.lowering_s,
+        )
+        facts, corrected = self._following.planned(planned, now.s)
+        out = [*facts, *self._correct(corrected), *self._reactions.planned(planned)]
+        return out + self._install(planned, planned.problems, now)
+
+    def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
+        """Put a reactive policy's decision into force."""
+        self._following.installing(planned, now.s)
+        return self._install(planned, None, now) + self._reactions.decided(planned.version)
+
+    def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:
+        self.in_force = InForce(planned, now.at)
+        adopted = PlanAdopted(
+            planned.version,
+            planned.plan.policy,
+            len(planned.registered),
+            len(planned.plan.flows),
+            planned.policy_s,
+            planned.lowering_s,
+            problems,
+        )
+        return [adopted, Install(planned.version, planned.intents)]
+
+    def _plan_failed(self, problem: str) -> list[Effect]:
+        """Keep the last plan."""
+        if isinstance(self._pipeline.failed(), Decide):
+            return [DecisionRefused(problem), *self._reactions.finish()]
+        generation, _ = self._planning
+        self._planned_generation, self._problem = generation, problem
+        self.progress.failed(problem, self.jobs.unchanged_since(generation))
+        return [PlanRefused(self.jobs.policy.name, problem)]
+
+    def _answer_waiters(self) -> list[Effect]:
+        out: list[Effect] = []
+        for request, name in list(self._waiters.items()):
+            try:
+                job = self.jobs.known(name)
+            except UnknownError as error:
+                out.append(Refuse(request, error))
+            else:
+                if not self.progress.settled(name):
+                    continue
+                out.append(Answer(request, job))
+            del self._waiters[request]
+        return out
+
+
+def _left_out(planned: Planned) -> str | None:
+    first = next(iter(planned.problems.values()), None)
+    if first is None:
+        return None
+    return f"{len(planned.problems)} of {len(planned.problems) + len(planned.registered)} jobs are left out: {first}"

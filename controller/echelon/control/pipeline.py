@@ -1,0 +1,92 @@
+"""One plan at a time on its way to the switches: made, its numbers saved, then ready to install."""
+
+from __future__ import annotations
+
+from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
+from echelon.control.events import Alarm
+from echelon.control.facts import NumbersUnsaved
+from echelon.control.planning import Planned, Planner
+from echelon.control.records import Changes
+
+RETRY_S = 1.0
+"""How long to wait before asking again a store that failed."""
+
+
+class Pipeline:
+    """The planner, and the plan that is under way.
+
+    Numbers are saved before any switch has them, so that a controller that comes after this one gives the same.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self.work: PlanningWork | None = None
+        """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
+        self.problem: str | None = None
+        """Why the store does not take a plan's numbers."""
+        self._unsaved: Planned | None = None
+        self._ready: Planned | None = None
+        self._acknowledged: dict[str, int] = {}
+        """Versions by switch whose numbers are settled when the planner is free."""
+
+    def begin(self, work: PlanningWork) -> list[Effect]:
+        """Begin with a plan or decision."""
+        assert self.work is None
+        self.work = work
+        return [work]
+
+    def made(self, planned: Planned) -> list[Effect]:
+        """Save a plan's numbers."""
+        if not planned.kept:
+            self._ready = planned
+            return []
+        self._unsaved = planned
+        return [self._save(planned)]
+
+    def save_failed(self, problem: str) -> list[Effect]:
+        """Try again later, until the store takes the numbers."""
+        self.problem = problem
+        return [NumbersUnsaved(problem), SetAlarm(Alarm("save"), RETRY_S)]
+
+    def save_again(self) -> list[Effect]:
+        """Save the numbers that the store did not take."""
+        return [] if self._unsaved is None else [self._save(self._unsaved)]
+
+    def saved(self) -> None:
+        """Note that the numbers are saved."""
+        self._ready, self._unsaved, self.problem = self._unsaved, None, None
+
+    def take(self) -> tuple[PlanningWork, Planned] | None:
+        """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
+        if self._ready is None or self.work is None:
+            return None
+        taken = self.work, self._ready
+        self.work = self._ready = None
+        return taken
+
+    def failed(self) -> PlanningWork:
+        """Return the work that came to nothing; the pipeline is idle then."""
+        assert self.work is not None
+        work, self.work = self.work, None
+        return work
+
+    def acknowledge(self, switch: str, version: int) -> None:
+        """Note that a switch holds intents of that version, and nothing older."""
+        self._acknowledged[switch] = version
+
+    def settle(self) -> bool:
+        """Free the numbers of what switches no longer hold. Returns whether any became free."""
+        if self.work is not None:
+            return False
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        freed = [self.planner.settle(switch, version) for switch, version in acknowledged.items()]
+        return any(freed)
+
+    def _save(self, planned: Planned) -> Save:
+        return Save(
+            None,
+            Changes(
+                puts={("numbers", name): document for name, document in planned.kept.items() if document},
+                deletes=[("numbers", name) for name, document in planned.kept.items() if not document],
+            ),
+        )

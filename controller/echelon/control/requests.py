@@ -1,0 +1,204 @@
+"""What clients ask to change: checked, built where it is a job, saved, then applied and answered."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from echelon.control.effects import Answer, BuildJob, Effect, Refuse, Save
+from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnknownError
+from echelon.control.events import (
+    ChangeRequest,
+    ChoosePolicy,
+    Instant,
+    RegisterJob,
+    RemoveJob,
+    ReportDistances,
+    SetLink,
+)
+from echelon.control.facts import DistancesReported, JobAccepted, JobRemoved, LinkChanged, PolicyChosen
+from echelon.control.jobs import RegisteredJob, check_hosts, check_size
+from echelon.control.jobstore import JobStore, ends_of
+from echelon.control.progress import Progress
+from echelon.documents import DocumentError
+from echelon.fabric.model import Fabric
+
+if TYPE_CHECKING:
+    from echelon.control.jobstore import LinkEnds
+    from echelon.control.records import Changes
+
+_SETTINGS = ""
+"""The line of changes of the settings. No job has an empty name."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change whose turn has come."""
+
+    asked: ChangeRequest
+    job: RegisteredJob | None = None
+    """The job as it will be; None: the change is not about the contents of a job."""
+    drained: frozenset[LinkEnds] = frozenset()
+    """The drained links as they will be."""
+    saving: bool = False
+
+
+class Requests:
+    """Changes of one job follow one another; those of other jobs go on beside them."""
+
+    def __init__(self, jobs: JobStore, progress: Progress, fabric: Fabric, flows_per_job: int) -> None:
+        self._jobs = jobs
+        self._progress = progress
+        self._fabric = fabric
+        self._flows_per_job = flows_per_job
+        self._lines: dict[str, deque[ChangeRequest]] = {}
+        """By job: the change whose turn it is, and those that wait for it."""
+        self._turns: dict[int, _Change] = {}
+        """By request: the changes whose turn it is."""
+
+    def ask(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
+        """Take a request; begin with it at once if no change of the same job is under way."""
+        line = self._lines.setdefault(_line_of(asked), deque())
+        line.append(asked)
+        return self._begin(asked, now) if len(line) == 1 else []
+
+    def built(self, request: int, error: DocumentError | ServiceError | None, now: Instant) -> list[Effect]:
+        """Go on with a change whose job is built."""
+        change = self._turns.get(request)
+        if change is None or change.job is None:
+            return []
+        if error is not None:
+            return self._refuse(change.asked, error, now)
+        return self._save(change, self._jobs.change_job(change.job))
+
+    def saved(self, request: int, now: Instant) -> list[Effect]:
+        """Apply and answer a change that is saved."""
+        change = self._turns.get(request)
+        return [] if change is None else [*self._apply(change, now), *self._next(change.asked, now)]
+
+    def failed(self, request: int, error: ServiceError, now: Instant) -> list[Effect]:
+        """Refuse a change that is not saved."""
+        change = self._turns.get(request)
+        return [] if change is None else self._refuse(change.asked, error, now)
+
+    def close(self, error: ServiceError) -> list[Effect]:
+        """Refuse all changes but those on their way to the store, which are answered when it has answered."""
+        refused: list[Effect] = []
+        for line in self._lines.values():
+            turn = self._turns.get(line[0].request)
+            first = 1 if turn is not None and turn.saving else 0
+            refused += [Refuse(asked.request, error) for asked in list(line)[first:]]
+            while len(line) > first:
+                self._turns.pop(line.pop().request, None)
+        self._lines = {name: line for name, line in self._lines.items() if line}
+        return refused
+
+    # -- stages --------------------------------------------------------------------------------------------------------
+
+    def _begin(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
+        change = self._turns[asked.request] = _Change(asked)
+        try:
+            match asked:
+                case RegisterJob():
+                    return self._begin_registration(change, asked, now)
+                case RemoveJob(job=name):
+                    self._jobs.known(name)
+                    return self._save(change, self._jobs.removal(name))
+                case ReportDistances(job=name):
+                    change.job = self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s)
+                    return [BuildJob(asked.request, change.job)]
+                case ChoosePolicy(policy=policy):
+                    return self._save(change, self._jobs.change_policy(policy))
+                case SetLink():
+                    change.drained = self._links_with(asked)
+                    return self._save(change, self._jobs.change_links(change.drained))
+        except (ServiceError, DocumentError) as error:
+            return self._refuse(asked, error, now)
+
+    def _begin_registration(self, change: _Change, asked: RegisterJob, now: Instant) -> list[Effect]:
+        name, spec = asked.spec.job, asked.spec
+        before = self._jobs.jobs.get(name)
+        if before is not None:
+            if before.spec == spec:
+                return [Answer(asked.request, before), *self._next(asked, now)]
+            if not asked.replace:
+                raise ConflictError(f"there is another job '{name}' (take another name, or replace it with PUT)", "job")
+        check_hosts(spec, self._fabric)
+        check_size(spec, self._flows_per_job)
+        change.job = RegisteredJob(
+            name=name,
+            number=self._jobs.reserve_number(name),
+            accepted_at=now.at if before is None else before.accepted_at,
+            document=dict(asked.document),
+            spec=spec,
+            offsets_s={},
+            built=asked.built,
+        )
+        return [BuildJob(asked.request, change.job)]
+
+    def _links_with(self, asked: SetLink) -> frozenset[LinkEnds]:
+        fabric, ends = self._fabric, ends_of(asked.a, asked.b)
+        if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
+            raise UnknownError(
+                f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'", code="unknown-link"
+            )
+        if asked.a in fabric.hosts or asked.b in fabric.hosts:
+            raise RefusedError("the only link of a host cannot be drained (remove the jobs of that host instead)")
+        return self._jobs.drained | {ends} if asked.drained else self._jobs.drained - {ends}
+
+    def _save(self, change: _Change, changes: Changes) -> list[Effect]:
+        change.saving = True
+        return [Save(change.asked.request, changes)]
+
+    def _apply(self, change: _Change, now: Instant) -> list[Effect]:
+        asked, job = change.asked, change.job
+        match asked:
+            case RegisterJob(request):
+                assert job is not None
+                created = job.name not in self._jobs.jobs
+                self._keep(job, now)
+                return [JobAccepted(job.name, created, job.spec.flow_count), Answer(request, job, created)]
+            case ReportDistances(request, name, echelonflow):
+                assert job is not None
+                self._keep(job, now)
+                return [DistancesReported(name, echelonflow), Answer(request, job)]
+            case RemoveJob(request, name):
+                self._jobs.drop(name)
+                self._progress.removed(name)
+                return [JobRemoved(name), Answer(request, name)]
+            case ChoosePolicy(request, policy):
+                self._jobs.use_policy(policy)
+                return [PolicyChosen(str(policy)), Answer(request, policy)]
+            case SetLink(request, a, b, drained):
+                self._jobs.use_links(change.drained)
+                return [LinkChanged(f"{a}-{b}", drained), Answer(request, ends_of(a, b))]
+
+    def _keep(self, job: RegisteredJob, now: Instant) -> None:
+        self._jobs.keep(job)
+        self._progress.accepted(job.name, now.s)
+
+    def _refuse(self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant) -> list[Effect]:
+        return [Refuse(asked.request, error), *self._next(asked, now)]
+
+    def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
+        """Begin with the next change of the same job."""
+        del self._turns[done.request]
+        if isinstance(done, RegisterJob):
+            self._jobs.release(done.spec.job)
+        line = self._lines[_line_of(done)]
+        line.popleft()
+        if line:
+            return self._begin(line[0], now)
+        del self._lines[_line_of(done)]
+        return []
+
+
+def _line_of(asked: ChangeRequest) -> str:
+    match asked:
+        case RegisterJob(spec=spec):
+            return spec.job
+        case RemoveJob(job=name) | ReportDistances(job=name):
+            return name
+        case ChoosePolicy() | SetLink():
+            return _SETTINGS

@@ -1,0 +1,366 @@
+"""The machine of `echelon.control`, run durably: its effects carried out on the store, the switches and the clock.
+
+Everything runs on one event loop, but for planning and other long computations, which run in threads beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from echelon.control.effects import (
+    AcknowledgeDigests,
+    Answer,
+    BuildJob,
+    Decide,
+    Effect,
+    Install,
+    MakePlan,
+    RaiseTerm,
+    ReadCounters,
+    Refuse,
+    Save,
+    SetAlarm,
+    TimeAlone,
+    UseTerm,
+)
+from echelon.control.errors import ServiceError
+from echelon.control.events import (
+    CountersFailed,
+    CountersRead,
+    Digests,
+    Event,
+    HigherPrimary,
+    Instant,
+    LeadershipLost,
+    Request,
+    Saved,
+    SaveFailed,
+    Started,
+    StopWaiting,
+    TermFailed,
+    TermSaved,
+)
+from echelon.control.machine import OVER, Machine, Settings
+from echelon.control.planning import Planner
+from echelon.documents import DocumentError
+from echelon.service import logs
+from echelon.service.metrics import Metrics
+from echelon.service.reporting import report
+from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
+from echelon.service.switches import Switches
+from echelon.southbound.election import ElectionError, outranking
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.session import DigestReport
+from echelon.targets import TARGETS
+
+if TYPE_CHECKING:
+    from echelon.service.config import ServiceConfig
+
+T = TypeVar("T")
+
+_COUNT_S = 0.1
+"""Maximum staleness of the jobs-by-state metric."""
+
+log = logs.get(__name__)
+
+
+class Leader:
+    """Keeps the switches at what was accepted, for one term of leadership, which must have been won.
+
+    Call `open` first, then `run` until it is cancelled.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        store: Store,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.machine: Machine
+        """The state, for reading, once `open` has returned."""
+        self.switches = Switches(
+            config,
+            leadership.term,
+            metrics,
+            self.submit,
+            on_digests=self._on_digests,
+            on_higher_primary=lambda switch, election_id: self.submit(HigherPrimary(switch, election_id)),
+            rng=rng or random.Random(),
+        )
+        self._config = config
+        self._store = store
+        self._leadership = leadership
+        self._metrics = metrics
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._numbers = itertools.count(1)
+        """Of requests and reports."""
+        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Answer], Any]]] = {}
+        self._reports: dict[int, asyncio.Future[None]] = {}
+        self._alarms: set[asyncio.TimerHandle] = set()
+        self._counting: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """They end with `run`."""
+        self._saving: set[asyncio.Task[None]] = set()
+        """They do not: a change that comes to the disk is acknowledged."""
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
+        # A thread of its own: a controller that starts with many jobs times all of them.
+        self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self._over = False
+
+    @property
+    def term(self) -> int:
+        """The term of this leadership."""
+        return self._leadership.term
+
+    @property
+    def url(self) -> str:
+        """The URL of this controller's API."""
+        return self._leadership.candidate.url
+
+    @property
+    def store_problem(self) -> str | None:
+        """Why the store cannot be relied on now; one line."""
+        return self._store.problem
+
+    async def open(self) -> None:
+        """Load what was accepted.
+
+        Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
+        """
+        snapshot, config = await self._store.load(), self._config
+        capabilities = {
+            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
+        }
+        settings = Settings(
+            fabric=config.fabric,
+            policy=config.policy,
+            max_jobs=config.limits.jobs,
+            flows_per_job=config.limits.flows_per_job,
+            coalesce_s=config.coalesce_s,
+            correct_distances=config.correct_distances,
+        )
+        planner = Planner(capabilities, clock=time.perf_counter)
+        try:
+            self.machine = Machine(settings, planner, snapshot, _now())
+        except DocumentError as error:
+            raise DocumentError(f"{self._store.url}: {error.file}", error.path, error.reason) from None
+        except ValueError as error:
+            raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
+        self._metrics.leadership(self.term)
+        log.info("loaded", term=self.term, jobs=len(self.machine.jobs.jobs), store=self._store.url)
+
+    async def run(self) -> None:
+        """Plan and write until cancelled. Raises what makes that impossible."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self.switches.run_in(tasks)
+                self.submit(Started())
+                await self._failure
+        finally:
+            self._over = True
+            # Whoever waits for a job is told.
+            self.submit(LeadershipLost())
+            for alarm in self._alarms:
+                alarm.cancel()
+            if self._counting is not None:
+                self._counting.cancel()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._planning.shutdown(wait=False, cancel_futures=True)
+            self._timing.shutdown(wait=False, cancel_futures=True)
+            self._metrics.leadership(None)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    async def ask(self, make: Callable[[int], Request], render: Callable[[Answer], T]) -> T:
+        """Submit the request that `make` makes of a number, and return its answer as `render` shows it.
+
+        `render` is called as soon as the answer is there, before anything else can change. Raises the reason of a
+        refusal.
+        """
+        number = next(self._numbers)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future, render
+        try:
+            self.submit(make(number))
+            return await future
+        finally:
+            # Where the client has gone, a change goes on all the same.
+            if self._asked.pop(number, None) is not None:
+                self.submit(StopWaiting(number))
+
+    def submit(self, event: Event) -> None:
+        """Let the machine know, and do what it says. May be called from within."""
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                self._handle(self._events.popleft())
+        finally:
+            self._handling = False
+
+    def _handle(self, event: Event) -> None:
+        try:
+            effects = self.machine.handle(event, _now())
+        except Exception as error:
+            # A fault of ours in one place must not end the service, which would come back to it start after start.
+            log.exception("an event could not be handled", kind=type(event).__name__)
+            request = getattr(event, "request", None)
+            failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
+            effects = [] if request is None else [Refuse(request, failed)]
+        for effect in effects:
+            self._carry_out(effect)
+        # Counting takes as long as there are jobs: once for all news of a moment.
+        if self._counting is None and not self._over and not isinstance(event, Digests):
+            self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
+
+    def _count_jobs(self) -> None:
+        self._counting = None
+        machine = self.machine
+        self._metrics.jobs(Counter(machine.progress.state(name)[0] for name in machine.jobs.jobs))
+
+    async def _on_digests(self, switch: str, _version: int | None, received: DigestReport) -> None:
+        """Return when the report was dealt with; then the switch is told so."""
+        number = next(self._numbers)
+        dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.submit(Digests(number, switch, received.fields))
+            await dealt_with
+        finally:
+            del self._reports[number]
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Answer(request):
+                self._answer(request, effect)
+            case Refuse(request, error):
+                future, _ = self._asked.pop(request, (None, None))
+                if future is not None and not future.done():
+                    future.set_exception(error)
+            case Save():
+                self._start(self._save(effect), self._saving)
+            case Install(version, intents):
+                self.switches.install(intents, version)
+            case ReadCounters():
+                self._start(self._read_counters(effect), self._tasks)
+            case AcknowledgeDigests(number):
+                # The session may have ended meanwhile.
+                dealt_with = self._reports.get(number)
+                if dealt_with is not None and not dealt_with.done():
+                    dealt_with.set_result(None)
+            case SetAlarm():
+                self._set_alarm(effect)
+            case RaiseTerm():
+                self._start(self._raise_term(effect), self._tasks)
+            case UseTerm(term):
+                self._metrics.leadership(term)
+                self.switches.set_term(term)
+            case BuildJob():
+                self._start(self._compute(effect, None), self._tasks)
+            case MakePlan() | Decide():
+                self._start(self._compute(effect, self._planning), self._tasks)
+            case TimeAlone():
+                self._start(self._time_alone(effect), self._tasks)
+            case _:
+                report(effect, self._metrics)
+
+    def _answer(self, request: int, answer: Answer) -> None:
+        future, render = self._asked.pop(request, (None, None))
+        if future is None or render is None or future.done():
+            return
+        try:
+            future.set_result(render(answer))
+        except Exception as error:
+            future.set_exception(error)
+
+    def _start(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+        """Run in the background. A failure ends `run`: it is nobody's to handle."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+                self._failure.set_exception(error)
+
+        task = asyncio.ensure_future(work)
+        tasks.add(task)
+        task.add_done_callback(ended)
+
+    def _set_alarm(self, effect: SetAlarm) -> None:
+        def ring() -> None:
+            self._alarms.discard(handle)
+            self.submit(effect.alarm)
+
+        handle = asyncio.get_running_loop().call_later(effect.delay_s, ring)
+        self._alarms.add(handle)
+
+    async def _save(self, effect: Save) -> None:
+        began = time.perf_counter()
+        try:
+            # The store may be led again by now, by this process, in a later term that has loaded without this change.
+            if self._leadership.lost.is_set():
+                raise NotLeaderError(OVER)
+            await self._store.commit(effect.changes)
+        except StoreError as error:
+            self._metrics.commit_failed()
+            self.submit(SaveFailed(effect.request, error))
+        except Exception as error:
+            self._metrics.commit_failed()
+            log.exception("saving failed")
+            text = f"the change could not be saved: {type(error).__name__}: {error}"
+            self.submit(SaveFailed(effect.request, ServiceError(text)))
+        else:
+            self._metrics.committed(time.perf_counter() - began)
+            self.submit(Saved(effect.request))
+
+    async def _compute(self, effect: BuildJob | MakePlan | Decide, executor: Executor | None) -> None:
+        self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
+
+    async def _time_alone(self, effect: TimeAlone) -> None:
+        try:
+            timed = await asyncio.get_running_loop().run_in_executor(self._timing, effect.run)
+        except Exception:
+            log.exception("timing a job alone failed", job=effect.job.name)
+        else:
+            if timed is not None:
+                self.submit(timed)
+
+    async def _read_counters(self, effect: ReadCounters) -> None:
+        try:
+            bytes_seen = await self.switches[effect.switch].bytes_seen(effect.entries)
+        except SouthboundError as error:
+            self.submit(CountersFailed(effect.reading, effect.switch, str(error)))
+        else:
+            self.submit(CountersRead(effect.reading, effect.switch, bytes_seen))
+
+    async def _raise_term(self, effect: RaiseTerm) -> None:
+        """We hold the lease: another controller that is primary somewhere has none."""
+        switch, election_id = effect.switch, effect.election_id
+        try:
+            term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))
+        except ElectionError as error:
+            self.submit(TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
+        except StoreError as error:
+            self.submit(TermFailed(switch, election_id, f"the store does not take a higher term: {error}", retry=True))
+        else:
+            self.submit(TermSaved(term))
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic(), time.time())

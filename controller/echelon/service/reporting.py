@@ -1,0 +1,94 @@
+"""Facts that the controller tells, as log lines and metrics."""
+
+from __future__ import annotations
+
+import time
+
+from echelon.control.facts import (
+    CountersUnread,
+    DecisionRefused,
+    DigestsReceived,
+    DistancesCorrected,
+    DistancesReported,
+    Fact,
+    IterationTimed,
+    JobAccepted,
+    JobInstalled,
+    JobLeft,
+    JobRemoved,
+    JobSeen,
+    LinkChanged,
+    NumbersUnsaved,
+    PlanAdopted,
+    PlanRefused,
+    PolicyChosen,
+    TardinessSeen,
+    TermContested,
+    TermNotRaised,
+)
+from echelon.service import logs
+from echelon.service.metrics import Metrics
+
+log = logs.get(__name__)
+
+
+def report(fact: Fact, metrics: Metrics) -> None:
+    """Count and log a fact."""
+    match fact:
+        case JobAccepted(job, created, flows):
+            log.info("job registered" if created else "job changed", job=job, flows=flows)
+        case JobRemoved(job):
+            log.info("job removed", job=job)
+        case JobLeft(job):
+            metrics.job_removed(job)
+        case DistancesReported(job, echelonflow):
+            log.info("distances reported", job=job, echelonflow=echelonflow)
+        case DistancesCorrected(job):
+            metrics.distances_corrected()
+            log.info("distances corrected by what switches saw", job=job)
+        case PolicyChosen(policy):
+            log.info("policy changed", policy=policy)
+        case LinkChanged(link, drained):
+            log.info("link changed", link=link, state="drained" if drained else "up")
+        case PlanAdopted():
+            _plan_adopted(fact, metrics)
+        case PlanRefused(policy, problem):
+            metrics.plan_failed()
+            log.error("no new plan, the last good one holds", policy=policy, problem=problem)
+        case DecisionRefused(problem):
+            log.error("no new plan, the last good one holds", problem=problem)
+        case NumbersUnsaved(problem):
+            log.error("the store does not take a plan's numbers; nothing is written meanwhile", problem=problem)
+        case JobInstalled(job, version, total_s):
+            metrics.changed(total_s)
+            log.info("job installed", job=job, plan=version, total_s=round(total_s, 6))
+        case DigestsReceived(switch, events, unknown):
+            metrics.digests(switch, events, unknown)
+        case JobSeen(job):
+            metrics.job_seen(job, time.time())
+        case IterationTimed(job, duration_s):
+            metrics.job_iteration(job, duration_s)
+        case TardinessSeen(job, tardiness_s):
+            metrics.job_tardiness(job, tardiness_s)
+        case CountersUnread(switch, problem):
+            log.warning("decisions go by the last count of bytes", switch=switch, problem=problem)
+        case TermContested(switch, election_id):
+            log.warning("a switch obeys a controller of a higher election id", switch=switch, election_id=election_id)
+        case TermNotRaised(switch, problem):
+            log.error("cannot raise the term", switch=switch, problem=problem)
+
+
+def _plan_adopted(fact: PlanAdopted, metrics: Metrics) -> None:
+    metrics.planned(fact.version, fact.flows, fact.policy_s, fact.lowering_s)
+    log.info(
+        "planned",
+        plan=fact.version,
+        policy=fact.policy,
+        jobs=fact.jobs,
+        policy_s=round(fact.policy_s, 6),
+        lowering_s=round(fact.lowering_s, 6),
+    )
+    if fact.problems is not None:
+        metrics.plan_complete(not fact.problems)
+        for name, problem in fact.problems.items():
+            log.warning("job left out of the plan", job=name, plan=fact.version, problem=problem)

@@ -1,0 +1,330 @@
+"""The machine of `echelon.control` in virtual time: the same controller as the service's, with a store in memory.
+
+It runs on an event loop of its own, beside a testbed that runs in the calling thread. Work that the service does in
+threads is done at once, and the reports of switches say how late it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from echelon.control.effects import (
+    AcknowledgeDigests,
+    BuildJob,
+    Decide,
+    Effect,
+    Install,
+    MakePlan,
+    ReadCounters,
+    Refuse,
+    Save,
+    SetAlarm,
+)
+from echelon.control.events import (
+    Acknowledged,
+    Alarm,
+    CountersRead,
+    Digests,
+    Event,
+    Instant,
+    RegisterJob,
+    Saved,
+    Started,
+    SwitchChanged,
+)
+from echelon.control.facts import DecisionRefused, DigestsReceived, PlanAdopted, PlanRefused
+from echelon.control.jobs import BuiltJob
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.machine import Machine, Settings
+from echelon.control.planning import Planner
+from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
+from echelon.fabric.model import Fabric
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.capabilities import Capabilities
+from echelon.lowering.lower import DIGEST
+from echelon.p4program import program
+from echelon.policies import PlanError
+from echelon.policies.base import Policy
+from echelon.southbound.queues import QueueDriver
+from echelon.southbound.session import SwitchSession
+
+T = TypeVar("T")
+
+_COALESCE_S = 0.001
+"""All jobs of a run are accepted within this time, so that one plan has them all."""
+_LAST_STATUS_S = 1.0
+"""How long to wait for the last status of closed channels, in real seconds."""
+
+
+class MemoryStore:
+    """Documents in memory, saved as soon as they are handed over."""
+
+    def __init__(self) -> None:
+        self._documents: dict[CollectionName, dict[str, Document]] = {name: {} for name in COLLECTIONS}
+
+    def load(self) -> Snapshot:
+        """Return all documents as they are now."""
+        return Snapshot({name: dict(documents) for name, documents in self._documents.items()})
+
+    def commit(self, changes: Changes) -> None:
+        """Apply the changes."""
+        for (collection, key), document in changes.puts.items():
+            self._documents[collection][key] = document
+        for collection, key in changes.deletes:
+            self._documents[collection].pop(key, None)
+
+
+class VirtualController:
+    """Connects to every switch, accepts the jobs, writes their plan and follows digests.
+
+    A context manager: connected and written inside. `stop` closes all sessions, as if the controller had died. Entering
+    it raises `PlanError` where there is no plan for all jobs, and `SouthboundError`.
+
+    Args:
+        fabric: with the switches to connect to.
+        jobs: what their files say, and the graphs that the controller believes in.
+        policy: makes the plans.
+        addresses: host:port of each switch.
+        queues: drivers of each switch's queues.
+        capabilities: of every switch.
+        correct_distances: whether observed distances replace profiled ones.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        jobs: Sequence[tuple[JobSpec, BuiltJob]],
+        policy: Policy,
+        addresses: Mapping[str, str],
+        queues: Mapping[str, QueueDriver],
+        capabilities: Capabilities,
+        *,
+        correct_distances: bool = False,
+    ) -> None:
+        settings = Settings(
+            fabric,
+            ChosenPolicy(policy.name),
+            max_jobs=max(1, len(jobs)),
+            flows_per_job=sys.maxsize,
+            coalesce_s=_COALESCE_S,
+            correct_distances=correct_distances,
+        )
+        planner = Planner(dict.fromkeys(fabric.switches, capabilities), lambda _: policy)
+        self._store = MemoryStore()
+        self._now_s = 0.0
+        self.machine = Machine(settings, planner, self._store.load(), self._now)
+        """The state, for reading."""
+        self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
+        """By switch: how many flow events were received."""
+        self.failure: BaseException | None = None
+        """What keeps the controller from going on; None: nothing."""
+        self._jobs = jobs
+        self._sessions = {
+            name: SwitchSession(name, addresses[name], switch.device_id, program(), queues=queues[name])
+            for name, switch in fabric.switches.items()
+        }
+        self._turns = {name: asyncio.Lock() for name in fabric.switches}
+        """Calls of one session that read or write must not overlap."""
+        self._events: deque[Event] = deque()
+        self._handling = False
+        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._numbers: Iterator[int] = itertools.count(1)
+        self._reports: dict[int, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="controller", daemon=True)
+        self._stack = AsyncExitStack()
+        self._running = False
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._running = True
+        try:
+            self._call(self._open)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def _open(self) -> None:
+        for session in self._sessions.values():
+            await self._stack.enter_async_context(session)
+        for name, session in self._sessions.items():
+            # Listen first: the digest configuration is part of the intent.
+            self._start(self._follow(name, session))
+            self._submit(SwitchChanged(name, "writing"))
+        self._submit(Started())
+        for spec, built in self._jobs:
+            document = spec.model_dump(mode="json", exclude_unset=True)
+            self._submit(RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
+        while self.failure is None and not self.machine.settled:
+            # No switch reports anything yet, so that time passes by alarms alone.
+            if self._alarms and self.machine.in_force is None:
+                self._now_s = max(self._now_s, self._alarms[0][0])
+                self._ring()
+            await asyncio.sleep(0)
+        self._raise()
+
+    async def _close(self) -> None:
+        # Sessions first: as long as one is open, digests may still arrive that have to be taken.
+        try:
+            await self._stack.aclose()
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._end_tasks()
+            await self._loop.shutdown_asyncgens()
+
+    async def _end_tasks(self) -> None:
+        # gRPC has tasks of its own, which end when the status of a cancelled call arrives after its channel was closed.
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, unfinished = await asyncio.wait(others, timeout=_LAST_STATUS_S)
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Close all sessions. Idempotent."""
+        if not self._running:
+            return
+        self._running = False
+        try:
+            self._call(self._close)
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def raise_failure(self) -> None:
+        """Raise what keeps the controller from going on, if anything does."""
+        if self._running:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    @property
+    def entries(self) -> Mapping[str, int]:
+        """How many table entries each switch holds, by what was written last."""
+        return {name: session.entries for name, session in self._sessions.items()}
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> Instant:
+        return Instant(self._now_s, self._now_s)
+
+    def _submit(self, event: Event) -> None:
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                for effect in self.machine.handle(self._events.popleft(), self._now):
+                    self._carry_out(effect)
+        finally:
+            self._handling = False
+
+    def _ring(self) -> None:
+        """Give back the alarms whose time has come."""
+        while self._alarms and self._alarms[0][0] <= self._now_s:
+            self._submit(heapq.heappop(self._alarms)[2])
+
+    async def _follow(self, name: str, session: SwitchSession) -> None:
+        async for report in session.digests(DIGEST):
+            newest_us = max((fields["time_us"] for fields in report.fields), default=0)
+            self._now_s = max(self._now_s, newest_us / 1_000_000)
+            self._ring()
+            number = next(self._numbers)
+            dealt_with = self._reports[number] = self._loop.create_future()
+            self._submit(Digests(number, name, report.fields))
+            await dealt_with
+            del self._reports[number]
+            # Last: where the switch waits for this, virtual time does, too.
+            if self._awaits_acknowledgement(name):
+                await session.acknowledge(report)
+
+    def _awaits_acknowledgement(self, switch: str) -> bool:
+        in_force = self.machine.in_force
+        return in_force is not None and any(
+            setting.ack_timeout_ns for setting in in_force.planned.intents[switch].digests
+        )  # fmt: skip
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Save(request, changes):
+                self._store.commit(changes)
+                self._events.append(Saved(request))
+            case BuildJob() | MakePlan() | Decide():
+                self._events.append(effect.run())
+            case Install():
+                self._start(self._install(effect))
+            case ReadCounters():
+                self._start(self._read_counters(effect))
+            case AcknowledgeDigests(report):
+                self._reports[report].set_result(None)
+            case SetAlarm(alarm, delay_s):
+                heapq.heappush(self._alarms, (self._now_s + delay_s, next(self._numbers), alarm))
+            case DigestsReceived(switch, events):
+                self.digests[switch] += events
+            case PlanRefused(_, problem) | DecisionRefused(problem):
+                self._fail(PlanError(problem))
+            case PlanAdopted(problems=problems) if problems:
+                self._fail(PlanError(next(iter(problems.values()))))
+            case Refuse(_, error):
+                self._fail(PlanError(str(error)))
+            case _:
+                pass
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self._fail(error)
+
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+
+    async def _install(self, effect: Install) -> None:
+        async def update(name: str, session: SwitchSession) -> None:
+            async with self._turns[name]:
+                applied = await session.update(effect.intents[name])
+            applied.require()
+            self._submit(Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
+
+        await asyncio.gather(*(update(name, session) for name, session in self._sessions.items()))
+
+    async def _read_counters(self, effect: ReadCounters) -> None:
+        async with self._turns[effect.switch]:
+            bytes_seen = await self._sessions[effect.switch].bytes_seen(effect.entries)
+        self._submit(CountersRead(effect.reading, effect.switch, bytes_seen))

@@ -1,0 +1,396 @@
+"""Everything around the controller's machine, moved by hand: a durable store, switches, time, work that takes a while.
+
+Effects wait in `pending` until the test carries them out, in any order that the shell's promises allow; a crash loses
+those that wait, but for saves that had reached the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from echelon.control.effects import (
+    AcknowledgeDigests,
+    Answer,
+    BuildJob,
+    Decide,
+    Effect,
+    Install,
+    MakePlan,
+    RaiseTerm,
+    ReadCounters,
+    Refuse,
+    Save,
+    SetAlarm,
+    TimeAlone,
+    UseTerm,
+)
+from echelon.control.errors import ServiceError, UnavailableError
+from echelon.control.events import (
+    Acknowledged,
+    AwaitJob,
+    ChoosePolicy,
+    CountersFailed,
+    CountersRead,
+    Digests,
+    Event,
+    Instant,
+    LeadershipLost,
+    RegisterJob,
+    RemoveJob,
+    Saved,
+    SaveFailed,
+    SetLink,
+    Started,
+    SwitchChanged,
+    SwitchConnected,
+    TermSaved,
+)
+from echelon.control.facts import Fact
+from echelon.control.jobs import parse_job
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.machine import Machine, Settings
+from echelon.control.planning import MakePolicy, Planner, registered_policy
+from echelon.control.records import Snapshot
+from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.fabric.model import Fabric
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.capabilities import Capabilities
+from echelon.lowering.intent import Intent, Part, TableEntry
+from echelon.p4program import constants
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.virtual.controller import MemoryStore
+
+START, FINISH = constants()["EVENT_START"], constants()["EVENT_FINISH"]
+
+TWO_BY_TWO = {
+    "fabric": "two_by_two",
+    "hosts": ["h1", "h2", "h3", "h4"],
+    "switches": ["leaf1", "leaf2", "spine1", "spine2"],
+    "links": [
+        *({"between": [host, leaf], "rate": "1 Gbit/s"} for host, leaf in
+          (("h1", "leaf1"), ("h2", "leaf1"), ("h3", "leaf2"), ("h4", "leaf2"))),
+        *({"between": [leaf, spine], "rate": "1 Gbit/s"} for leaf in ("leaf1", "leaf2")
+          for spine in ("spine1", "spine2")),
+    ],
+}  # fmt: skip
+
+
+def two_by_two() -> Fabric:
+    return build_fabric(FabricSpec.model_validate(TWO_BY_TWO))
+
+
+def ring(name: str, *workers: str, gradient: str = "1 MB") -> dict[str, Any]:
+    """The spec of a data-parallel job."""
+    return {
+        "job": name,
+        "parallelism": "data",
+        "workers": list(workers),
+        "data": {"compute": "10 ms", "gradient": gradient},
+    }
+
+
+@dataclass
+class SwitchModel:
+    """A switch, and the connection with it.
+
+    It is written in two steps: what is new, then what is old goes. What it holds survives a crash of the controller.
+    """
+
+    name: str
+    held: tuple[Part, ...] = ()
+    connected: bool = False
+    wanted: Install | None = None
+    writing: Install | None = None
+    acknowledged: int | None = None
+    refuses: str | None = None
+
+
+@dataclass
+class World:
+    """A machine, and what is around it. `start` makes a new machine from the store, as after a crash."""
+
+    fabric: Fabric
+    policy: str = "echelon"
+    coalesce_s: float = 0.0
+    correct_distances: bool = False
+    capabilities: Capabilities = field(default_factory=softswitch)
+    make_policy: MakePolicy = registered_policy
+    max_jobs: int = 100
+    store: MemoryStore = field(default_factory=MemoryStore)
+    pending: list[Effect] = field(default_factory=list)
+    answers: dict[int, Answer | Refuse] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+    dealt_with: set[int] = field(default_factory=set)
+    """Reports that were acknowledged."""
+    counters: dict[TableEntry, int] = field(default_factory=dict)
+    now_s: float = 0.0
+    terms: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.switches = {name: SwitchModel(name) for name in self.fabric.switches}
+        self.machine: Machine
+        self._number = 0
+        self._specs: dict[str, JobSpec] = {}
+
+    # -- the controller ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        settings = Settings(
+            self.fabric, ChosenPolicy(self.policy), self.max_jobs, 1000, self.coalesce_s, self.correct_distances
+        )
+        planner = Planner(dict.fromkeys(self.fabric.switches, self.capabilities), self.make_policy)
+        self.machine = Machine(settings, planner, self.store.load(), self.now)
+        self.tell(Started())
+
+    @property
+    def now(self) -> Instant:
+        return Instant(self.now_s, 1_000_000 + self.now_s)
+
+    def tell(self, event: Event) -> None:
+        self.now_s += 0.001
+        for effect in self.machine.handle(event, self.now):
+            self._take(effect)
+
+    def _take(self, effect: Effect) -> None:
+        match effect:
+            case Answer(request) | Refuse(request):
+                assert request not in self.answers, "answered twice"
+                self.answers[request] = effect
+            case AcknowledgeDigests(report):
+                assert report not in self.dealt_with
+                self.dealt_with.add(report)
+            case Install():
+                for switch in self.switches.values():
+                    switch.wanted = effect
+            case UseTerm(term):
+                self.terms.append(term)
+            case (
+                Save() | BuildJob() | MakePlan() | Decide() | ReadCounters() | SetAlarm() | RaiseTerm() | TimeAlone()
+            ):  # fmt: skip
+                self.pending.append(effect)
+            case _:
+                self.facts.append(effect)
+
+    # -- what clients ask ----------------------------------------------------------------------------------------------
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def spec(self, document: Mapping[str, Any]) -> JobSpec:
+        """Parsed once."""
+        key = repr(sorted(document.items()))
+        if key not in self._specs:
+            self._specs[key] = parse_job(document)
+        return self._specs[key]
+
+    def register(self, document: Mapping[str, Any], *, replace: bool = False) -> int:
+        request = self._next()
+        self.tell(RegisterJob(request, document, self.spec(document), replace))
+        return request
+
+    def remove(self, name: str) -> int:
+        request = self._next()
+        self.tell(RemoveJob(request, name))
+        return request
+
+    def choose(self, policy: str, **parameters: str) -> int:
+        request = self._next()
+        self.tell(ChoosePolicy(request, ChosenPolicy(policy, parameters)))
+        return request
+
+    def set_link(self, a: str, b: str, *, drained: bool) -> int:
+        request = self._next()
+        self.tell(SetLink(request, a, b, drained))
+        return request
+
+    def wait_for(self, name: str) -> int:
+        request = self._next()
+        self.tell(AwaitJob(request, name))
+        return request
+
+    # -- effects that wait ---------------------------------------------------------------------------------------------
+
+    def waiting(self, kind: type[Any]) -> list[Any]:
+        return [effect for effect in self.pending if isinstance(effect, kind)]
+
+    def carry_out(self, effect: Effect, *, fails: bool = False) -> None:
+        """Carry out an effect that waits. `fails`: the store or the switch does not do it."""
+        self.pending.remove(effect)
+        match effect:
+            case Save(request, changes):
+                if fails:
+                    self.tell(SaveFailed(request, UnavailableError("disk full")))
+                else:
+                    self.store.commit(changes)
+                    self.tell(Saved(request))
+            case BuildJob() | MakePlan() | Decide():
+                self.tell(effect.run())
+            case TimeAlone():
+                timed = effect.run()
+                if timed is not None:
+                    self.tell(timed)
+            case ReadCounters(reading, switch, entries):
+                if fails or not self.switches[switch].connected:
+                    self.tell(CountersFailed(reading, switch, f"switch {switch}: no session"))
+                else:
+                    self.tell(CountersRead(reading, switch, {one: self.counters.get(one, 0) for one in entries}))
+            case SetAlarm(alarm, delay_s):
+                self.now_s += delay_s
+                self.tell(alarm)
+            case RaiseTerm(_, election_id):
+                self.tell(TermSaved(election_id + 1))
+            case _:
+                raise AssertionError(effect)
+
+    def ready(self) -> list[Effect]:
+        """The effects that may be carried out next: saves take effect in their order."""
+        saves = self.waiting(Save)
+        return [effect for effect in self.pending if not isinstance(effect, Save) or effect is saves[0]]
+
+    # -- switches ------------------------------------------------------------------------------------------------------
+
+    def connect(self, name: str) -> None:
+        switch = self.switches[name]
+        if not switch.connected:
+            switch.connected = True
+            self.tell(SwitchConnected(name))
+            self.tell(SwitchChanged(name, "writing"))
+
+    def disconnect(self, name: str, *, restart: bool = False) -> None:
+        """The session is lost; `restart`: with everything that the switch held."""
+        switch = self.switches[name]
+        if restart:
+            switch.held = ()
+        if switch.connected:
+            switch.connected, switch.writing = False, None
+            self.tell(SwitchChanged(name, "away", f"switch {name}: gone", switch.acknowledged))
+
+    def can_write(self, name: str) -> bool:
+        switch = self.switches[name]
+        return switch.connected and (
+            switch.writing is not None
+            or (switch.wanted is not None and switch.wanted.version != switch.acknowledged)
+            or (switch.wanted is not None and switch.held != switch.wanted.intents[name].parts)
+        )
+
+    def write(self, name: str) -> None:
+        """The next step of bringing a switch to its intent."""
+        switch = self.switches[name]
+        if switch.writing is None:
+            assert switch.wanted is not None
+            switch.writing = switch.wanted
+            switch.held = merged(switch.held, switch.writing.intents[name].parts)
+        else:
+            done, switch.writing = switch.writing, None
+            switch.held = done.intents[name].parts
+            again = switch.acknowledged == done.version
+            switch.acknowledged = done.version
+            if again:
+                self.tell(SwitchChanged(name, "ready", None, done.version))
+            else:
+                self.tell(Acknowledged(name, done.version, 0.125, 0.25))
+                if switch.wanted is done:
+                    self.tell(SwitchChanged(name, "ready", None, done.version))
+
+    def report(self, name: str, *news: tuple[str, str, int, int], time_us: int = 1000) -> int:
+        """A switch reports (job, flow, kind, epoch) by the numbers of what it holds."""
+        numbers = {(known.job, known.flow): known.number for part in self.switches[name].held for known in part.known}
+        fields = tuple(
+            {"flow": numbers[job, flow], "epoch": epoch, "time_us": time_us, "slack_key": 0, "event": kind}
+            for job, flow, kind, epoch in news
+        )
+        number = self._next()
+        self.tell(Digests(number, name, fields))
+        return number
+
+    # -- all of it -----------------------------------------------------------------------------------------------------
+
+    def step(self, *, alarms: bool = True) -> bool:
+        """Carry out the first thing that can be done. Returns whether there was any."""
+        for effect in self.ready():
+            if alarms or not isinstance(effect, SetAlarm):
+                self.carry_out(effect)
+                return True
+        for name in self.switches:
+            if self.can_write(name):
+                self.write(name)
+                return True
+        return False
+
+    def run(self, *, connect: bool = True) -> None:
+        """Until nothing is left to be done."""
+        if connect:
+            for name in self.switches:
+                self.connect(name)
+        for _ in range(10_000):
+            if not self.step():
+                return
+        raise AssertionError(f"does not come to rest: {self.pending}")
+
+    def crash(self, saved: int = 0) -> None:
+        """The controller dies; `saved` of its saves under way have reached the store. Another one starts."""
+        for effect in self.waiting(Save)[:saved]:
+            self.store.commit(effect.changes)
+        self.pending.clear()
+        for switch in self.switches.values():
+            switch.connected, switch.wanted, switch.writing, switch.acknowledged = False, None, None, None
+        self.start()
+
+    def lose_leadership(self) -> None:
+        """Saves under way are answered still; then this controller leads again, in a later term."""
+        self.tell(LeadershipLost())
+        for effect in self.waiting(Save):
+            self.carry_out(effect)
+        self.crash()
+
+    # -- for assertions ------------------------------------------------------------------------------------------------
+
+    def state(self, job: str) -> str:
+        return self.machine.progress.state(job)[0]
+
+    def in_plan(self) -> set[str]:
+        in_force = self.machine.in_force
+        return set() if in_force is None else {flow.job for flow in in_force.planned.plan.flows}
+
+    def answer(self, request: int) -> Any:
+        """What a request was answered with. Raises the reason of a refusal."""
+        answer = self.answers[request]
+        if isinstance(answer, Refuse):
+            raise answer.error
+        return answer.value
+
+    def error(self, request: int) -> ServiceError:
+        answer = self.answers[request]
+        assert isinstance(answer, Refuse)
+        assert isinstance(answer.error, ServiceError)
+        return answer.error
+
+
+def merged(before: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...]:
+    """Everything of both, once."""
+    return tuple({id(part): part for part in (*before, *now)}.values())
+
+
+def known_flows(parts: Iterable[Part]) -> dict[int, set[tuple[str, str]]]:
+    """By number: the flows that have it."""
+    out: dict[int, set[tuple[str, str]]] = {}
+    for part in parts:
+        for known in part.known:
+            out.setdefault(known.number, set()).add((known.job, known.flow))
+    return out
+
+
+def small(**limits: int) -> Capabilities:
+    """A softswitch with smaller tables."""
+    return replace(softswitch(), **limits)
+
+
+def snapshot_of(world: World) -> Snapshot:
+    return world.store.load()
+
+
+def entries_of(intent: Intent) -> set[TableEntry]:
+    return set(intent.entries)
