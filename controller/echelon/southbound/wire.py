@@ -3,8 +3,8 @@
 Protocol buffers join fields by concatenation, so a request needs no message object for each of its entries. Field
 numbers are those of p4/v1/p4runtime.proto.
 
-`python -m tests.bench.p4runtime_bytes` compares this module with plain protobuf. Joining 1000 entries to a request is 10
-times as fast, which saves a twentieth of the processor time of a whole insertion. Reading responses gained less, so
+`python -m tests.bench.p4runtime_bytes` compares this module with plain protobuf. Joining 1000 entries to a request is
+ten times as fast, which saves a tenth of the processor time of a whole insertion. Reading responses gained less, so
 plain protobuf does that.
 """
 
