@@ -11,11 +11,13 @@ from fractions import Fraction
 from functools import partial
 
 from echelon.completion import Completion, Until
-from echelon.endhosts.carriers import Carrier, FlowNumbers, Network, ShimCarrier, TcpCarrier
+from echelon.endhosts.carriers import Carrier, HostNetwork, ShimCarrier, TcpCarrier
 from echelon.endhosts.cross_traffic import CrossTraffic
-from echelon.endhosts.host_stack import MAX_TIMEOUTS, NS_PER_S, BackgroundStats, Clock, HostStack, Nic, PacedNic
+from echelon.endhosts.flow_ends import NS_PER_S
+from echelon.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
 from echelon.endhosts.shim import FlowAddress, background_frame
 from echelon.endhosts.tcp.sender import TcpSettings
+from echelon.endhosts.tcp.stack import Clock, Nic
 from echelon.execution import (
     Instruction,
     IterationFinished,
@@ -27,22 +29,10 @@ from echelon.execution import (
     StartFlow,
 )
 from echelon.fabric.model import Fabric
-from echelon.jobs.graph import Flow, Job
-from echelon.lowering.identity import SegmentIdentity
+from echelon.jobs.graph import Flow, FlowKey, Job
+from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.scenarios.scenario import Background, Delay, Transport
 from echelon.scenarios.traffic_spec import TrafficSource
-
-__all__ = [
-    "MAX_TIMEOUTS",
-    "BackgroundStats",
-    "Clock",
-    "FlowNumbers",
-    "HostStack",
-    "Nic",
-    "PacedNic",
-    "TrainingEmulator",
-    "tcp_settings",
-]
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -75,7 +65,7 @@ class TrainingEmulator:
         nics: Mapping[str, Nic],
         fabric: Fabric,
         jobs: Sequence[Job],
-        identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity],
+        identities: Mapping[FlowKey, Identity],
         *,
         iterations: int,
         until: Until = "all-done",
@@ -98,7 +88,7 @@ class TrainingEmulator:
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
         """by name; give each the frames that arrive at it"""
-        network = Network(clock, fabric, self.hosts)
+        network = HostNetwork(clock, fabric, self.hosts)
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
@@ -133,33 +123,31 @@ class TrainingEmulator:
     @property
     def reordered_packets(self) -> Mapping[str, int]:
         """By job: packets that arrived after one that was sent later, retransmissions apart."""
-        return {name: carrier.reordered_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.reordered for name, carrier in self._carriers.items()}
 
     @property
     def retransmitted_packets(self) -> Mapping[str, int]:
         """By job: packets sent again."""
-        return {name: carrier.retransmitted_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
     @property
     def duplicate_packets(self) -> Mapping[str, int]:
         """By job: packets received again."""
-        return {name: carrier.duplicate_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.duplicate for name, carrier in self._carriers.items()}
 
-    def _carrier(
-        self, network: Network, job: Job, identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity]
-    ) -> Carrier:
+    def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
         segments: dict[str, SegmentIdentity] = {}
-        numbers: dict[str, FlowNumbers] = {}
+        shims: dict[str, ShimIdentity] = {}
         for flow in job.flows:
             match identities[job.name, flow.name]:
                 case SegmentIdentity() as identity:
                     segments[flow.name] = identity
-                case identity:
-                    numbers[flow.name] = identity
+                case ShimIdentity() as identity:
+                    shims[flow.name] = identity
         if segments:
             return TcpCarrier(network, job, segments, tcp_settings(self._transport, self._transport.ecn))
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
-        return ShimCarrier(network, job, numbers, self._transport, retransmit_after_ns)
+        return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns)
 
     def _paced(self, nic: Nic) -> Nic:
         rate_bps = self._transport.host_rate_bps
@@ -200,7 +188,7 @@ class TrainingEmulator:
         if self.done:
             self.traffic.stop()
             for host in self.hosts.values():
-                host.closed = True
+                host.close()
 
     def _start_background(self, index: int, traffic: Background) -> None:
         address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)
@@ -228,7 +216,7 @@ class _ConstantRate:
     def _send(self) -> None:
         if self._host.closed:
             return
-        self._host.transmit(self._frame)
+        self._host.nic.send(self._frame)
         stats = self._stats
         stats.sent_packets += 1
         bits = stats.sent_packets * len(self._frame) * 8
