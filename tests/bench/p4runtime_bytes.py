@@ -40,7 +40,7 @@ from rich.table import Table  # noqa: E402
 from echelon.lowering.intent import Interval, Match, Prefix, TableEntry  # noqa: E402
 from echelon.p4program import program  # noqa: E402
 from echelon.southbound.codec import OWNER, Codec, EncodedEntry, codec_of  # noqa: E402
-from echelon.southbound.wire import Kind, write_header, write_request  # noqa: E402
+from echelon.southbound.wire import UpdateKind, write_header, write_request  # noqa: E402
 from softswitch.p4runtime.device import Device  # noqa: E402
 from softswitch.p4runtime.server import Server  # noqa: E402
 from softswitch.p4runtime.wire import WireRequest  # noqa: E402
@@ -281,8 +281,8 @@ def _steps(console: Console, seconds: float) -> None:
         ("encode entries again", lambda: _each(plain.encode, entries), lambda: _each(codec.encode, entries)),
         (
             "join 1000 entries to a WriteRequest",
-            lambda: [_plain_write_request(header, Kind.INSERT, part) for part in parts],
-            lambda: [write_request(header, Kind.INSERT, part) for part in parts],
+            lambda: [_plain_write_request(header, UpdateKind.INSERT, part) for part in parts],
+            lambda: [write_request(header, UpdateKind.INSERT, part) for part in parts],
         ),
     ]
     table = Table("step of the controller", "plain protobuf, entries/s", "bytes, entries/s", "ratio")
