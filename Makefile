@@ -42,6 +42,7 @@ ptf: $(STAMP)
 lint: $(STAMP)
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+	$(RUN)/lint-imports
 	$(RUN)/mypy
 	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py
 
@@ -71,4 +72,4 @@ p4: $(STAMP)
 		Path("p4src/build/v1model/SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n")'
 
 clean:
-	rm -rf $(VENV) $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OUT) .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

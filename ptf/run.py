@@ -1,9 +1,9 @@
-"""Start a switch, run the tests of the P4 program on it with ptf, print a table.
+"""Start a switch, run the tests of the P4 program on it with ptf, and print a table.
 
     python ptf/run.py --target softswitch promotion digests.Clock
 
-The exit status is 0 if every test passed or was skipped, 1 if one did not or the target ended by itself, 2 if nothing
-could be run.
+The exit status is 0 if every test passed or was skipped, 1 if a test failed or the target ended by itself, and 2 if
+nothing could be run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch import results
-from launch.target import DEVICE_ID, TARGETS, Running, Target, TargetDeadError, TargetMissingError, running
 from launch.wires import (
     Wire,
     WiringError,
@@ -30,40 +29,48 @@ from launch.wires import (
     why_no_veth,
 )
 
+from echelon.documents import DocumentError
+from echelon.scenarios.results import RunError
+from echelon.targets import DEFAULT_TARGET, TARGETS, find_target
+from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
+
 _HERE = Path(__file__).resolve().parent
 PORTS = (0, 1, 2, 3, 4)
-"""Hosts are at 1 to 4; at 0 comes out what a program forwards without having said where."""
+"""Hosts are at ports 1 to 4. A program that forwards a packet without choosing a port sends it to port 0."""
+_DEVICE_ID = 1
+_SWITCH = "target"
 _TEST_TIMEOUT_S = 120
 _LOG_TAIL_LINES = 15
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    target = TARGETS[options.target]
     try:
-        target.find()
-        wiring = _choose_wiring(options.ports, target)
+        launcher = find_target(options.target, "--target").launcher()
+        if launcher is None:
+            raise RunError(f"target {options.target} does not run as a process (give another --target)")
+        launcher.find()
+        wiring = _choose_wiring(options.ports, options.target, launcher)
         if wiring == "veth" and not in_own_namespace():
             return enter_own_namespace()
-        return _run(target, wiring, options)
-    except (OSError, TargetMissingError, WiringError) as error:
+        return _run(launcher, wiring, options)
+    except (DocumentError, OSError, RunError, WiringError) as error:
         print(f"ptf: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except TargetDeadError as error:
-        print(f"ptf: {error}:\n{_tail(options.out / target.name / 'target.log')}", file=sys.stderr)
-        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ptf/run.py", description="Tests of the P4 program on a running switch.")
-    parser.add_argument("--target", choices=sorted(TARGETS), default="softswitch", help="what to test (softswitch)")
+    parser.add_argument(
+        "--target", default=DEFAULT_TARGET, help=f"what to test: {', '.join(TARGETS)} ({DEFAULT_TARGET})"
+    )
     parser.add_argument(
         "--ports",
         choices=("auto", "veth", "unix"),
         default="auto",
-        help="veth pairs in a network namespace of its own (root), or Unix sockets; auto: veth where that is allowed",
+        help="veth pairs in a network namespace of the run's own (root), or Unix sockets; auto: veth where possible",
     )
     parser.add_argument(
         "--program",
@@ -72,49 +79,53 @@ def _parser() -> argparse.ArgumentParser:
         help="echelon.json and echelon.p4info.txtpb of another build of the program",
     )
     parser.add_argument("--out", type=Path, default=Path("out/ptf"), help="directory for logs (out/ptf)")
-    parser.add_argument(
-        "tests", nargs="*", help="modules or module.Class; ^ before a name leaves it out; all by default"
-    )
+    parser.add_argument("tests", nargs="*", help="modules or module.Class; ^ before a name excludes it (all tests)")
     return parser
 
 
 def _build_directory(text: str) -> Path:
     for name in ("echelon.json", "echelon.p4info.txtpb"):
         if not Path(text, name).is_file():
-            raise argparse.ArgumentTypeError(f"there is no {name} in {text}; give a directory that p4c has written")
+            raise argparse.ArgumentTypeError(f"there is no {name} in {text}; give a directory with the output of p4c")
     return Path(text)
 
 
-def _choose_wiring(wanted: str, target: Target) -> str:
+def _choose_wiring(wanted: str, target: str, launcher: SwitchLauncher) -> str:
     if wanted == "unix":
-        if not target.unix_ports:
-            raise WiringError(f"target {target.name} has no Unix sockets as ports; use --ports veth, as root")
+        if not launcher.unix_ports:
+            raise WiringError(f"target {target} cannot use Unix sockets as ports; use --ports veth, as root")
         return "unix"
     obstacle = why_no_veth()
     if not obstacle:
         return "veth"
-    if wanted == "auto" and target.unix_ports:
+    if wanted == "auto" and launcher.unix_ports:
         return "unix"
-    raise WiringError(f"no veth pairs here ({obstacle}); they need root, and the commands unshare and ip")
+    raise WiringError(f"cannot make veth pairs ({obstacle}); they need root, and the commands unshare and ip")
 
 
-def _run(target: Target, wiring: str, options: argparse.Namespace) -> int:
-    out = options.out / target.name
+def _run(launcher: SwitchLauncher, wiring: str, options: argparse.Namespace) -> int:
+    out = options.out / options.target
     out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ptf-") as scratch:
         wires = lay_veth(PORTS) if wiring == "veth" else lay_unix(PORTS, Path(scratch))
-        with running(target, wires, Path(scratch), out / "target.log") as switch:
+        switch = launcher.launch(Place(_SWITCH, _DEVICE_ID, {wire.port: wire.switch_end for wire in wires}), out)
+        try:
+            switch.wait_ready()
             status, found = _run_tests(_ptf_command(wiring, wires, switch, options, out), out / "ptf.log")
-            ended_early = switch.process.poll() is not None
+            problem = _problem(switch)
+        finally:
+            ended = switch.stop()
     for result in found:
         if result.bad:
             print(f"\n{result.test}\n{result.why}")
-    print(f"\n{results.summary(found, f'{target.name} over {wiring} ports', time.monotonic() - start)}; logs in {out}")
-    # A target that was told to stop while it crashes ends by its own signal.
-    ended = switch.process.returncode
-    if ended_early or ended not in (0, -signal.SIGTERM):
-        print(f"the target ended by itself with status {ended}:\n{_tail(out / 'target.log')}", file=sys.stderr)
+    print(
+        f"\n{results.summary(found, f'{options.target} over {wiring} ports', time.monotonic() - start)}; logs in {out}"
+    )
+    # A target that crashes while it is being stopped ends by another signal.
+    if problem or ended not in (0, -signal.SIGTERM):
+        reason = problem or f"the target ended with status {ended}"
+        print(f"{reason}\n{_tail(out / f'{_SWITCH}.log')}", file=sys.stderr)
         return 1
     if any(result.bad for result in found):
         return 1
@@ -124,8 +135,17 @@ def _run(target: Target, wiring: str, options: argparse.Namespace) -> int:
     return 0
 
 
+def _problem(switch: SwitchProcess) -> str:
+    """Return how the switch ended by itself, or nothing if it still runs."""
+    try:
+        switch.check()
+    except RunError as error:
+        return str(error)
+    return ""
+
+
 def _ptf_command(
-    wiring: str, wires: Sequence[Wire], switch: Running, options: argparse.Namespace, out: Path
+    wiring: str, wires: Sequence[Wire], switch: SwitchProcess, options: argparse.Namespace, out: Path
 ) -> list[str]:
     platform = (
         ["--platform", "eth"]
@@ -134,9 +154,8 @@ def _ptf_command(
     )
     interfaces = [argument for wire in wires for argument in ("--interface", f"{wire.port}@{wire.test_end}")]
     parameters: dict[str, object] = {
-        "address": switch.address,
-        "device_id": DEVICE_ID,
-        "queue_rates": switch.queue_rates,
+        "switch": dict(switch.entry),
+        "device_id": _DEVICE_ID,
     }
     if options.program is not None:
         parameters["program"] = str(options.program.resolve())
@@ -153,8 +172,8 @@ def _ptf_command(
 
 
 def _run_tests(command: list[str], log: Path) -> tuple[int, list[results.Result]]:
-    """Run ptf, printing each result as it comes."""
-    # The tests write their results into a pipe: its end is the end of ptf, however that comes.
+    """Run ptf, and print each result as it comes. Return ptf's exit status and all results."""
+    # The tests write their results into a pipe, which closes when ptf ends, for whatever reason.
     read_end, write_end = os.pipe()
     place = command.index("--test-params") + 1
     command[place] += f";results='/dev/fd/{write_end}'"

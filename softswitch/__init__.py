@@ -1,4 +1,4 @@
-"""softswitch: an embedded P4Runtime switch that runs what p4c emits for v1model."""
+"""An embedded P4Runtime switch that runs what p4c emits for v1model."""
 
 from .errors import (
     BadEntry,

@@ -1,16 +1,17 @@
-"""Errors a user of the switch can meet; each message names the object and the reason."""
+"""Errors that a user of the switch can meet. Each message names the object and the reason."""
 
 from __future__ import annotations
 
 
 class SoftswitchError(Exception):
-    """Base of every error raised by this package."""
+    """The base of every error that this package raises."""
 
 
 class ProgramError(SoftswitchError):
     """The program cannot be loaded: it is malformed, or uses a construct that the switch does not implement.
 
-    ``place`` names where in the program (for example ``parser 'parser' state 'start' op 2``), ``what`` says why.
+    ``place`` names the position in the program (for example ``parser 'parser' state 'start' op 2``), ``what`` the
+    reason.
     """
 
     def __init__(self, place: str, what: str) -> None:
@@ -20,7 +21,7 @@ class ProgramError(SoftswitchError):
 
 
 class TableError(SoftswitchError):
-    """A control-plane request on a table, action profile or other stateful object was refused."""
+    """The switch refused a control-plane request on a table, action profile or other stateful object."""
 
 
 class DuplicateEntry(TableError):  # noqa: N818
@@ -32,7 +33,7 @@ class NoSuchEntry(TableError):  # noqa: N818
 
 
 class TableFull(TableError):  # noqa: N818
-    """The object already holds as many entries as the program gave it room for."""
+    """The object already holds as many entries as the program allows."""
 
 
 class BadEntry(TableError):  # noqa: N818

@@ -1,7 +1,7 @@
-"""The calculations that BMv2 registers: bytes to an unsigned integer of at most 64 bits.
+"""The calculations that BMv2 registers: functions from bytes to an unsigned integer of at most 64 bits.
 
 CRC parameters are those of the catalogue of parametrised CRC algorithms (width, polynomial, initial value, reflection,
-final exclusive-or); the Internet checksum is RFC 1071.
+final exclusive-or). The Internet checksum is RFC 1071.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _M64 = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class Crc:
-    """Parameters of a CRC; ``reflected`` holds for input and output alike."""
+    """The parameters of a CRC; ``reflected`` holds for input and output alike."""
 
     width: int
     polynomial: int
@@ -59,12 +59,12 @@ def _table(parameters: Crc) -> tuple[int, ...]:
 
 
 def reverse(value: int, width: int) -> int:
-    """The lowest ``width`` bits in the opposite order."""
+    """Return the lowest ``width`` bits in the opposite order."""
     return int(f"{value:0{width}b}"[::-1], 2)
 
 
 def crc(parameters: Crc) -> Hash:
-    """A CRC of whole bytes, by table (Sarwate's algorithm)."""
+    """Return a CRC of whole bytes, computed by table (Sarwate's algorithm)."""
     table = _table(parameters)
     final = parameters.final
     if parameters.reflected:
@@ -90,12 +90,13 @@ def crc(parameters: Crc) -> Hash:
 
 
 def crc_ccitt(data: bytes) -> int:
-    """CRC-16 with polynomial 0x1021 and initial value 0xFFFF, not reflected."""
+    """Return CRC-16 with polynomial 0x1021 and initial value 0xFFFF, not reflected."""
     return binascii.crc_hqx(data, 0xFFFF)
 
 
 def csum16(data: bytes) -> int:
-    """Internet checksum (RFC 1071): the complement of the ones' complement sum of the big-endian 16-bit words."""
+    """Return the Internet checksum (RFC 1071): the complement of the ones' complement sum of the big-endian 16-bit
+    words."""
     if len(data) & 1:
         data += b"\0"
     total = int.from_bytes(data, "big")
@@ -104,7 +105,7 @@ def csum16(data: bytes) -> int:
 
 
 def xor(width_bytes: int) -> Hash:
-    """Exclusive or of the big-endian words, the last one padded with zeros."""
+    """Return the exclusive or of the big-endian words, the last one padded with zeros."""
 
     def xor_words(data: bytes) -> int:
         data += bytes(-len(data) % width_bytes)
@@ -117,12 +118,13 @@ def xor(width_bytes: int) -> Hash:
 
 
 def identity(data: bytes) -> int:
-    """The first eight bytes."""
+    """Return the first eight bytes."""
     return int.from_bytes(data[:8], "big")
 
 
 def toeplitz(key: bytes) -> Hash:
-    """Toeplitz hash of 32 bits; the key is repeated if the input is longer. BMv2 starts with a key of zeros."""
+    """Return the Toeplitz hash of 32 bits. The key is repeated if the input is longer. BMv2 starts with a key of
+    zeros."""
 
     def hash_words(data: bytes) -> int:
         data += bytes(-len(data) % 4)
@@ -160,7 +162,7 @@ def _round(accumulator: int, word: int) -> int:
 
 
 def xxh64(data: bytes) -> int:
-    """XXH64 with seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
+    """Return XXH64 with seed 0 (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md)."""
     length, at = len(data), 0
     if length >= 32:
         lanes = [(_P1 + _P2) & _M64, _P2, 0, -_P1 & _M64]
@@ -190,7 +192,7 @@ def xxh64(data: bytes) -> int:
 
 
 def round_robin() -> Hash:
-    """0, 1, 2, ... whatever the input."""
+    """Return 0, 1, 2, ... whatever the input."""
     calls = 0
 
     def count(data: bytes) -> int:
@@ -202,7 +204,7 @@ def round_robin() -> Hash:
 
 
 def round_robin_consistent() -> Hash:
-    """0, 1, 2, ... per distinct input."""
+    """Return 0, 1, 2, ... per distinct input."""
     seen: dict[bytes, int] = {}
     return lambda data: seen.setdefault(data, len(seen))
 
@@ -227,9 +229,9 @@ _MAKERS: Mapping[str, Callable[[], Hash]] = {
 }
 
 ALGORITHMS = frozenset(_MAKERS)
-"""The names a program may use."""
+"""The names that a program may use."""
 
 
 def make(algorithm: str) -> Hash:
-    """A new instance of a calculation, with its own state where it has one."""
+    """Return a new instance of a calculation, with its own state if it has one."""
     return _MAKERS[algorithm]()

@@ -1,7 +1,7 @@
-"""The program as frozen data: what the loader produces from BMv2 JSON and what the compiler reads.
+"""The program as frozen data, which the loader produces from BMv2 JSON and the compiler reads.
 
-Every name has been resolved and every width checked when an object of this module exists, so that its readers need no
-further validation. Widths are in bits, sizes in entries, unless the name says otherwise.
+When an object of this module exists, all its names have been resolved and all its widths checked. Readers need no
+further validation. Widths are in bits and sizes in entries, unless the name says otherwise.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ MAX_WIDTH = 1 << 16
 """The widest field, parameter or register cell, in bits."""
 
 MAX_CELLS = 1 << 24
-"""The largest array."""
+"""The largest array, in cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in the P4 source something stands and how it reads there, shortened by p4c if it is long."""
+    """The position of a construct in the P4 source and its text, which p4c shortens if it is long."""
 
     file: str
     line: int
@@ -47,7 +47,7 @@ class HeaderType:
 
     @property
     def width(self) -> int:
-        """Bits of the fixed part."""
+        """Return the width of the fixed part in bits."""
         return sum(f.width for f in self.fields)
 
     def field(self, name: str) -> Field | None:
@@ -137,7 +137,7 @@ class UnionLastField:
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """``width`` bits that start ``offset`` bits after the parser's position, not consumed."""
+    """``width`` bits that start ``offset`` bits after the parser's position, without consuming them."""
 
     offset: int
     width: int
@@ -171,7 +171,7 @@ class UnionStackRef:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An operator; unary ones have ``left`` None, only ``?`` has ``cond``."""
+    """An operator. Unary operators have ``left`` None; only ``?`` has ``cond``."""
 
     op: str
     left: Expr | None
@@ -181,7 +181,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A named object as an argument: ``kind`` is calculation, counter_array, meter_array or register_array."""
+    """A named object as an argument; ``kind`` is calculation, counter_array, meter_array or register_array."""
 
     kind: str
     name: str
@@ -247,7 +247,8 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Extract to a header, to the next element of a stack, or to member ``member`` of a union stack's next element.
+    """An extraction to a header, to the next element of a stack, or to member ``member`` of a union stack's next
+    element.
 
     ``length`` is the variable field's width in bits, None for a header of fixed length.
     """
@@ -283,7 +284,7 @@ ParserOp = Extract | Assign | Verify | Advance | Primitive
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """A component of a select's key and its width."""
+    """A component of a select's key, with its width."""
 
     value: Expr
     width: int
@@ -291,10 +292,10 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arm of a select, in order: ``matches`` has (value, mask) per key component (empty: always taken).
+    """One arm of a select, in order; ``matches`` has (value, mask) per key component (empty: always taken).
 
-    ``value_set`` names the parser value set to be searched instead; its mask, if any, is the components' masks.
-    ``next_state`` None ends parsing.
+    ``value_set`` names the parser value set to search instead; its mask, if any, gives the components' masks.
+    ``next_state`` is None if parsing ends.
     """
 
     matches: tuple[tuple[int, int], ...]
@@ -348,9 +349,9 @@ class ActionCall:
 
 @dataclass(frozen=True, slots=True)
 class ConstEntry:
-    """A constant entry: one key element per match field as :meth:`softswitch.tables.Table.insert` takes them.
+    """A constant entry, with one key element per match field as :meth:`softswitch.tables.Table.insert` takes them.
 
-    ``priority`` is in the P4Runtime sense: the higher number wins.
+    ``priority`` has P4Runtime's sense: the higher number wins.
     """
 
     key: tuple[int | tuple[int, int], ...]
@@ -360,7 +361,8 @@ class ConstEntry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``next_by_action`` maps action ids; ``next_on_hit``/``next_on_miss`` are used instead if ``by_hit``."""
+    """A table. ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used instead if
+    ``by_hit``."""
 
     name: str
     id: int
@@ -389,7 +391,7 @@ class Table:
 class Selector:
     algorithm: str
     inputs: tuple[tuple[Expr, int], ...]
-    """(value, width) of each field hashed."""
+    """The (value, width) of each hashed field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +434,7 @@ class Pipeline:
 
 
 def successors(node: Node) -> tuple[str | None, ...]:
-    """Every node that may run next (None: the pipeline's end), without repetition and in a fixed order."""
+    """Return every node that may run next (None: the pipeline's end), without repetition and in a fixed order."""
     if isinstance(node, Conditional):
         found: list[str | None] = [node.true_next, node.false_next]
     elif isinstance(node, DirectCall):
@@ -451,7 +453,7 @@ def successors(node: Node) -> tuple[str | None, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CalculationInput:
-    """``kind`` is field, const, header or payload."""
+    """One input of a calculation; ``kind`` is field, const, header or payload."""
 
     kind: str
     value: Expr | None
@@ -494,7 +496,8 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class MeterArray:
-    """``unit`` is ``bytes`` or ``packets``; a direct meter has a ``table`` and a ``target`` field."""
+    """An array of meters, whose ``unit`` is ``bytes`` or ``packets``. A direct meter has a ``table`` and a
+    ``target`` field."""
 
     name: str
     size: int
@@ -505,7 +508,7 @@ class MeterArray:
 
 @dataclass(frozen=True, slots=True)
 class FieldList:
-    """A digest (learn list) or a list of fields preserved by clone, resubmit and recirculate."""
+    """A digest (learn list), or a list of fields that clone, resubmit and recirculate preserve."""
 
     id: int
     name: str
@@ -543,14 +546,15 @@ class ProgramIR:
     digests: Mapping[int, FieldList]
     field_lists: Mapping[int, FieldList]
     intrinsics: Mapping[str, FieldRef]
-    """The fields the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``, ...)."""
+    """The fields that the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``,
+    ...)."""
 
 
 # ------------------------------------------------------------------------------------------- what expressions denote
 
 
 class Instances(Protocol):
-    """What a name of a stack or union stands for; a whole program, or what is known of one so far."""
+    """The stacks and unions that names stand for, in a whole program or in the part of it that has been read."""
 
     @property
     def stacks(self) -> Mapping[str, Stack]: ...
@@ -561,7 +565,7 @@ class Instances(Protocol):
 
 
 def header_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
-    """The headers an expression of header type may denote."""
+    """Return the headers that an expression of header type may denote."""
     if isinstance(expr, HeaderRef):
         return (expr.name,)
     if isinstance(expr, Op):
@@ -577,7 +581,7 @@ def header_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
 
 
 def union_alternatives(program: Instances, expr: Expr) -> tuple[str, ...]:
-    """The header unions an expression of union type may denote."""
+    """Return the header unions that an expression of union type may denote."""
     if isinstance(expr, UnionRef):
         return (expr.name,)
     if (

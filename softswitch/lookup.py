@@ -1,4 +1,4 @@
-"""How entries are found: one index per kind of table, changed by the controller and searched by the pipeline.
+"""Indexes of table entries, one class per kind of table. The controller changes them and the pipeline searches them.
 
 A lookup yields an entry's ``result`` (see :mod:`softswitch.tables`) or None.
 """
@@ -15,17 +15,18 @@ from .stateful import MeterCell
 
 Call = tuple[Any, ...]
 KeyElement = int | tuple[int, int] | None
-"""exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high); None matches everything."""
+"""One element of a key. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high). None
+matches everything."""
 
 _RANK = 40
-"""Bits below the priority in a rank: among equal priorities the entry inserted first wins."""
+"""The number of bits below the priority in a rank. Among equal priorities the entry inserted first wins."""
 
 _FIRST_RANK = 1 << _RANK
-"""Of the first entry of priority 0, which is what all entries have where priorities do not count."""
+"""The rank of the first entry of priority 0, which all entries have where priorities do not count."""
 
 
 class Entry:
-    """An entry as the controller wrote it, with its direct counter, meter and time of last use."""
+    """An entry as the controller wrote it, with its direct counter, its meter and the time of its last use."""
 
     __slots__ = (
         "action",
@@ -68,7 +69,7 @@ class Entry:
 
 
 class MatchField:
-    """A match field: how an element of it is checked and brought to one form."""
+    """A match field, which checks elements of a key and brings them to one form."""
 
     __slots__ = ("full", "kind", "name", "shift", "width")
 
@@ -80,7 +81,7 @@ class MatchField:
         self.shift = shift
 
     def normal(self, element: KeyElement) -> KeyElement:
-        """The element as :meth:`Table.entries` gives it back. Raises ValueError with the reason."""
+        """Return the element in the form of :meth:`Table.entries`. Raise ValueError with the reason."""
         if self.kind == "exact":
             if not isinstance(element, int):
                 raise ValueError(f"an exact match needs an integer, not {element!r}")
@@ -115,7 +116,7 @@ class MatchField:
 
 
 class ExactIndex:
-    """All fields exact: one dictionary."""
+    """An index for tables whose fields are all exact: one dictionary."""
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
         self.results: dict[Any, Call] = {}
@@ -136,9 +137,10 @@ class ExactIndex:
 
 
 class PrefixIndex:
-    """One lpm field, the others exact: a dictionary per prefix length, longest first, over the packed key's upper bits.
+    """An index for one lpm field among exact ones.
 
-    The lpm field is the lowest of the packed key.
+    It has a dictionary per prefix length, longest first, over the packed key's upper bits. The lpm field is the lowest
+    of the packed key.
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
@@ -195,7 +197,7 @@ class PrefixIndex:
 
 
 class _Group:
-    """The entries of one mask: by masked value, best first. ``rank`` is not below that of any of them."""
+    """The entries of one mask by masked value, best first. ``rank`` is not below the rank of any of them."""
 
     __slots__ = ("rank", "slots")
 
@@ -205,7 +207,7 @@ class _Group:
 
 
 def _packing(fields: Sequence[MatchField], positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[int, int]]:
-    """A function from a key to (mask, masked value) of its fields at `positions`, none of them a range."""
+    """Return a function from a key to (mask, masked value) of its fields at `positions`, none of them a range."""
     parts = [(i, fields[i].kind, fields[i].shift, fields[i].full) for i in positions]
 
     def place(key: tuple[Any, ...]) -> tuple[int, int]:
@@ -224,9 +226,10 @@ def _packing(fields: Sequence[MatchField], positions: Sequence[int]) -> Callable
 
 
 class MaskIndex:
-    """Ternary fields: a dictionary per distinct mask (tuple space search), the mask of the best entry first.
+    """An index for ternary fields: a dictionary per distinct mask (tuple space search), the mask of the best entry
+    first.
 
-    The order of the masks is rebuilt at the first lookup after a change that affects it.
+    The first lookup after a change that affects the order of the masks rebuilds that order.
     """
 
     def __init__(self, fields: Sequence[MatchField]) -> None:
@@ -285,10 +288,11 @@ def _best_first(entry: Entry) -> int:
 
 
 class _Segments:
-    """Entries that differ in one range field: the field's values cut at every end of a range, each with its best entry.
+    """Entries that differ in one range field, whose values are cut at every end of a range. Each segment has its best
+    entry.
 
-    ``bounds`` are the first values of all segments but the first. A new entry cuts the segments it meets; after a
-    deletion all are cut anew at the next lookup.
+    ``bounds`` are the first values of all segments but the first. A new entry cuts the segments that it meets. The
+    first lookup after a deletion cuts all of them again.
     """
 
     __slots__ = ("_stale", "bounds", "entries", "position", "winners")
@@ -301,7 +305,7 @@ class _Segments:
         self._stale = False
 
     def add(self, entry: Entry) -> None:
-        """A known entry may be added again: its place is the same."""
+        """Add an entry. Adding a known entry again leaves its place unchanged."""
         if entry.handle in self.entries:
             return
         self.entries[entry.handle] = entry
@@ -340,7 +344,7 @@ class _Segments:
         return i + 1
 
     def _refresh(self) -> None:
-        """Sweep over all ends; the heap has the entries begun so far, best first, and drops ended ones late."""
+        """Sweep over all ends. The heap holds the entries begun so far, best first, and drops ended ones late."""
         starts: dict[int, list[Entry]] = {}
         points = {0}
         for entry in self.entries.values():
@@ -360,7 +364,7 @@ class _Segments:
 
 
 class RangeIndex:
-    """A range field among fields of other kinds: segments per masked value of the others.
+    """An index for a range field among fields of other kinds: segments per masked value of the others.
 
     With several range fields, the last one is cut into segments and the others are compared entry by entry.
     """
@@ -418,10 +422,10 @@ class _Boxes:
         self.positions = positions
         self.entries: dict[int, Entry] = {}
         self._order: list[tuple[int, tuple[tuple[int, int], ...], Entry]] = []
-        """(minus the rank, ranges, entry), ascending"""
+        """(minus the rank, ranges, entry), ascending."""
 
     def add(self, entry: Entry) -> None:
-        """A known entry may be added again: its place is the same."""
+        """Add an entry. Adding a known entry again leaves its place unchanged."""
         if entry.handle not in self.entries:
             self.entries[entry.handle] = entry
             key: tuple[Any, ...] = entry.key
@@ -446,7 +450,8 @@ Index = ExactIndex | PrefixIndex | MaskIndex | RangeIndex
 
 
 def key_order(spec: ir.Table) -> list[int]:
-    """Positions of the fields in the packed key, highest first; an lpm field is the lowest, ranges are not packed."""
+    """Return the positions of the fields in the packed key, highest first. An lpm field is the lowest; ranges are
+    not packed."""
     positions = [i for i, key in enumerate(spec.keys) if key.match != "range"]
     return sorted(positions, key=lambda i: spec.keys[i].match == "lpm")
 

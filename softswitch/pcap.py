@@ -1,4 +1,4 @@
-"""Packets to a file that tcpdump, Wireshark and scapy read (libpcap's format, microseconds, Ethernet)."""
+"""A writer of packets to a file that tcpdump, Wireshark and scapy read (libpcap's format, microseconds, Ethernet)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ETHERNET = 1
 
 
 class PcapWriter:
-    """Writes packets to `path`, replacing what is there. Raises OSError as `open` does."""
+    """A writer of packets to `path`, which replaces an existing file. Raises OSError as `open` does."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -22,7 +22,7 @@ class PcapWriter:
         self._file.flush()
 
     def write(self, packets: Iterable[bytes], time_ns: int) -> None:
-        """Append packets, all of one instant in nanoseconds since 1970; they are in the file when this returns."""
+        """Append packets of one instant, in nanoseconds since 1970. They are in the file when this returns."""
         seconds, rest_ns = divmod(time_ns, 10**9)
         for packet in packets:
             kept = packet[:_SNAP_BYTES]

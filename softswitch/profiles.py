@@ -1,4 +1,4 @@
-"""Action profiles: actions that table entries refer to, singly or in groups among which a hash selects."""
+"""Action profiles: actions that table entries refer to, either singly or in groups from which a hash selects."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _NO_MEMBERS: Mapping[int, int] = MappingProxyType({})
 
 
 class Group:
-    """A group of calls with weights, of members or of its own.
+    """A group of calls with weights, either of members or of its own.
 
-    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing; ``cells`` has each cell as
+    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing. ``cells`` has each cell as
     many times as its weight, but nothing of parts that watch a port that is down. ``members`` maps member ids to
-    weights, and is empty in a group without.
+    weights, and is empty in a group without members.
     """
 
     __slots__ = ("cells", "members", "parts")
@@ -61,7 +61,7 @@ class Group:
 
 
 class ActionProfile:
-    """The members and groups of an action profile, shared by the tables that use it. Ids are the controller's."""
+    """The members and groups of an action profile, shared by the tables that use it. The controller chooses the ids."""
 
     def __init__(self, spec: ir.ActionProfile, actions: Mapping[str, tuple[ir.Param, ...]]) -> None:
         self.name = spec.name
@@ -78,11 +78,11 @@ class ActionProfile:
         self._down: set[int] = set()
 
     def call(self, action: str, args: Sequence[int]) -> Call:
-        """What lookups yield for an action with arguments. Raises :class:`BadEntry`."""
+        """Return the result of look-ups for an action with arguments. Raises :class:`BadEntry`."""
         return checked_call(f"action profile '{self.name}'", self.actions, self._params, action, args)
 
     def insert_member(self, member: int, action: str, args: Sequence[int]) -> None:
-        """Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`."""
+        """Add a member. Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`."""
         if member in self.members:
             raise DuplicateEntry(f"action profile '{self.name}': member {member} exists")
         if len(self.members) >= self.max_size:
@@ -95,7 +95,7 @@ class ActionProfile:
         found.action, found.args = action, tuple(args)
 
     def delete_member(self, member: int) -> None:
-        """Raises :class:`BadEntry` while an entry or a group uses the member."""
+        """Remove a member. Raises :class:`BadEntry` while an entry or a group uses it."""
         self._member(member)
         if self._member_users.get(member):
             raise BadEntry(f"action profile '{self.name}': member {member} is used by a table entry")
@@ -105,10 +105,12 @@ class ActionProfile:
         del self.members[member]
 
     def insert_group(self, group: int, members: Mapping[int, int], watch: Mapping[int, int] | None = None) -> None:
-        """``members`` maps member ids to weights (at least 1), ``watch`` those that depend on a port to its number:
-        they are not chosen while it is down."""
+        """Add a group. ``members`` maps member ids to weights (at least 1).
+
+        ``watch`` maps the members that depend on a port to its number. They are not chosen while the port is down.
+        """
         if not self.has_selector:
-            raise BadEntry(f"action profile '{self.name}': has no selector, so no groups")
+            raise BadEntry(f"action profile '{self.name}': has no selector and therefore no groups")
         if group in self.groups:
             raise DuplicateEntry(f"action profile '{self.name}': group {group} exists")
         self._check_members(members)
@@ -126,7 +128,7 @@ class ActionProfile:
         self._fill(found, [(self.members[m].cell, weight, watch.get(m)) for m, weight in sorted(members.items())])
 
     def delete_group(self, group: int) -> None:
-        """Raises :class:`BadEntry` while an entry uses the group."""
+        """Remove a group. Raises :class:`BadEntry` while an entry uses it."""
         found = self._group(group)
         if self._group_users.get(group):
             raise BadEntry(f"action profile '{self.name}': group {group} is used by a table entry")
@@ -134,14 +136,16 @@ class ActionProfile:
         del self.groups[group]
 
     def make_set(self, calls: Sequence[Call], weights: Sequence[int], watch: Sequence[int | None] = ()) -> Group:
-        """A group without a number and without members, for one table entry. ``watch`` has the port or None for each
-        call; left out, there is none."""
+        """Make a group without a number and without members, for one table entry.
+
+        ``watch`` has the port or None for each call; without it there are no watched ports.
+        """
         group = Group()
         if watch:
             parts = zip(calls, weights, watch, strict=True)
             self._fill(group, [([call], weight, port) for call, weight, port in parts])
             return group
-        # Sets come by the thousand: the fewer objects stay of one, the less the garbage collector has to look at.
+        # Sets come by the thousand. The fewer objects remain of each, the less the garbage collector has to examine.
         cells = group.cells
         for call, weight in zip(calls, weights, strict=True):
             cells += [[call]] * weight
@@ -152,7 +156,7 @@ class ActionProfile:
         self._leave(group)
 
     def set_port_up(self, port: int, up: bool) -> None:
-        """Let the groups that watch a port know whether it is up, as ports are until this says otherwise."""
+        """Tell the groups that watch a port whether it is up. Ports count as up until then."""
         if up:
             self._down.discard(port)
         else:
@@ -168,7 +172,7 @@ class ActionProfile:
         self._choose(group)
 
     def _choose(self, group: Group) -> None:
-        """Fill in what there is to choose from. The list stays the same: entries refer to it."""
+        """Fill in the cells to choose from. The list stays the same object, because entries refer to it."""
         down, cells = self._down, group.cells
         cells.clear()
         for cell, weight, port in group.parts:
@@ -176,7 +180,7 @@ class ActionProfile:
                 cells += [cell] * weight
 
     def _leave(self, group: Group) -> None:
-        """Forget what the group's parts count for."""
+        """Release what the group's parts occupy."""
         for member in group.members:
             self._memberships[member] -= 1
             if not self._memberships[member]:
@@ -187,7 +191,7 @@ class ActionProfile:
                 del self._watchers[port]
 
     def cells(self, member: int | None, group: int | None) -> list[list[Call]]:
-        """The list that a table entry refers to."""
+        """Return the list that a table entry refers to."""
         if (member is None) == (group is None):
             raise BadEntry(f"action profile '{self.name}': an entry refers to either a member or a group")
         if member is not None:
@@ -196,7 +200,7 @@ class ActionProfile:
         return self._group(group).cells
 
     def use(self, member: int | None, group: int | None, change: int) -> None:
-        """Note that an entry refers to a member or group (``change`` 1) or does so no longer (-1)."""
+        """Note that an entry refers to a member or group (``change`` 1) or no longer refers to it (-1)."""
         users, number = (self._member_users, member) if group is None else (self._group_users, group)
         assert number is not None
         count = users.get(number, 0) + change

@@ -12,7 +12,7 @@ _NS = 1_000_000_000
 
 
 class _Array:
-    """An array with a name and a size; ``kind`` is for messages."""
+    """An array with a name and a size; ``kind`` is used in messages."""
 
     __slots__ = ("name", "size")
     kind = "array"
@@ -27,7 +27,7 @@ class _Array:
 
 
 class Counter(_Array):
-    """An array of packet-and-byte counters. Both are always counted, so ``unit`` is ``both``."""
+    """An array of packet-and-byte counters. It always counts both, so ``unit`` is ``both``."""
 
     __slots__ = ("byte_counts", "packet_counts")
     kind = "counter"
@@ -39,7 +39,7 @@ class Counter(_Array):
         self.byte_counts = [0] * size
 
     def read(self, index: int) -> tuple[int, int]:
-        """(packets, bytes). Raises :class:`BadEntry` for an index out of range."""
+        """Return (packets, bytes). Raises :class:`BadEntry` for an index out of range."""
         self._check(index)
         return self.packet_counts[index], self.byte_counts[index]
 
@@ -61,12 +61,12 @@ class Register(_Array):
         self.cells = [0] * size
 
     def read(self, index: int) -> int:
-        """Raises :class:`BadEntry` for an index out of range."""
+        """Return a cell's value. Raises :class:`BadEntry` for an index out of range."""
         self._check(index)
         return self.cells[index]
 
     def write(self, index: int, value: int) -> None:
-        """Store ``value``, which must fit ``width`` bits, else :class:`BadEntry`."""
+        """Store ``value``. Raises :class:`BadEntry` if it does not fit ``width`` bits."""
         self._check(index)
         if not 0 <= value < 1 << self.width:
             raise BadEntry(f"register '{self.name}': {value} does not fit {self.width} bits")
@@ -75,7 +75,7 @@ class Register(_Array):
 
 @dataclass(frozen=True, slots=True)
 class MeterConfig:
-    """Rates per second and bursts, in packets or bytes as the meter counts; peak not below committed.
+    """Rates per second and bursts, in packets or bytes as the meter counts. The peak is not below the committed rate.
 
     With an ``excess_burst`` there is one rate, the committed one, and the peak is not used.
     """
@@ -88,10 +88,10 @@ class MeterConfig:
 
 
 class MeterCell:
-    """One three-colour marker, colour-blind, green for everything until it is configured: of two rates (RFC 2698), or
-    of one rate with an excess burst (RFC 2697).
+    """One colour-blind three-colour marker, which marks everything green until it is configured.
 
-    Tokens are kept in units of 1e-9, so that rate times nanoseconds needs no rounding.
+    It has two rates (RFC 2698), or one rate with an excess burst (RFC 2697). Tokens are kept in units of 1e-9, so that
+    rate times nanoseconds needs no rounding.
     """
 
     __slots__ = ("_committed", "_config", "_last_ns", "_peak")
@@ -107,7 +107,7 @@ class MeterCell:
         return self._config
 
     def configure(self, config: MeterConfig | None) -> None:
-        """Set rates, with both buckets full; None returns to no metering. Raises :class:`BadEntry`."""
+        """Set rates, with both buckets full; None ends metering. Raises :class:`BadEntry`."""
         if config is not None:
             values = (config.committed_rate, config.committed_burst, config.peak_rate, config.peak_burst)
             if min(values) < 0:
@@ -124,7 +124,7 @@ class MeterCell:
         self._last_ns = None
 
     def execute(self, amount: int, now_ns: int) -> int:
-        """The colour of a packet of ``amount`` units at ``now_ns``."""
+        """Return the colour of a packet of ``amount`` units at ``now_ns``."""
         config = self._config
         if config is None:
             return GREEN
@@ -144,7 +144,7 @@ class MeterCell:
         return GREEN
 
     def _execute_single(self, config: MeterConfig, excess_burst: int, needed: int, elapsed: int) -> int:
-        """RFC 2697: what the committed bucket has no room for flows into the excess bucket."""
+        """Mark by RFC 2697: tokens that do not fit the committed bucket flow into the excess bucket."""
         filled = self._committed + elapsed * config.committed_rate
         self._committed = min(filled, config.committed_burst * _NS)
         self._peak = min(self._peak + filled - self._committed, excess_burst * _NS)
@@ -169,13 +169,13 @@ class Meter(_Array):
         self._cells: dict[int, MeterCell] = {}
 
     def read(self, index: int) -> MeterConfig | None:
-        """The configuration, None if there is none. Raises :class:`BadEntry` for an index out of range."""
+        """Return the configuration, None if there is none. Raises :class:`BadEntry` for an index out of range."""
         self._check(index)
         cell = self._cells.get(index)
         return None if cell is None else cell.config
 
     def configure(self, index: int, config: MeterConfig | None) -> None:
-        """Raises :class:`BadEntry` for an index out of range or rates that contradict each other."""
+        """Configure a cell. Raises :class:`BadEntry` for an index out of range or rates that contradict each other."""
         self._check(index)
         if config is None:
             self._cells.pop(index, None)
@@ -183,7 +183,7 @@ class Meter(_Array):
             self._cells.setdefault(index, MeterCell()).configure(config)
 
     def execute(self, index: int, length_bytes: int, now_ns: int) -> int:
-        """The colour of a packet; green for a cell that is not configured. ``index`` must be in range."""
+        """Return the colour of a packet; green if the cell is not configured. ``index`` must be in range."""
         cell = self._cells.get(index)
         if cell is None:
             return GREEN

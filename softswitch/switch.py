@@ -1,8 +1,8 @@
 """A loaded program and the switch that runs it: bytes in, bytes out, no I/O and no clock of its own.
 
-Times are integers in nanoseconds that never go back; the program sees them in microseconds. What simple_switch leaves
-undefined is defined here: an index out of range, a missing multicast group or clone session, a failed assertion are
-counted in :class:`Stats` and never raise.
+Times are integers in nanoseconds that never go back; the program sees them in microseconds. Cases that simple_switch
+leaves undefined are defined here. An index out of range, a missing multicast group or clone session, and a failed
+assertion are counted in :class:`Stats` and never raise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -21,14 +21,13 @@ from .compiler.apply import profile_actions
 from .load import load_ir
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
+from .trace.events import Tracer
+from .trace.recorder import Recorder
 from .valuesets import ValueSet
-
-if TYPE_CHECKING:
-    from .trace import Tracer
 
 DROP_PORT = 511
 RESUBMIT_LIMIT = 64
-"""Times a packet may be resubmitted before it is dropped, so that no program can stop the switch."""
+"""The number of times that a packet may be resubmitted before it is dropped, so that no program can stop the switch."""
 
 _log = logging.getLogger("softswitch")
 
@@ -45,7 +44,7 @@ Build = Callable[[Any], tuple[Ingress, Egress]]
 
 @dataclass(frozen=True)
 class Program:
-    """A validated program: its intermediate form, the Python generated from it, and the function that defines."""
+    """A validated program: its intermediate form, the Python generated from it, and the function that this defines."""
 
     name: str
     ir: ir.ProgramIR
@@ -54,7 +53,7 @@ class Program:
 
     @cached_property
     def traced_build(self) -> Build:
-        """As ``build``, of the variant that reports every step; compiled when it is first asked for."""
+        """Return ``build`` for the variant that reports every step. It is compiled at the first request."""
         return _build(compile_program(self.ir, traced=True), f"{self.name} (traced)")
 
 
@@ -69,7 +68,7 @@ def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.j
 
 
 def _build(source: str, name: str) -> Build:
-    """The function that generated code defines."""
+    """Return the function that generated code defines."""
     scope: dict[str, Any] = {}
     exec(compile(source, f"<{name.encode('unicode_escape').decode('ascii')}>", "exec"), scope)
     build: Build = scope["build"]
@@ -78,7 +77,7 @@ def _build(source: str, name: str) -> Build:
 
 @dataclass(slots=True)
 class Queued:
-    """A packet that ingress hands to the traffic manager; ``context`` is egress's business."""
+    """A packet that ingress passes to the traffic manager; only egress uses ``context``."""
 
     port: int
     queue: int
@@ -88,7 +87,8 @@ class Queued:
 
 @dataclass(slots=True)
 class Departure:
-    """A packet that leaves through ``port``, if ``packet`` is not None; ``requeue`` are to be queued in turn."""
+    """A packet that leaves through ``port``, unless ``packet`` is None. The packets ``requeue`` are to be queued in
+    turn."""
 
     port: int
     packet: bytes | None
@@ -97,7 +97,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class CloneSession:
-    """Where clones go: (port, replication id) each; cut to ``truncate_bytes`` if it is set."""
+    """The destinations of clones: (port, replication id) each. Clones are cut to ``truncate_bytes`` if it is set."""
 
     replicas: Sequence[tuple[int, int]]
     truncate_bytes: int | None = None
@@ -106,25 +106,25 @@ class CloneSession:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts since the switch was made. ``dropped`` is by reason, ``parser_errors`` by the error's name."""
+    """Counts since the switch was made; ``dropped`` is by reason, ``parser_errors`` by the error's name."""
 
     packets_in: int
     packets_out: int
     dropped: dict[str, int]
     parser_errors: dict[str, int]
     overruns: dict[str, int]
-    """Uses of an index beyond the end of a counter, register or meter array."""
+    """The uses of an index beyond the end of a counter, register or meter array."""
 
 
 class Switch:
     """A switch that runs ``program``.
 
-    ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission, multicast and drop;
+    ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission, multicast and drop.
     ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses. Both are the
     generated functions themselves. ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that
     generated a digest.
 
-    With a ``tracer``, a slower variant of them runs that hands it an event for every step of every packet
+    With a ``tracer``, the switch runs a slower variant of them, which passes it an event for every step of every packet
     (:mod:`softswitch.trace`).
     """
 
@@ -134,7 +134,8 @@ class Switch:
     ingress: Ingress
     egress: Egress
     forward: Forward | None = None
-    """Both in one, for a packet that need not wait (`softswitch.compiler.fused`); None where egress may queue again."""
+    """Both halves in one, for a packet that need not wait (`softswitch.compiler.fused`); None if egress may queue
+    again."""
 
     def __init__(
         self,
@@ -176,12 +177,10 @@ class Switch:
         if tracer is None:
             self.ingress, self.egress = program.build(self)
         else:
-            from .trace import Recorder
-
-            self.ingress, self.egress = program.traced_build(Recorder(self, tracer))
+            self.ingress, self.egress = program.traced_build(Recorder(self, spec, tracer))
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        """(port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
         waiting = self.ingress(port, data, now_ns)
         sent: list[tuple[int, bytes]] = []
         passes = 0
@@ -225,13 +224,16 @@ class Switch:
 
     @staticmethod
     def filled(text: str, values: Sequence[int]) -> str:
-        """A ``log_msg``: each pair of braces replaced by the next value while there is one; ``\\{`` is a brace."""
+        """Return the text of a ``log_msg``: the next value replaces each pair of braces while there is one.
+
+        ``\\{`` is a brace.
+        """
         given = iter(values)
         return _PLACES.sub(lambda found: found[1] or str(next(given, found[0])), text)
 
     @staticmethod
     def log(text: str, *values: int) -> None:
-        """``log_msg``."""
+        """Log a ``log_msg``."""
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", Switch.filled(text, values))
 

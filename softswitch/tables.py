@@ -1,9 +1,9 @@
-"""Match-action tables at run time: what a controller writes and what the generated pipeline looks up.
+"""Match-action tables at run time. The controller writes them and the generated pipeline looks up in them.
 
-A lookup yields an entry's *call*: a tuple of the action's position in ``Table.actions``, then its arguments, and then,
-in a table whose entries have state of their own (direct counter, direct meter, idle time), the :class:`Entry`. In a
-table with an action profile it yields (calls of the group or member, entry) with each call in a one-element list, so
-that a member can be changed in one place.
+A look-up yields an entry's *call*: a tuple of the action's position in ``Table.actions`` and its arguments. In a table
+whose entries have state of their own (direct counter, direct meter, idle time), the :class:`Entry` follows. In a table
+with an action profile it yields (calls of the group or member, entry), with each call in a one-element list, so that a
+member can be changed in one place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .stateful import MeterCell
 __all__ = ["ActionProfile", "Entry", "KeyElement", "Table", "has_state"]
 
 _UNMETERED = MeterCell()
-"""The meter of all entries of tables without meters; never configured."""
+"""The meter of all entries of tables without meters, which is never configured."""
 
 
 class Table:
@@ -41,12 +41,11 @@ class Table:
         self.is_const = spec.entries is not None
         self.has_counters = spec.counters is not None
         self.meter_unit = None if spec.meter is None else program.meters[spec.meter].unit
-        self.has_timeout = spec.timeout
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
         self.default_entry = Entry(-1, (), 0, MeterCell())
-        """What holds the counter and the meter of the default entry."""
+        """The holder of the default entry's counter and meter."""
         self._default: tuple[str, tuple[int, ...]] | None = None
         self._initial_default: tuple[str, tuple[int, ...]] | None = None
         self._default_const = spec.default_const
@@ -73,7 +72,7 @@ class Table:
         action: str,
         args: Sequence[int],
     ) -> int:
-        """Add an entry and return its handle. ``priority`` counts in ternary and range tables: the higher wins.
+        """Add an entry and return its handle. Ternary and range tables use ``priority``: the higher one wins.
 
         Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
         """
@@ -82,7 +81,7 @@ class Table:
     def insert_indirect(
         self, key: Sequence[KeyElement], priority: int, *, member: int | None = None, group: int | None = None
     ) -> int:
-        """As :meth:`insert`, for a table with an action profile: refer to a member or a group of it."""
+        """Add an entry as :meth:`insert` does, for a table with an action profile: it refers to a member or a group."""
         return self._checked_insert(key, priority, None, member, group)
 
     def put(
@@ -92,25 +91,29 @@ class Table:
         action: str,
         args: tuple[int, ...],
     ) -> Entry:
-        """As :meth:`insert`, for a caller that has checked key and arguments itself: they must be as :meth:`entries`
-        gives them back, every value within its width, and the action one of the table's. Returns the entry.
+        """Add an entry as :meth:`insert` does, without checking key and arguments, and return it.
 
-        Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
+        The key must have the form of :meth:`entries`, every value must fit its width, and the action must be one of the
+        table's. Raises :class:`DuplicateEntry`, :class:`TableFull`, :class:`BadEntry`.
         """
         if not self.put_all(((key, priority, action, args),)):
             self._refuse_new(key, priority)
-            raise BadEntry(f"table '{self.name}': has an action profile, an entry refers to a member or group")
+            raise BadEntry(f"table '{self.name}': has an action profile, so an entry must refer to a member or group")
         return self._by_handle[self._next_handle - 1]
 
     @property
     def next_handle(self) -> int:
-        """Of the next entry to be inserted; those after it have the numbers after this one."""
+        """The handle of the next entry to be inserted. The entries after it have the numbers after this one."""
         return self._next_handle
 
     def put_all(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]) -> int:
-        """:meth:`put` (key, priority, action, arguments) after (key, priority, action, arguments), as long as it would
-        not raise. Returns how many were inserted; of `entries`, one more has been taken if they are not all."""
-        # This is what filling a table consists of, so it is written out instead of calling what others share.
+        """Call :meth:`put` for each (key, priority, action, arguments), until it would raise. Return how many were
+        inserted.
+
+        If they are not all, one more of `entries` has been taken.
+        """
+        # Filling a table consists of this, so it is written out instead of calling the functions that other methods
+        # share.
         if self.is_const or not self._fields or self.profile is not None:
             return 0
         by_priority, stateful, metered = self.by_priority, self.stateful, self.meter_unit is not None
@@ -141,13 +144,12 @@ class Table:
     def put_indirect(
         self, key: tuple[KeyElement, ...], priority: int, *, member: int | None = None, group: int | None = None
     ) -> Entry:
-        """As :meth:`put`, for a table with an action profile."""
+        """Add an entry as :meth:`put` does, for a table with an action profile."""
         self._refuse_new(key, priority)
         return self._insert(key, priority, None, member, group)
 
     def put_set(self, key: tuple[KeyElement, ...], priority: int, chosen: Group) -> Entry:
-        """As :meth:`put`, for a table with an action profile: an entry with a group of its own
-        (:meth:`ActionProfile.make_set`)."""
+        """Add an entry with a group of its own (:meth:`ActionProfile.make_set`) as :meth:`put` does."""
         by_key, by_handle, handle = self._by_key, self._by_handle, self._next_handle
         identity = (key, priority) if self.by_priority else key
         if self.is_const or self.by_priority or not key or identity in by_key or len(by_handle) >= self.max_size:
@@ -185,7 +187,7 @@ class Table:
         self.index.add(entry)
 
     def delete(self, handle: int) -> None:
-        """Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
+        """Remove an entry. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
         self._refuse_const()
         entry = self.entry(handle)
         self.index.remove(entry)
@@ -199,18 +201,19 @@ class Table:
             self.delete(handle)
 
     def find(self, key: Sequence[KeyElement], priority: int = 0) -> int | None:
-        """The handle of the entry with exactly this key (and priority, where it counts), None if there is none."""
+        """Return the handle of the entry with exactly this key (and priority, where it counts), None if there is
+        none."""
         entry = self._by_key.get(self._identity(self.normal(key), priority))
         return None if entry is None else entry.handle
 
     def entry(self, handle: int) -> Entry:
-        """Raises :class:`NoSuchEntry`."""
+        """Return an entry. Raises :class:`NoSuchEntry`."""
         if handle not in self._by_handle:
             raise NoSuchEntry(f"table '{self.name}': there is no entry {handle}")
         return self._by_handle[handle]
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in order of insertion."""
+        """Yield every entry, in order of insertion."""
         return iter(tuple(self._by_handle.values()))
 
     def __len__(self) -> int:
@@ -218,7 +221,7 @@ class Table:
 
     @property
     def default(self) -> tuple[str, tuple[int, ...]] | None:
-        """(action, arguments) of the default entry, None if there is none."""
+        """Return (action, arguments) of the default entry, None if there is none."""
         return self._default
 
     @property
@@ -226,9 +229,9 @@ class Table:
         return self._default == self._initial_default
 
     def set_default(self, action: str, args: Sequence[int]) -> None:
-        """Raises :class:`BadEntry`, also where the program declares the default action constant."""
+        """Set the default entry. Raises :class:`BadEntry`, also if the program declares the default action constant."""
         if self.profile is not None:
-            raise BadEntry(f"table '{self.name}': has an action profile, its default action cannot be set")
+            raise BadEntry(f"table '{self.name}': has an action profile, so its default action cannot be set")
         wanted = (action, tuple(args))
         if self._default_const and wanted != self._initial_default:
             raise BadEntry(f"table '{self.name}': the default action is constant")
@@ -245,7 +248,7 @@ class Table:
             self._put_default(self._initial_default)
 
     def read_counter(self, handle: int) -> tuple[int, int]:
-        """(packets, bytes) of an entry's direct counter."""
+        """Return (packets, bytes) of an entry's direct counter."""
         entry = self._counted(handle)
         return entry.packets, entry.bytes
 
@@ -295,8 +298,8 @@ class Table:
         return entry
 
     def _insert_const(self, spec: ir.ConstEntry, action: str) -> None:
-        """An entry of the program; in a table with an action profile it has a member of its own that no controller
-        knows."""
+        """Insert an entry of the program. In a table with an action profile it has a member of its own, hidden from
+        controllers."""
         call = (action, spec.call.args)
         if self.profile is None:
             self._insert(spec.key, spec.priority, call, None, None)
@@ -319,17 +322,17 @@ class Table:
     def _put(
         self, entry: Entry, call: tuple[str, tuple[int, ...]] | None, member: int | None, group: int | None
     ) -> None:
-        """Set what the entry does."""
+        """Set the action of an entry."""
         if self.profile is None:
             if call is None:
-                raise BadEntry(f"table '{self.name}': has no action profile, an entry needs an action")
+                raise BadEntry(f"table '{self.name}': has no action profile, so an entry needs an action")
             entry.action, entry.args = call
             entry.result = self._call(*call)
             if self.stateful:
                 entry.result += (entry,)
             return
         if call is not None:
-            raise BadEntry(f"table '{self.name}': has an action profile, an entry refers to a member or group")
+            raise BadEntry(f"table '{self.name}': has an action profile, so an entry must refer to a member or group")
         entry.result = (self.profile.cells(member, group), entry)
         entry.member, entry.group = member, group
         self.profile.use(member, group, 1)
@@ -346,7 +349,7 @@ class Table:
         self._default = default
 
     def normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
-        """The key as :meth:`entries` gives it back. Raises :class:`BadEntry`."""
+        """Return the key in the form of :meth:`entries`. Raises :class:`BadEntry`."""
         if len(key) != len(self._fields):
             raise BadEntry(f"table '{self.name}': a key has {len(self._fields)} fields, this one has {len(key)}")
         normal: list[KeyElement] = []
@@ -371,5 +374,5 @@ class Table:
 
 
 def has_state(spec: ir.Table) -> bool:
-    """Whether entries of the table have state that packets change."""
+    """Return whether entries of the table have state that packets change."""
     return spec.counters is not None or spec.meter is not None or spec.timeout

@@ -1,18 +1,18 @@
-"""Traffic manager of one egress port: eight queues, strict levels, weighted shares, rates in integer time.
+"""The traffic manager of one egress port: eight queues, strict levels, weighted shares, rates in integer time.
 
-Who goes next, whenever the port's line is free:
+The next packet, whenever the port's line is free, comes from:
 
-1. a queue whose minimum rate owes it service, round robin among those ("guaranteed" service);
+1. a queue whose minimum rate is owed service, round robin among those ("guaranteed" service);
 2. else the highest strict level that has an eligible queue (7 before 0);
-3. inside that level, shares by weight in bytes.
+3. inside that level, a queue chosen so that shares follow the weights, in bytes.
 
-A queue above its maximum rate is not eligible. Nothing is preempted: a packet on the line finishes.
+A queue above its maximum rate is not eligible. Service is not preemptive: a packet on the line finishes.
 
 Sharing by weight is *earliest eligible virtual deadline first* (EEVDF: Stoica et al., "A Proportional Share Resource
 Allocation Algorithm for Real-Time, Time-Shared Systems", RTSS 1996), which picks packets as WF2Q+ does (Bennett and
 Zhang, "Hierarchical Packet Fair Queueing Algorithms", SIGCOMM 1996). Chips use deficit round robin (DWRR) for the same
-long-run shares; EEVDF keeps every backlogged queue within one packet of its share at all times, so that weights 1:2
-come out as 2 1 2, 2 1 2 and not as bursts of a quantum. Shares are of what the minimum rates leave over: guaranteed
+long-run shares. EEVDF keeps every backlogged queue within one packet of its share at all times, so that weights 1:2
+come out as 2 1 2, 2 1 2 and not as bursts of a quantum. Queues share what the minimum rates leave over: guaranteed
 service is not charged to a queue's share.
 
 Rates are exact (see `Pacer`). All times are integer nanoseconds and must not decrease from call to call.
@@ -45,13 +45,14 @@ MAX_WEIGHT = 1023
 
 _NANOBITS_PER_BYTE = 8 * 10**9
 
-# A queue that waits for others keeps the credit it could not use, up to so many bytes; an idle queue keeps none, so
+# A queue that waits for others keeps the credit it could not use, up to so many bytes. An idle queue keeps none, so
 # after a pause it is owed one packet. A shaped queue may have to wait for one jumbo frame on the line, a guaranteed one
-# also for a frame of each other guaranteed queue. Less would cost rate; more would let a starved queue burst above it.
+# also for a frame of each other guaranteed queue. A smaller limit would cost rate; a larger one would let a starved
+# queue burst above it.
 SHAPER_CREDIT_BYTES = 9216
 GUARANTEE_CREDIT_BYTES = QUEUES * 9216
 
-# What a packet may have at most that passes a port without being measured against its queue's depth.
+# The largest packet that may pass a port without being measured against its queue's depth.
 _LONGEST_PACKET_BYTES = 1 << 16
 
 # Virtual time counts bytes per unit of weight in steps of 2**-32: rounding costs a share less than 1e-8.
@@ -67,18 +68,19 @@ def _check(field: str, value: int, low: int, high: int | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """How one queue is served. Raises ValueError, naming the field, for a value out of range."""
+    """The service of one queue. Raises ValueError, naming the field, for a value out of range."""
 
     level: int = 0
-    """strict level, 0 (last) to 7 (first)"""
+    """The strict level, 0 (last) to 7 (first)."""
     weight: int = 1
-    """share among the queues of the level, 1 to 1023"""
+    """The share among the queues of the level, 1 to 1023."""
     min_rate_bps: int = 0
-    """bits per second served before any level; 0: no guarantee. A port keeps them only if its rate covers their sum"""
+    """Bits per second served before any level; 0 means no guarantee. A port keeps guarantees only if its rate covers
+    their sum."""
     max_rate_bps: int | None = None
-    """bits per second never exceeded; None: no limit. At least `min_rate_bps`"""
+    """Bits per second never exceeded, at least `min_rate_bps`; None means no limit."""
     depth_bytes: int = 1 << 20
-    """a packet that would make the queue longer is dropped"""
+    """The depth. A packet that would make the queue longer is dropped."""
 
     def __post_init__(self) -> None:
         _check("level", self.level, 0, LEVELS - 1)
@@ -92,7 +94,7 @@ class QueueConfig:
 
 
 STRICT_QUEUES: tuple[QueueConfig, ...] = tuple(QueueConfig(level=queue) for queue in range(QUEUES))
-"""Queue i at level i: what `simple_switch --priority-queues 8` does, and what a port does that nobody configured."""
+"""Queue i at level i, as with `simple_switch --priority-queues 8`. A port that is not configured uses this."""
 
 
 class Dequeued(NamedTuple):
@@ -102,18 +104,18 @@ class Dequeued(NamedTuple):
     item: object
     length_bytes: int
     enq_ns: int
-    """when it was enqueued"""
+    """The time at which it was enqueued."""
     enq_qdepth_pkts: int
-    """packets in its queue when it came, without itself"""
+    """The packets that were in its queue when it came, without itself."""
     deq_qdepth_pkts: int
-    """packets it leaves behind in its queue"""
+    """The packets that it leaves behind in its queue."""
     guaranteed: bool
-    """served by its queue's minimum rate, not by its level"""
+    """Whether its queue's minimum rate served it, not its level."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Totals of one queue since it was made, and what waits in it now."""
+    """The totals of one queue since it was made, and its present backlog."""
 
     enqueued_packets: int
     enqueued_bytes: int
@@ -124,15 +126,15 @@ class QueueStats:
     queued_packets: int
     queued_bytes: int
     peak_bytes: int
-    """most bytes that ever waited at once"""
+    """The most bytes that ever waited at once."""
 
 
 class Pacer:
     """A rate kept exactly: the instant from which the next byte may go, advanced by every byte that goes.
 
-    The virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The instant is rational;
-    `free_ns` is that instant rounded up, and the rounding is carried to the next packet: back-to-back packets together
-    take exactly their bits over the rate, a lone packet of L bytes takes ceil(8e9 L / rate) ns.
+    It is the virtual scheduling form of the generic cell rate algorithm (ITU-T I.371, annex A). The instant is
+    rational. `free_ns` is that instant rounded up, and the rounding is carried to the next packet. Back-to-back packets
+    together take exactly their bits over the rate; a lone packet of L bytes takes ceil(8e9 L / rate) ns.
     """
 
     __slots__ = ("_early", "free_ns", "rate_bps")
@@ -144,7 +146,7 @@ class Pacer:
         self._early = 0  # the exact instant is free_ns - _early / rate_bps, 0 <= _early < rate_bps
 
     def charge(self, length_bytes: int, start_ns: int) -> int:
-        """Send `length_bytes` when the rate allows, not before `start_ns`. Returns `free_ns`: they are through."""
+        """Send `length_bytes` when the rate allows, not before `start_ns`. Return `free_ns`, when they are through."""
         if self.free_ns < start_ns:
             self.free_ns = start_ns
             self._early = 0
@@ -156,7 +158,7 @@ class Pacer:
         return self.free_ns
 
     def correct(self, extra_bytes: int) -> None:
-        """The last charge was `extra_bytes` too small (too large if negative)."""
+        """Correct the last charge, which was `extra_bytes` too small (too large if negative)."""
         self.charge(extra_bytes, self.free_ns)
 
     def forfeit(self, now_ns: int) -> None:
@@ -166,7 +168,8 @@ class Pacer:
             self._early = 0
 
     def set_rate(self, rate_bps: int, now_ns: int) -> None:
-        """Go on at another rate: bits charged and still due at `now_ns` are due at the new rate, credit is given up."""
+        """Continue at another rate. Bits charged and still due at `now_ns` are due at the new rate; credit is
+        forfeited."""
         if rate_bps == self.rate_bps:
             return
         _check("rate_bps", rate_bps, 1, None)
@@ -178,7 +181,7 @@ class Pacer:
 
 
 def _repaced(pacer: Pacer | None, rate_bps: int | None, now_ns: int) -> Pacer | None:
-    """`pacer` at another rate; None is no pacing."""
+    """Return `pacer` at another rate; None means no pacing."""
     if rate_bps is None:
         return None
     if pacer is None:
@@ -217,7 +220,9 @@ class _Queue:
     def __init__(self, number: int, config: QueueConfig, level: _Level) -> None:
         self.number = number
         self.config = config
-        self.packets: deque[tuple[object, int, int, int]] = deque()  # item, length, enqueued at, depth it met
+        self.packets: deque[tuple[object, int, int, int]] = (
+            deque()
+        )  # item, length, time of enqueueing, depth that it met
         self.bytes = 0
         self.start = 0  # virtual start and finish of the head packet
         self.finish = 0
@@ -232,7 +237,7 @@ class _Queue:
         self.adopt(config, level, 0)
 
     def adopt(self, config: QueueConfig, level: _Level, now_ns: int) -> None:
-        """Take another configuration; the caller keeps the queue out of any level meanwhile."""
+        """Adopt another configuration. The caller keeps the queue out of any level meanwhile."""
         if config.level != self.config.level:
             self.start = 0  # levels have unrelated virtual times
         self.config = config
@@ -250,10 +255,10 @@ class _Queue:
 class _Level:
     """The contending queues of one strict level, and their virtual time.
 
-    `start` of a queue is the service it has had, in bytes per weight. Virtual time is the weighted mean of the
-    contenders' starts, which is where all would be under ideal sharing; a queue at or behind it is eligible, and of
-    those the earliest finish goes. Being a mean, it always leaves some queue eligible; being computed from the queues
-    as they are, it lets any of them change at any time.
+    `start` of a queue is the service that it has had, in bytes per weight. Virtual time is the weighted mean of the
+    contenders' starts, where all would be under ideal sharing. A queue at or behind it is eligible, and the eligible
+    queue with the earliest finish goes. Because it is a mean, some queue is always eligible. Because it is computed
+    from the queues' present state, any of them may change at any time.
     """
 
     __slots__ = ("bit", "contenders", "latest", "moment", "weights")
@@ -263,10 +268,10 @@ class _Level:
         self.contenders: list[_Queue] = []
         self.weights = 0  # sum of the contenders' weights
         self.moment = 0  # sum of weight x start
-        self.latest = 0  # the latest start ever reached: where virtual time resumes after the level was idle
+        self.latest = 0  # the latest start ever reached, where virtual time resumes after the level was idle
 
     def join(self, queue: _Queue) -> None:
-        # A queue that had less than its share before it paused has lost that; one that had more still has to wait.
+        # A queue that had less than its share before it paused has lost the rest. One that had more still has to wait.
         virtual = self.moment // self.weights if self.contenders else self.latest
         if queue.start < virtual:
             queue.start = virtual
@@ -301,7 +306,7 @@ class PortScheduler:
     """Eight queues in front of one line of `rate_bps` (None: infinitely fast).
 
     `queues` configures queues 0, 1, ...; the rest (all, if None) are as in `STRICT_QUEUES`. A packet that finds no room
-    or no such queue is a counted drop, never an exception; only wrong configuration raises (ValueError).
+    or no such queue is a counted drop, never an exception. Only a wrong configuration raises ValueError.
     """
 
     __slots__ = (
@@ -315,7 +320,6 @@ class PortScheduler:
         "is_transparent",
         "on_reconfigured",
         "passed",
-        "unknown_queue_bytes",
         "unknown_queue_packets",
     )
 
@@ -330,41 +334,43 @@ class PortScheduler:
             for number, config in enumerate(given + STRICT_QUEUES[len(given) :])
         )
         self._busy_levels = 0  # bit i: level i has contenders
-        self._held: list[_Queue] = []  # not empty, held back by their shapers
+        self._held: list[_Queue] = []  # not empty, but held back by their shapers
         self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
         self._turn = 0
         self.unknown_queue_packets = 0
-        """packets dropped because they named a queue the port does not have"""
-        self.unknown_queue_bytes = 0
+        """The packets dropped because they named a queue that the port does not have."""
         self.on_reconfigured: Callable[[int], None] | None = None
-        """called with the time after `configure` and `set_rate`: `dequeue` may give something sooner than announced"""
+        """A callback with the time after `configure` and `set_rate`: `dequeue` may return something sooner than
+        announced."""
         self.is_transparent = False
-        """whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`"""
+        """Whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`."""
         self.passed = tuple([0, 0] for _ in range(QUEUES))
-        """[packets, bytes] by queue that were let past like that, counted by whoever does it; `stats` includes them"""
+        """[packets, bytes] by queue that passed in that way. The caller that lets them pass counts them; `stats`
+        includes them."""
         self._see_through()
 
     # -- configuration -------------------------------------------------------------------------------------------------
 
     @property
     def rate_bps(self) -> int | None:
-        """The line's rate in bits per second; None: infinitely fast."""
+        """Return the line's rate in bits per second; None means infinitely fast."""
         return None if self._line is None else self._line.rate_bps
 
     def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
-        """Change the line's rate, also for the rest of the packet on it. Raises ValueError for a rate below 1."""
+        """Change the line's rate, also for the rest of the packet on it. Raise ValueError for a rate below 1."""
         self._line = _repaced(self._line, rate_bps, now_ns)
         self._see_through()
         self._reconfigured(now_ns)
 
     def config(self, queue: int) -> QueueConfig:
-        """The configuration of one queue. Raises ValueError for a queue the port does not have."""
+        """Return the configuration of one queue. Raise ValueError for a queue that the port does not have."""
         return self._queue(queue).config
 
     def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
-        """Replace a queue's configuration, from the next `dequeue` on. What waits stays, even beyond a smaller depth.
+        """Replace a queue's configuration, from the next `dequeue` on. Waiting packets stay, even beyond a smaller
+        depth.
 
-        Raises ValueError for a queue the port does not have.
+        Raises ValueError for a queue that the port does not have.
         """
         changed = self._queue(queue)
         if changed.contending:
@@ -381,10 +387,10 @@ class PortScheduler:
     # -- packets -------------------------------------------------------------------------------------------------------
 
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
-        """Add a packet to a queue. False: dropped and counted, because the queue is full or does not exist."""
+        """Add a packet to a queue. Return False if it is dropped and counted, because the queue is full or does not
+        exist."""
         if not 0 <= queue < QUEUES:
             self.unknown_queue_packets += 1
-            self.unknown_queue_bytes += length_bytes
             return False
         target = self._queues[queue]
         waiting = target.bytes + length_bytes
@@ -409,7 +415,7 @@ class PortScheduler:
         return True
 
     def clear(self) -> int:
-        """Drop and count everything that waits; returns how many packets."""
+        """Drop and count all waiting packets; return their number."""
         cleared = 0
         for queue in self._queues:
             if queue.contending:
@@ -423,7 +429,8 @@ class PortScheduler:
         return cleared
 
     def dequeue(self, now_ns: int) -> Dequeued | None:
-        """Take the packet that goes next; it occupies the line. None: the line is busy or no queue is eligible."""
+        """Take the packet that goes next, which occupies the line. Return None if the line is busy or no queue is
+        eligible."""
         line = self._line
         if line is not None and line.free_ns > now_ns:
             return None
@@ -466,7 +473,8 @@ class PortScheduler:
         return Dequeued(queue.number, item, length_bytes, enq_ns, enq_depth, depth, owed is not None)
 
     def next_eligible_ns(self, now_ns: int) -> int | None:
-        """When, from `now_ns` on, `dequeue` will give a packet if nothing changes. None: no packet waits."""
+        """Return when, from `now_ns` on, `dequeue` will return a packet if nothing changes. Return None if no packet
+        waits."""
         eligible_ns = now_ns
         if not self._busy_levels:
             if not self._held:
@@ -477,10 +485,11 @@ class PortScheduler:
         return eligible_ns
 
     def correct_line(self, extra_bytes: int) -> None:
-        """The packet last dequeued is `extra_bytes` longer on the line than in the queue (shorter if negative).
+        """Account for the packet last dequeued being `extra_bytes` longer on the line than in the queue (shorter if
+        negative).
 
-        For a pipeline behind the queues that adds headers, removes headers, or drops. Only the line is corrected: the
-        queue's own rates and share stay as charged.
+        This is for a pipeline behind the queues that adds headers, removes headers, or drops. Only the line is
+        corrected: the queue's own rates and share stay as charged.
         """
         if self._line is not None:
             self._line.correct(extra_bytes)
@@ -489,17 +498,12 @@ class PortScheduler:
 
     @property
     def queued_packets(self) -> int:
-        """Packets waiting in all queues."""
+        """Return the number of packets waiting in all queues."""
         return sum(len(queue.packets) for queue in self._queues)
 
     @property
-    def queued_bytes(self) -> int:
-        """Bytes waiting in all queues."""
-        return sum(queue.bytes for queue in self._queues)
-
-    @property
     def stats(self) -> tuple[QueueStats, ...]:
-        """Totals, by queue number."""
+        """Return the totals by queue number."""
         return tuple(
             QueueStats(
                 queue.enqueued_packets + passed_packets,
@@ -523,7 +527,7 @@ class PortScheduler:
         return self._queues[number]
 
     def _admit(self, queue: _Queue, now_ns: int) -> None:
-        """A queue with packets enters its level, or waits for its shaper."""
+        """Let a queue with packets enter its level, or wait for its shaper."""
         if queue.shaper is not None and queue.shaper.free_ns > now_ns:
             self._held.append(queue)
         else:
@@ -542,7 +546,7 @@ class PortScheduler:
             self._admit(queue, now_ns)
 
     def _owed(self, now_ns: int) -> _Queue | None:
-        """The next queue in turn that its minimum rate owes a packet."""
+        """Return the next queue in turn to which its minimum rate owes a packet."""
         guaranteed = self._guaranteed
         for step in range(len(guaranteed)):
             turn = (self._turn + step) % len(guaranteed)

@@ -1,7 +1,8 @@
-"""Files that people write: YAML in, checked models out, and one kind of error, fit to be shown as it is.
+"""Reading files that people write: YAML in, checked models or one kind of error out.
 
-Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``. Models derive from `Section`; a check that
-pydantic cannot express raises `problem`, which carries the path of the key below the model that found it.
+Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``, fit to be shown as it is. Models derive from
+`Section`. A check that pydantic cannot express raises `problem`, which carries the path of the key below the model that
+found it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from echelon.errors import Code, CodedError
 from echelon.quantities import (
     MAX_TEXT,
     QuantityError,
@@ -39,42 +41,44 @@ from echelon.quantities import (
 )
 
 MAX_DOCUMENT_BYTES = 4 << 20
-"""Larger files are refused unread: they are certainly not what was meant."""
+"""The size of the largest file that is read; a larger one is certainly not what was meant."""
 
 MAX_DEPTH = 64
-"""Of lists and mappings within each other."""
+"""How deep lists and mappings may be nested."""
 MAX_CHOICES = 16
-"""So many known names does an error list."""
+"""How many known names an error lists at most."""
 
 Key = str | int
 """One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
 
 
-class DocumentError(Exception):
-    """What is wrong with a file, for the person who wrote it."""
+class DocumentError(CodedError):
+    """A fault in a file, described for the person who wrote it."""
 
-    def __init__(self, file: str, path: str, reason: str) -> None:
-        super().__init__(file, path, reason)
+    code: Code = "invalid-value"
+
+    def __init__(self, file: str, path: str, reason: str, *, code: Code | None = None) -> None:
+        super().__init__(file, path, reason, code=code)
         self.file = file
-        """As the user named it."""
+        """The file as the user named it."""
         self.path = path
-        """Of the key, like ``jobs[0].pipeline.activation``; or a line and column; empty: the file as a whole."""
+        """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column. Empty: the file as a whole."""
         self.reason = reason
-        """With what to do about it in brackets."""
+        """What is wrong, and in brackets what to do about it."""
 
     def __str__(self) -> str:
         return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
 
 
-def problem(reason: str, *at: Key) -> PydanticCustomError:
-    """An error for a validator to raise about the key `at`, counted from the model or value being validated."""
-    return PydanticCustomError("problem", "{reason}", {"reason": reason, "at": at})
+def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCustomError:
+    """Return an error for a validator to raise about the key `at`, relative to the model or value it validates."""
+    return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """What to write instead of the unknown `word`: the nearest of the `known` ones, or all of them."""
+    """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all of them."""
     choices = list(known)
-    # Nothing is near a word of that length, and finding that out would take its time.
+    # Nothing is similar to a word of that length, and the search would be slow.
     near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
     if near:
         return f"did you mean '{near[0]}'?"
@@ -84,7 +88,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 class Section(BaseModel):
-    """A mapping in a document. Unknown keys are refused; an absent required key is named with its description."""
+    """A mapping in a document. It refuses unknown keys, and describes a required key that is missing."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,10 +98,12 @@ class Section(BaseModel):
         if isinstance(data, Mapping):
             for key in data:
                 if key not in cls.model_fields:
-                    raise problem(f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key))
+                    raise problem(
+                        f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key), code="unknown-key"
+                    )
             for key, field in cls.model_fields.items():
                 if field.is_required() and key not in data:
-                    raise problem(f"is missing (give {field.description})", key)
+                    raise problem(f"is missing (give {field.description})", key, code="missing-key")
         return data
 
 
@@ -105,62 +111,70 @@ S = TypeVar("S", bound=Section)
 
 
 def read_document(path: str | Path) -> dict[str, object]:
-    """The mapping in the YAML file `path`. Raises `DocumentError`."""
+    """Return the mapping in the YAML file `path`. Raises `DocumentError`."""
     file = str(path)
     try:
         with Path(path).open("rb") as stream:
             raw = stream.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
-        raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
+        raise DocumentError(file, "", f"{error.strerror or error} (check the path)", code="unreadable-file") from None
     if len(raw) > MAX_DOCUMENT_BYTES:
-        raise DocumentError(file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)")
+        raise DocumentError(
+            file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)", code="too-large"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)") from None
+        raise DocumentError(
+            file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)", code="not-utf8"
+        ) from None
     try:
         _check_depth(text)
         data: object = yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(file, _position(error), _yaml_reason(error)) from None
+        raise DocumentError(file, _position(error), _yaml_reason(error), code=_yaml_code(error)) from None
     except yaml.reader.ReaderError as error:
         reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
-        raise DocumentError(file, f"character {error.position}", reason) from None
+        raise DocumentError(file, f"character {error.position}", reason, code="bad-syntax") from None
     except ValueError as error:  # a date that does not exist, an integer of more digits than Python reads
-        raise DocumentError(file, "", f"holds a value that YAML cannot read: {error} (quote it)") from None
+        raise DocumentError(
+            file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
+        ) from None
     if data is None:
-        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)")
+        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)", code="empty-document")
     if not isinstance(data, dict):
-        raise DocumentError(file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)")
+        raise DocumentError(
+            file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)", code="not-a-mapping"
+        )
     return data
 
 
 def parse_document(model: type[S], data: object, file: str, context: Mapping[str, object] | None = None) -> S:
-    """`data` as a `model`; `file` is what an error says it came from. Raises `DocumentError` for the first fault."""
+    """Return `data` as a `model`. Raises `DocumentError` for the first fault, which says that it is in `file`."""
     try:
         return model.model_validate(data, context=None if context is None else dict(context))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         at: tuple[Key, ...] = first.get("ctx", {}).get("at", ())
-        # pydantic marks a fault of a mapping's key itself by a last step that is no key.
+        # If a key itself is at fault, pydantic appends a step that is not a key.
         place = first["loc"][:-1] if first["loc"][-1:] == ("[key]",) else first["loc"]
-        raise DocumentError(file, path_text((*place, *at)), _reason(first)) from None
+        raise DocumentError(file, path_text((*place, *at)), _reason(first), code=_code(first)) from None
 
 
 def path_text(path: Iterable[Key]) -> str:
-    """A path of keys as it is written: ``("jobs", 0, "data")`` is ``jobs[0].data``."""
+    """Return a path of keys as people write it: ``("jobs", 0, "data")`` is ``jobs[0].data``."""
     text = ""
     for key in path:
         if isinstance(key, int):
             text += f"[{key}]"
         else:
-            # A key may be any text; what the terminal would act upon is not shown to it, nor pages of it.
+            # A key may be any text, also control characters for the terminal, or pages.
             word = key if key.isprintable() and len(key) <= MAX_TEXT else shown(key)
             text += f".{word}" if text else word
     return text
 
 
-# --- values that files are made of ---------------------------------------------------------------------------------
+# --- values in files ---------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -169,14 +183,14 @@ def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
     def check(value: object) -> T:
         parsed = parse(value)
         if parsed == 0:
-            raise QuantityError(f"{shown(value)} is zero (give more than 0)")
+            raise QuantityError(f"{shown(value)} is zero (give more than 0)", code="too-small")
         return parsed
 
     return check
 
 
 def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T, ...]]:
-    """A validator of one value or a list of them, which names the faulty item (a union of types would not)."""
+    """Return a validator of one value or a list of them. It names the faulty item; a union of types would not."""
 
     def check(value: object) -> T | tuple[T, ...]:
         if not isinstance(value, list | tuple):
@@ -186,14 +200,14 @@ def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T
             try:
                 items.append(parse(item))
             except QuantityError as error:
-                raise problem(str(error), index) from None
+                raise problem(str(error), index, code=error.code) from None
         return tuple(items)
 
     return check
 
 
 def _written(text: Callable[[T], object]) -> PlainSerializer:
-    """What makes ``model_dump(mode="json")`` a document again, of one value or a list of them."""
+    """Return a serializer of one value or a list, with which ``model_dump(mode="json")`` is a document again."""
 
     def write(value: T | tuple[T, ...]) -> object:
         return [text(item) for item in value] if isinstance(value, tuple) else text(value)
@@ -202,24 +216,30 @@ def _written(text: Callable[[T], object]) -> PlainSerializer:
 
 
 def _real(value: object) -> Fraction:
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # not for NaN either
-        # A float's shortest decimal form is what the file says; its binary value is not.
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # False for NaN
+        # The file says the shortest decimal form of the float, not its binary value.
         return Fraction(repr(value))
-    raise QuantityError(f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)")
+    raise QuantityError(
+        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)", code="not-a-number"
+    )
 
 
 def _positive_real(value: object) -> Fraction:
     parsed = _real(value)
     if parsed <= 0:
-        raise QuantityError(f"{shown(value)} is not positive (give more than 0)")
+        raise QuantityError(f"{shown(value)} is not positive (give more than 0)", code="too-small")
     return parsed
 
 
 def _name(value: object) -> str:
     if not isinstance(value, str):
-        raise QuantityError(f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)")
+        raise QuantityError(
+            f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
+        )
     if not _NAME.fullmatch(value):
-        raise QuantityError(f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
+        raise QuantityError(
+            f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)", code="not-a-name"
+        )
     return value
 
 
@@ -243,7 +263,7 @@ _AS_DURATION, _AS_SIZE, _AS_RATE = _written(duration_text), _written(size_text),
 _AS_REAL: PlainSerializer = _written(float)
 
 Duration = Annotated[Fraction, PlainValidator(duration_s), _AS_DURATION, WithJsonSchema(_DURATION)]
-"""Seconds, 0 or more."""
+"""Seconds; 0 or more."""
 PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _AS_DURATION, WithJsonSchema(_DURATION)]
 Durations = Annotated[
     Fraction | tuple[Fraction, ...],
@@ -251,9 +271,9 @@ Durations = Annotated[
     _AS_DURATION,
     WithJsonSchema(_or_list(_DURATION)),
 ]
-"""One duration for all, or a list."""
+"""Seconds: one duration for all, or a list."""
 Size = Annotated[int, PlainValidator(_positive(size_bytes)), _AS_SIZE, WithJsonSchema(_SIZE)]
-"""Bytes, at least 1."""
+"""Bytes; 1 or more."""
 Sizes = Annotated[
     int | tuple[int, ...],
     PlainValidator(_one_or_list(_positive(size_bytes))),
@@ -261,7 +281,7 @@ Sizes = Annotated[
     WithJsonSchema(_or_list(_SIZE)),
 ]
 Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _AS_RATE, WithJsonSchema(_RATE)]
-"""Bits per second, at least 1."""
+"""Bits per second; 1 or more."""
 Real = Annotated[Fraction, PlainValidator(_real), _AS_REAL, WithJsonSchema(_REAL)]
 PositiveReal = Annotated[
     Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
@@ -271,16 +291,16 @@ Name = Annotated[
     PlainValidator(_name),
     WithJsonSchema({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,31}$", "examples": ["h1"]}),
 ]
-"""Of a job, host, switch...: up to 32 letters, digits, '-' and '_', a letter first."""
+"""The name of a job, host, switch...: up to 32 letters, digits, '-' and '_'; a letter first."""
 Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
-"""A whole number from 1."""
+"""A whole number; 1 or more."""
 
 
-# --- from the libraries' errors to ours ----------------------------------------------------------------------------
+# --- from errors of the libraries to ours ----------------------------------------------------------------------------
 
 
 class _Loader(yaml.CSafeLoader):
-    """Refuses what YAML itself lets pass: a key given twice (the last would win) and a key that is not text."""
+    """A loader that refuses what YAML allows: a key given twice (the last would win) and a key that is not text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         if isinstance(node, yaml.MappingNode):
@@ -289,27 +309,41 @@ class _Loader(yaml.CSafeLoader):
                 if key.tag == "tag:yaml.org,2002:merge":
                     continue
                 if key.tag != "tag:yaml.org,2002:str":
-                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark)
+                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text")
                 if key.value in seen:
-                    raise _fault(f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark)
+                    raise _fault(
+                        f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark, "duplicate-key"
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
 def _check_depth(text: str) -> None:
-    """Refuses nesting so deep that libyaml's recursive composer would run out of stack, and Python with it."""
+    """Raise an error for nesting so deep that libyaml's recursive composer would run out of stack."""
     depth = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark)
+                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark, "nested-too-deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-def _fault(reason: str, mark: Any) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, reason, mark)
+class _Fault(yaml.constructor.ConstructorError):
+    """Something that this module refuses although YAML allows it."""
+
+    code: Code
+
+
+def _fault(reason: str, mark: Any, code: Code) -> _Fault:
+    fault = _Fault(None, None, reason, mark)
+    fault.code = code
+    return fault
+
+
+def _yaml_code(error: yaml.MarkedYAMLError) -> Code:
+    return error.code if isinstance(error, _Fault) else "bad-syntax"
 
 
 def _key_text(node: yaml.Node) -> str:
@@ -323,7 +357,7 @@ def _position(error: yaml.MarkedYAMLError) -> str:
 
 def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
     reason = ", ".join(part for part in (error.context, error.problem) if part)
-    # Ours end with what to do already.
+    # Our own reasons already end with what to do.
     return reason if reason.endswith(")") else f"{reason} (correct the YAML)"
 
 
@@ -332,11 +366,40 @@ def _yaml_type(value: object) -> str:
     return named.get(type(value), "null" if value is None else type(value).__name__)
 
 
+_CODES: Mapping[str, Code] = {
+    "int_type": "not-a-number",
+    "int_from_float": "not-a-number",
+    "int_parsing": "not-a-number",
+    "greater_than_equal": "too-small",
+    "less_than_equal": "too-large",
+    "int_parsing_size": "too-large",
+    "string_type": "not-text",
+    "literal_error": "not-allowed",
+    "tuple_type": "not-a-list",
+    "list_type": "not-a-list",
+    "model_type": "not-a-mapping",
+    "dict_type": "not-a-mapping",
+    "model_attributes_type": "not-a-mapping",
+    "too_short": "wrong-length",
+    "too_long": "wrong-length",
+}
+"""Our code for each type of error that pydantic reports."""
+
+
+def _code(error: ErrorDetails) -> Code:
+    context = error.get("ctx", {})
+    if "code" in context:
+        code: Code = context["code"]
+        return code
+    raised = context.get("error")
+    return raised.code if isinstance(raised, CodedError) else _CODES.get(error["type"], "invalid-value")
+
+
 def _reason(error: ErrorDetails) -> str:
     context, value = error.get("ctx", {}), error["input"]
+    if "reason" in context:
+        return str(context["reason"])
     match error["type"]:
-        case "problem":
-            return str(context["reason"])
         case "value_error":
             return str(context["error"])
         case "int_type" | "int_from_float" | "int_parsing":

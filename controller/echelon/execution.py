@@ -1,8 +1,8 @@
 """The closed loop of one training job as a state machine without I/O: facts in, instructions out.
 
-The fluid simulator, the virtual fabric and a real emulator drive the same machine: they tell it what finished and when,
-and it says what starts now. It only stores the times it is given, so they may be of any type (exact seconds, integer
-nanoseconds).
+The fluid simulator, the virtual fabric and real emulators drive the same machine. They tell it what finished and when;
+it says what starts now. It only stores the times it is given, so they may be of any type: exact seconds, integer
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from echelon.jobs import analysis
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 
 T = TypeVar("T")
-"""A point in time; the unit is the driver's."""
+"""A point in time, in the driver's unit."""
 
 
 @dataclass(slots=True)
 class Span(Generic[T]):
-    """When something started and finished (None: not yet)."""
+    """When something started, and when it finished (None: not yet)."""
 
     start: T
     finish: T | None = None
@@ -29,7 +29,7 @@ class Span(Generic[T]):
 
 @dataclass(slots=True)
 class IterationRecord(Generic[T]):
-    """What happened in one iteration of a job; `finish` is None while it goes on."""
+    """What happened in one iteration of a job. `finish` is None while it runs."""
 
     iteration: int
     """Counted from 1."""
@@ -38,8 +38,8 @@ class IterationRecord(Generic[T]):
     flows: dict[str, Span[T]] = field(default_factory=dict)
     computes: dict[str, Span[T]] = field(default_factory=dict)
     references: dict[str, T] = field(default_factory=dict)
-    """Reference time by EchelonFlow: the start of the first of its flows to start. That is the head flow, unless the
-    head flow's producer is late: then the EchelonFlow is late from birth, which is what makes it rank higher."""
+    """The reference time of each EchelonFlow: when the first of its flows started. That is the head flow, unless its
+    producer is late. Then the EchelonFlow is late from the start, and so ranks higher."""
 
 
 @dataclass(slots=True)
@@ -51,18 +51,19 @@ class JobRecord(Generic[T]):
 
     @property
     def finished(self) -> list[IterationRecord[T]]:
+        """Return the iterations that have finished."""
         return [i for i in self.iterations if i.finish is not None]
 
 
 def duration_s(record: IterationRecord[Fraction]) -> Fraction:
-    """How long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
+    """Return how long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
     if record.finish is None:
         raise ValueError(f"iteration {record.iteration} has not finished")
     return record.finish - record.start
 
 
 def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Fraction]) -> Fraction:
-    """Tardiness of an EchelonFlow in a finished iteration, seconds. Raises `ValueError` if a flow has not finished."""
+    """Return the tardiness of an EchelonFlow in an iteration, seconds. Raises `ValueError` if a flow is unfinished."""
     finish: dict[str, Fraction] = {}
     for name in echelonflow.flows:
         at = record.flows[name].finish if name in record.flows else None
@@ -91,7 +92,7 @@ class StartFlow:
 
 @dataclass(frozen=True, slots=True)
 class IterationFinished(Generic[T]):
-    """All units and flows of an iteration are finished."""
+    """All units and flows of an iteration have finished."""
 
     iteration: int
     start: T
@@ -106,13 +107,13 @@ def _for_ever(iteration: int) -> bool:
 
 
 class JobExecution(Generic[T]):
-    """A job that runs iteration after iteration, the next when all of this one is finished.
+    """A job that runs iteration after iteration; each starts when the previous one has finished.
 
-    `delays` maps (worker, iteration) to seconds by which the first unit that the worker starts in that iteration takes
-    longer (a straggler). `more(iteration)` is asked before each iteration after the first whether to begin it.
+    `delays` maps (worker, iteration) to the seconds by which the first unit that the worker starts in that iteration
+    takes longer (a straggler). `more(iteration)` says, before each iteration after the first, whether to start it.
 
-    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle, nothing to do, an
-    EchelonFlow of flows that it does not have or that another EchelonFlow holds.
+    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle, nothing to do, or an
+    EchelonFlow of flows that the job does not have or that are in another EchelonFlow.
     """
 
     def __init__(
@@ -126,7 +127,6 @@ class JobExecution(Generic[T]):
         self.record: JobRecord[T] = JobRecord(job.name)
         self._delays = dict(delays or {})
         self._more = more
-        self._last: int | None = None
         self._order = analysis.topological_order(job)
         if not self._order:
             raise ValueError(f"job {job.name}: an iteration has neither compute units nor flows")
@@ -148,22 +148,18 @@ class JobExecution(Generic[T]):
         self._unfinished = 0
         self._delayed: set[str] = set()
 
-    def stop_after(self, iteration: int) -> None:
-        """Begin no iteration after this one."""
-        self._last = iteration
-
     def start(self, now: T) -> list[Instruction[T]]:
-        """Begin iteration 1."""
+        """Start iteration 1. Raises `ValueError` if the job has started before."""
         if self.record.iterations:
             raise ValueError(f"job {self.job.name} has started already")
         return self._begin(1, now)
 
     def compute_finished(self, name: str, now: T) -> list[Instruction[T]]:
-        """A compute unit is done. Raises `ValueError` if it was not running."""
+        """Record that a compute unit has finished. Raises `ValueError` if it was not running."""
         return self._finished(name, now, self._current.computes)
 
     def flow_finished(self, name: str, now: T) -> list[Instruction[T]]:
-        """The last byte of a flow has arrived. Raises `ValueError` if the flow was not running."""
+        """Record that the last byte of a flow has arrived. Raises `ValueError` if the flow was not running."""
         return self._finished(name, now, self._current.flows)
 
     @property
@@ -219,6 +215,6 @@ class JobExecution(Generic[T]):
         current.finish = now
         following = current.iteration + 1
         out: list[Instruction[T]] = [IterationFinished(current.iteration, current.start, now)]
-        if (self._last is None or following <= self._last) and self._more(following):
+        if self._more(following):
             out += self._begin(following, now)
         return out

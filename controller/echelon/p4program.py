@@ -21,17 +21,17 @@ _CHECKOUT = _PACKAGE.parent.parent / "p4src"
 
 @dataclass(frozen=True, slots=True)
 class P4Program:
-    """What p4c made of one program for one architecture."""
+    """The output of p4c for one program and one architecture."""
 
     name: str
     p4info: Path
     """P4Info, protobuf text."""
     binary: Path
-    """What the target loads: for v1model the BMv2 JSON."""
+    """The file that the target loads: for v1model the BMv2 JSON."""
 
 
 def _artefacts() -> tuple[Path, Path]:
-    """Directory of p4c's output, and the constants file: in an installed package, else in a checkout."""
+    """Return the directory of p4c's output and the constants file, in an installed package or in a checkout."""
     installed = _PACKAGE / "_p4build"
     if installed.is_dir():
         return installed, installed / "constants.h"
@@ -39,7 +39,7 @@ def _artefacts() -> tuple[Path, Path]:
 
 
 def program(architecture: str = "v1model") -> P4Program:
-    """The Echelon program compiled for `architecture`. Raises FileNotFoundError if it was not compiled."""
+    """Return the Echelon program compiled for `architecture`. Raise FileNotFoundError if it was not compiled."""
     directory = _artefacts()[0] / architecture
     found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / "echelon.json")
     for path in (found.p4info, found.binary):
@@ -49,18 +49,19 @@ def program(architecture: str = "v1model") -> P4Program:
 
 
 def parse_constants(text: str) -> dict[str, int]:
-    """Every `#define NAME number` of a preprocessor file."""
+    """Return every `#define NAME number` of a preprocessor file."""
     return {name: int(number, 0) for name, number in _DEFINE.findall(text)}
 
 
 @cache
 def constants() -> Mapping[str, int]:
-    """The numbers of `p4src/shared/constants.h` by name."""
+    """Return the numbers of `p4src/shared/constants.h` by name."""
     return parse_constants(_artefacts()[1].read_text())
 
 
 def source_digest(p4src: Path, architecture: str = "v1model") -> str:
-    """SHA-256 over the names and contents of every source that the program for `architecture` can include."""
+    """Return the SHA-256 over the names and contents of every source that the program for `architecture` can
+    include."""
     digest = hashlib.sha256()
     for directory in (p4src / "shared", p4src / architecture):
         for path in sorted(p for p in directory.rglob("*") if p.suffix in _SOURCE_SUFFIXES):

@@ -12,6 +12,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
+from echelon.errors import Code, CodedError
+
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
 CONTROL_QUEUE = LEVELS - 1
@@ -41,6 +43,17 @@ class Deadline:
 
 
 Ranking = Fixed | Deadline
+
+
+class PlanError(CodedError, ValueError):
+    """A policy cannot be made, or it cannot plan these jobs on this fabric; the message says what to change."""
+
+    code: Code = "plan-impossible"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
+        self.job = job
+        """The job without which the others can be planned; None if no single job is at fault."""
 
 
 @dataclass(frozen=True, slots=True)

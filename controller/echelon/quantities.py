@@ -1,8 +1,8 @@
 """Exact quantities from text: ``"10 ms"``, ``"2.5 MB"``, ``"10 Mbit/s"``.
 
-A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`), decimal prefixes are
-powers of 1000 and `Ki`, `Mi`, `Gi` powers of 1024. A number without a unit is refused, so that no file depends on what
-its reader takes for granted; only 0 needs none.
+A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`). Decimal prefixes are
+powers of 1000; `Ki`, `Mi` and `Gi` are powers of 1024. A number without a unit is refused, so that no file depends on
+what its reader assumes; only 0 needs no unit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.errors import Code, CodedError
+
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
 )
@@ -21,16 +23,18 @@ _QUANTITY = re.compile(
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]+", re.ASCII)
 
 MAX_TEXT = 64
-"""Longest text that is looked at: nobody writes a longer quantity on purpose."""
+"""The longest text that is parsed; nobody writes a longer quantity on purpose."""
 
-# Lists may hold each other by reference, so that their full text can be beyond all measure.
+# Lists may refer to each other, so their full text may be arbitrarily long.
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict = 2, 4, 4
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
 
 
-class QuantityError(ValueError):
-    """The text is no quantity of the kind wanted. The message is one line and says what to write instead."""
+class QuantityError(CodedError, ValueError):
+    """The text is not a quantity of the kind wanted. The message is one line and says what to write instead."""
+
+    code: Code = "not-a-quantity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class _Kind:
     largest: Fraction
     largest_text: str
     whole: str | None = None
-    """The unit of which there must be a whole number; None: any rational number will do."""
+    """The unit of which there must be a whole number. None: any rational number is allowed."""
 
     def parse(self, value: object) -> Fraction:
         match = _QUANTITY.fullmatch(_text(value, self).strip())
@@ -49,14 +53,18 @@ class _Kind:
             raise QuantityError(f"{shown(value)} is not a {self.what} (write it as in {self.example})")
         number, unit = Fraction(match["number"]), match["unit"]
         if not unit and number != 0:
-            raise QuantityError(f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})")
+            raise QuantityError(
+                f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})", code="missing-unit"
+            )
         if unit and unit not in self.units:
-            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})")
+            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})", code="unknown-unit")
         amount = number * self.units[unit] if unit else number
         if amount < 0:
-            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)")
+            raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small")
         if amount > self.largest:
-            raise QuantityError(f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})")
+            raise QuantityError(
+                f"{shown(value)} is too large (a {self.what} is at most {self.largest_text})", code="too-large"
+            )
         if self.whole and amount.denominator != 1:
             raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
         return amount
@@ -111,41 +119,43 @@ _RATE = _Kind(
 
 
 def duration_s(value: object) -> Fraction:
-    """Seconds, exactly; at most 10000 h. Raises `QuantityError`."""
+    """Return the exact seconds of a duration of at most 10000 h. Raises `QuantityError`."""
     return _DURATION.parse(value)
 
 
 def size_bytes(value: object) -> int:
-    """Bytes; a whole number of them, at most 10^15. Raises `QuantityError`."""
+    """Return the bytes of a size, a whole number up to 10^15. Raises `QuantityError`."""
     return int(_SIZE.parse(value))
 
 
 def rate_bps(value: object) -> int:
-    """Bits per second; a whole number of them, at most 10^13. Raises `QuantityError`."""
+    """Return the bits per second of a rate, a whole number up to 10^13. Raises `QuantityError`."""
     return int(_RATE.parse(value))
 
 
 def number(text: str) -> Fraction:
-    """A decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``; its exponent has two digits at most, or
-    reading it could take for ever. Raises `QuantityError`."""
+    """Return a decimal number or a fraction, as in ``0.01``, ``1e-2``, ``1/100``. Raises `QuantityError`.
+
+    The exponent has two digits at most, because a longer one could take for ever to evaluate.
+    """
     if len(text) <= MAX_TEXT and _NUMBER.fullmatch(text):
         with suppress(ValueError, ZeroDivisionError):
             return Fraction(text)
-    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)")
+    raise QuantityError(f"{shown(text)} is not a number (write for example 0.01)", code="not-a-number")
 
 
 def duration_text(seconds: Fraction) -> str:
-    """As a file has it, rounded to picoseconds."""
+    """Return a duration as a file writes it, rounded to picoseconds."""
     return f"{_decimal(seconds)} s"
 
 
 def size_text(size: int) -> str:
-    """As a file has it."""
+    """Return a size in bytes as a file writes it."""
     return f"{size} B"
 
 
 def rate_text(bits_per_second: int) -> str:
-    """As a file has it."""
+    """Return a rate as a file writes it."""
     return f"{bits_per_second} bit/s"
 
 
@@ -155,7 +165,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def shown(value: object) -> str:
-    """`value` as it may stand inside a message: on one line, not long, and with YAML's words for null and the like."""
+    """Return `value` as a message shows it: on one line, short, and with YAML's words for null, true and false."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
@@ -167,10 +177,12 @@ def shown(value: object) -> str:
 def _text(value: object, kind: _Kind) -> str:
     if isinstance(value, str) and len(value) <= MAX_TEXT:
         return value
-    # YAML reads a bare 0 as an integer; True is an integer to Python, but to nobody who writes a file.
+    # YAML reads a bare 0 as an integer. To Python, True is an integer too.
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value == 0:
             return "0"
         if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
-            raise QuantityError(f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})")
+            raise QuantityError(
+                f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})", code="missing-unit"
+            )
     raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")

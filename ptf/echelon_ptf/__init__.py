@@ -1,1 +1,1 @@
-"""What the test bodies are written with: frames, table entries, a controller, queue rates."""
+"""The vocabulary of the test bodies: frames, table entries, and a controller."""

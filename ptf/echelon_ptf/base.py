@@ -1,4 +1,4 @@
-"""What every test of the data plane starts from: a switch that runs the program and forwards between four hosts."""
+"""The base of every test of the data plane: a switch that runs the program and forwards between four hosts."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from scapy.packet import Packet
 import ptf
 from echelon.lowering.intent import TableEntry
 from echelon.p4program import P4Program, constants, program
+from echelon.targets import find_target
+from echelon.targets.rates import NoRates, QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank
-from echelon_ptf.queues import QueueRates, open_rates
 
 PORTS = (1, 2, 3, 4)
 """Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
 _NOBODY, _NOWHERE = 99, 0
-"""At port 0, where v1model sends what it was not told where to send, is a host that no test knows."""
+"""A host that no test knows, at port 0: v1model sends packets there for which the program chose no port."""
 SENDER, RECEIVER = 1, 2
 ASIDE = 4
-"""Where what a test does not look at goes; never slowed."""
+"""The port of packets that a test does not look at. It is never slowed."""
 
 BEST_EFFORT_QUEUE = 0
 CONTROL_QUEUE = 7
 STALE_QUEUE = 6
-"""Told apart from best effort here, where deployments need not."""
+"""The tests tell stale packets from best effort; a deployment need not."""
 
 _NUMBERS = constants()
 DROPPED = "EchelonIngress.dropped"
@@ -57,7 +58,7 @@ _connections = itertools.count(1)
 
 @cache
 def _switch() -> Controller | TargetError:
-    """The connection that all tests share, with what every test needs on the switch; or why there is none."""
+    """Return the connection that all tests share, with the entries that every test needs; or why there is none."""
     try:
         return _connect()
     except TargetError as error:
@@ -69,7 +70,7 @@ def _connect() -> Controller:
     installed = program()
     if directory is not None:
         installed = P4Program("echelon", Path(directory, "echelon.p4info.txtpb"), Path(directory, "echelon.json"))
-    controller = Controller(test_param_get("address"), test_param_get("device_id"), installed)
+    controller = Controller(test_param_get("switch")["address"], test_param_get("device_id"), installed)
     controller.connect(installed.binary.read_bytes())
     classes = {
         _NUMBERS["CLASS_BEST_EFFORT"]: BEST_EFFORT_QUEUE,
@@ -87,7 +88,10 @@ def _connect() -> Controller:
 
 @cache
 def _rates() -> QueueRates:
-    return open_rates(test_param_get("queue_rates"), test_param_get("address"))
+    entry = test_param_get("switch")
+    if "target" not in entry:
+        return NoRates()
+    return find_target(entry["target"], "--test-params", "switch.target").queue_rates(entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +101,19 @@ class Flow:
     job: int
     number: int
     flow: int
-    """Its identifier in digests."""
+    """The flow's identifier in digests."""
     entry: TableEntry
 
     def packet(self, epoch: int = 1, **fields: Any) -> Packet:
-        """As `frames.shim`."""
+        """Return a packet of the flow, made by `frames.shim` with these fields."""
         return frames.shim(self.job, self.number, epoch, **fields)
 
 
 class EchelonTest(BaseTest):  # type: ignore[misc]
-    """Has a `switch` to write to, and undoes after the test what the test wrote."""
+    """A test with a `switch` to write to. After the test, it undoes what the test wrote."""
 
     def run(self, result: Any = None) -> None:
-        """Run, and note result and duration where the runner wants them."""
+        """Run the test, and note its result and duration where the runner wants them."""
         lists = {"fail": result.failures, "error": result.errors, "skip": result.skipped}
         before = {name: len(found) for name, found in lists.items()}
         start = time.monotonic()
@@ -132,7 +136,8 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.switch = switch
         self.rates = _rates()
         self.dataplane.flush()
-        self.switch.forget_events()
+        # A digest of the test before may still be on its way.
+        self.switch.forget_events(before_flow=self.new_flow())
 
     # -- on the switch, for the time of the test ---------------------------------------------------------------------
 
@@ -141,7 +146,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.addCleanup(self.switch.delete, *wanted)
 
     def profile(self, earliest: int, below: Mapping[int, int]) -> int:
-        """A new profile, as `entries.profile`."""
+        """Install a new profile (`entries.profile`), and return its number."""
         number = self.new_profile()
         self.install(*entries.profile(number, earliest, below))
         return number
@@ -162,7 +167,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return next(_jobs)
 
     def shim_flow(self, rank: Rank, *, job: int | None = None) -> Flow:
-        """A new flow, of a new job unless `job` is given."""
+        """Install a new flow, of a new job unless `job` is given."""
         job = self.new_job() if job is None else job
         flow = self.new_flow()
         entry = entries.shim_flow(job, flow, flow, rank)
@@ -170,14 +175,14 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return Flow(job, flow, flow, entry)
 
     def rerank(self, flow: Flow, rank: Rank) -> None:
-        """Rank `flow` so, from its next packet on: those that were sent have been ranked already."""
+        """Rank `flow` by `rank` from its next packet on; packets that were sent keep their rank."""
         self.settle()
         self.switch.modify(entries.shim_flow(flow.job, flow.number, flow.flow, rank))
 
     def deadline_flow(
         self, profile: int, offset_us: int = 0, *, echelonflow: int | None = None, job: int | None = None
     ) -> Flow:
-        """A new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is given."""
+        """Install a new flow ranked by deadline, of a new EchelonFlow unless `echelonflow` is given."""
         echelonflow = self.new_echelonflow() if echelonflow is None else echelonflow
         return self.shim_flow(Deadline(echelonflow, profile, offset_us), job=job)
 
@@ -187,38 +192,38 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         send_packet(self, port, frame)
 
     def receive(self, port: int = RECEIVER) -> bytes:
-        """The oldest packet that left by `port` and that nobody has taken yet."""
+        """Return the oldest packet that left by `port` and was not taken yet."""
         found = dp_poll(self, port_number=port, timeout=TIMEOUT_S)
         if not isinstance(found, self.dataplane.PollSuccess):
             self.fail(f"no packet left by port {port} for {TIMEOUT_S:g} s")
         return bytes(found.packet)
 
     def carry(self, frame: Packet | bytes, port: int = RECEIVER) -> bytes:
-        """What leaves by `port` when `frame` is sent, as the only packet on its way."""
+        """Send `frame` as the only packet on its way, and return what leaves by `port`."""
         self.send(frame)
         return self.receive(port)
 
     def queue_of(self, frame: Packet | bytes, port: int = RECEIVER) -> int:
-        """The queue that `frame`, as the only packet on its way, goes through."""
+        """Send `frame` as the only packet on its way, and return the queue that it goes through."""
         return frames.queue_of(self.carry(frame, port))
 
     def expect(self, frame: Packet, expected: Packet, port: int = RECEIVER) -> None:
-        """Send `frame`; exactly `expected` must leave by `port`, and nothing elsewhere."""
+        """Send `frame`, and check that exactly `expected` leaves by `port`, and nothing elsewhere."""
         self.send(frame)
         verify_packet(self, expected, port, timeout=TIMEOUT_S)
         self.expect_silence()
 
     def expect_silence(self) -> None:
-        """Nothing has left but what was taken already.
+        """Check that all packets that left were taken.
 
-        No waiting: a packet of its own goes to every port, and what was on its way before it arrives before it.
+        It need not wait: it sends a packet to every port, and packets that were on their way arrive before that one.
         """
         for host in PORTS:
             self._mark(host, host)
         self._mark(_NOBODY, _NOWHERE)
 
     def settle(self) -> None:
-        """Every packet that was sent is past ingress, where what is written now changes nothing for it."""
+        """Wait until every packet that was sent is past ingress, so that later writes do not affect it."""
         self._mark(ASIDE, ASIDE)
 
     def _mark(self, host: int, port: int) -> None:
@@ -229,7 +234,7 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.assertEqual(found, expected, f"left by port {port}, unexpected: {found.hex()}")
 
     def expect_dropped(self, frame: Packet | bytes, reason: int, port: int = SENDER) -> None:
-        """`frame` must go nowhere, and be counted under `reason` (DROP_* of constants.h) alone."""
+        """Send `frame`, which must be dropped and counted under `reason` (DROP_* of constants.h) alone."""
         reasons = range(_NUMBERS["DROP_REASONS"])
         before = [self.switch.counter(DROPPED, index) for index in reasons]
         self.send(frame, port)
@@ -240,14 +245,14 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         self.expect_silence()
 
     def await_equal(self, expected: object, observed: Callable[[], object]) -> None:
-        """`observed` must become `expected` soon: counters may be read while a packet is still on its way."""
+        """Wait for `observed` to become `expected`: counters may be read while a packet is still on its way."""
         if not poll(lambda: observed() == expected):
             self.assertEqual(expected, observed())
 
     # -- digests -----------------------------------------------------------------------------------------------------
 
     def next_event(self, flow: Flow | int) -> FlowEvent:
-        """The oldest digest that nobody has taken yet, which must be of `flow`."""
+        """Return the oldest digest that was not taken yet; it must be of `flow`."""
         found = self.switch.next_event()
         self.assertEqual(found.flow, flow.flow if isinstance(flow, Flow) else flow, f"digest of another flow: {found}")
         return found
@@ -260,20 +265,20 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         return event
 
     def expect_no_event(self) -> None:
-        """No digest was sent but those taken already: that of a new flow comes next."""
+        """Check that all digests were taken: the digest of a new flow must come next."""
         self.start(self.shim_flow(entries.Fixed(0)))
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def slow_queue(self, queue: int, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
-        """For the rest of the test; skips it where the target cannot."""
+        """Slow a queue down for the rest of the test; skip the test where the target cannot do that."""
         if not self.rates.can_limit_queues:
             self.skipTest(self.rates.reason)
         self.rates.limit_queue(port, queue, packets_per_s, frame_bytes)
         self.addCleanup(self.rates.limit_queue, port, queue, 0, frame_bytes)
 
     def slow_port(self, packets_per_s: int, frame_bytes: int, port: int = RECEIVER) -> None:
-        """For the rest of the test; skips it where the target cannot."""
+        """Slow a port down for the rest of the test; skip the test where the target cannot do that."""
         if not self.rates.can_limit_ports:
             self.skipTest(self.rates.reason)
         self.rates.limit_port(port, packets_per_s, frame_bytes)
@@ -284,6 +289,6 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
 
 
 def receive_all(test: EchelonTest, count: int, port: int = RECEIVER) -> Iterator[bytes]:
-    """The next `count` packets of a port, in the order in which they left."""
+    """Yield the next `count` packets of a port, in the order in which they left."""
     for _ in range(count):
         yield test.receive(port)

@@ -1,7 +1,7 @@
-"""A controller for tests: P4Runtime over one connection, every call done when it returns.
+"""A controller for tests: P4Runtime over one connection, with calls that block.
 
-Tests send a packet, look at a counter, wait for a digest, in that order, so nothing here runs beside them but the
-thread that reads the stream. Encoding is the control plane's own (`echelon.southbound.codec`, finsy).
+Tests send a packet, look at a counter and wait for a digest, in that order, so only the thread that reads the stream
+runs beside them. Encoding is the control plane's own (`echelon.southbound.codec`, finsy).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from echelon.southbound.codec import encode_digest, encode_entry
 from echelon_ptf.entries import BIAS
 
 TIMEOUT_S = 15.0
-"""Longest wait for anything that the target owes at once."""
+"""How long to wait for an answer that the target gives at once."""
 _PIPELINE_TIMEOUT_S = 60.0
-"""A target may compile the program it is given."""
+"""How long to wait for a program to be installed: a target may compile it."""
 _ELECTION_ID = 1
 _FAST_RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
 
 
 class TargetError(AssertionError):
-    """The target refused or did not answer; the text says what it was asked for."""
+    """The target refused or did not answer. The text says what it was asked for."""
 
 
 class UnsupportedError(TargetError):
@@ -71,6 +71,7 @@ class Controller:
         self._outbox: SimpleQueue[p4r.StreamMessageRequest | None] = SimpleQueue()
         self._arbitrated = threading.Event()
         self._events: SimpleQueue[FlowEvent] = SimpleQueue()
+        self._oldest_flow = 0
         self._reader = threading.Thread(target=self._read_stream, name="p4runtime-stream", daemon=True)
         self._closing = False
         self.stream_error = ""
@@ -100,7 +101,7 @@ class Controller:
         self._call(
             "installing the program", self._stub.SetForwardingPipelineConfig, request, timeout_s=_PIPELINE_TIMEOUT_S
         )
-        # One digest a list, at once, no acknowledgement awaited: what a test waits for comes when it happens.
+        # One digest a list, sent at once without awaiting acknowledgements, so that tests need not wait.
         setting = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_timeout_ns=0)
         self._write("digest", [p4r.Update(type=p4r.Update.INSERT, entity=encode_digest(setting, self._schema))])
 
@@ -142,13 +143,13 @@ class Controller:
     # -- counters ----------------------------------------------------------------------------------------------------
 
     def counter(self, name: str, index: int) -> Count:
-        """A cell of an indirect counter."""
+        """Return a cell of an indirect counter."""
         entity = P4CounterEntry(name, index=index).encode(self._schema)
         (answer,) = self._read(f"counter {name}", entity)
         return Count(answer.counter_entry.data.packet_count, answer.counter_entry.data.byte_count)
 
     def direct_counter(self, entry: TableEntry) -> Count:
-        """What an entry has counted."""
+        """Return what an entry has counted."""
         key = encode_entry(entry, self._schema)
         key.ClearField("action")
         entity = p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=key))
@@ -158,12 +159,12 @@ class Controller:
     # -- registers ---------------------------------------------------------------------------------------------------
 
     def register(self, name: str, index: int) -> int:
-        """A cell of a register. Raises UnsupportedError where P4Runtime does not reach registers."""
+        """Return a cell of a register. Raises UnsupportedError where P4Runtime does not reach registers."""
         (answer,) = self._read(f"register {name}", self._register(name, index))
         return int.from_bytes(answer.register_entry.data.bitstring, "big")
 
     def set_register(self, name: str, index: int, value: int) -> None:
-        """Raises UnsupportedError where P4Runtime does not reach registers."""
+        """Set a cell of a register. Raises UnsupportedError where P4Runtime does not reach registers."""
         entity = self._register(name, index)
         entity.register_entry.data.bitstring = value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
         self._write(f"register {name}", [p4r.Update(type=p4r.Update.MODIFY, entity=entity)])
@@ -175,16 +176,20 @@ class Controller:
     # -- digests -----------------------------------------------------------------------------------------------------
 
     def next_event(self) -> FlowEvent:
-        """The oldest digest that nobody has taken yet. Raises TargetError when none comes."""
+        """Return the oldest digest that was not taken or dropped yet. Raises TargetError when none comes."""
         try:
-            return self._events.get(timeout=TIMEOUT_S)
+            # Flow 0 is nobody's: a digest of it would be an error of this test.
+            while 0 < (event := self._events.get(timeout=TIMEOUT_S)).flow < self._oldest_flow:
+                pass
         except Empty:
             raise TargetError(f"no digest for {TIMEOUT_S:g} s; {self.stream_error or 'the stream is open'}") from None
+        return event
 
-    def forget_events(self) -> None:
-        """Drop the digests that nobody has taken."""
+    def forget_events(self, before_flow: int) -> None:
+        """Drop the digests that came so far, and those still to come of flows with lower numbers than `before_flow`."""
         while not self._events.empty():
             self._events.get()
+        self._oldest_flow = before_flow
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -235,7 +240,7 @@ def _refusal(what: str, error: Any) -> TargetError:
 
 
 def _reasons(error: Any) -> str:
-    """What a server said, with the reasons of single updates that travel in the trailing metadata."""
+    """Return a server's message, with the reasons of single updates from the trailing metadata."""
     texts = [f"{error.code().name} {error.details() or ''}".strip()]
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
@@ -247,7 +252,7 @@ def _reasons(error: Any) -> str:
 
 
 def poll(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> bool:
-    """Ask until `condition` holds or the time is over; for what a target tells only when asked, such as counters."""
+    """Ask until `condition` holds or the time is over, and return whether it holds."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:

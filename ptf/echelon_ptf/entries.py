@@ -1,4 +1,4 @@
-"""Table entries of the P4 program, one function a table, as `echelon.lowering.intent` writes them down."""
+"""Table entries of the P4 program: one function for each table."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from echelon.p4program import constants
 from echelon_ptf.frames import address, mac
 
 BIAS = constants()["SLACK_BIAS"]
-"""The key of slack_to_queue that a slack of 0 has."""
+"""The key of a slack of 0 in table slack_to_queue."""
 _TOP = 2 * BIAS - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always this queue."""
+    """A ranking that always chooses this queue."""
 
     queue: int
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The queue that `profile` has for the slack against the reference time of `echelonflow` plus `offset_us`."""
+    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus `offset_us` to a queue."""
 
     echelonflow: int
     profile: int
@@ -64,7 +64,10 @@ def connection(
     src: int = 1,
     dst: int = 2,
 ) -> TableEntry:
-    """`protocol` is tcp or udp; a new iteration opens after `gap_us` of silence once `head_bytes` were seen."""
+    """Return the entry of a connection, whose `protocol` is tcp or udp.
+
+    A new iteration opens after `gap_us` of silence, once `head_bytes` were seen.
+    """
     return _entry(
         f"{protocol}_connection",
         {
@@ -83,7 +86,10 @@ def connection(
 
 
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int, rank: Rank, *, ends_at: int = 0) -> TableEntry:
-    """Bytes from `start_bytes` to before `end_bytes` of a connection are of `flow`. It ends there, or at `ends_at`."""
+    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection belong to `flow`.
+
+    The flow ends at `end_bytes`, or at `ends_at`.
+    """
     kind, arguments = _rank(rank)
     match: dict[str, Match] = {"connection": number, "position": Interval(start_bytes, end_bytes - 1)}
     return _entry(
@@ -92,9 +98,9 @@ def segment(number: int, start_bytes: int, end_bytes: int, flow: int, rank: Rank
 
 
 def profile(number: int, earliest: int, below: Mapping[int, int]) -> list[TableEntry]:
-    """`below` maps a slack in microseconds to the queue of what has less than that, down to the next one of `below`.
+    """Return the entries of a profile: a packet goes to the queue of the smallest slack in `below` above its own.
 
-    What has no less than all of them goes to queue `earliest`.
+    `below` maps slacks in microseconds to queues. A packet with no less slack than all of them goes to `earliest`.
     """
     lows = [0, *(BIAS + slack for slack in sorted(below))]
     highs = [*(low - 1 for low in lows[1:]), _TOP]
@@ -111,7 +117,7 @@ def flow_path(flow: int, port: int, host: int) -> TableEntry:
 
 
 def route(prefix: str, port: int, host: int) -> TableEntry:
-    """To `prefix` (as in 10.0.0.0/8) by `port`, with the MAC of `host`."""
+    """Return a route to `prefix` (as in 10.0.0.0/8) by `port`, with the MAC address of `host`."""
     return _entry("ipv4_lpm", {"dst": _prefix(prefix)}, "route", port=port, dst_mac=_mac(host))
 
 
@@ -120,7 +126,7 @@ def spread(prefix: str, group: int) -> TableEntry:
 
 
 def ecmp(group: int, hops: Sequence[tuple[int, int]]) -> TableEntry:
-    """`hops` are (port, host whose MAC is written)."""
+    """Return a group whose `hops` are (port, host whose MAC address is written)."""
     actions = tuple(ActionCall("route", (("port", port), ("dst_mac", _mac(host)))) for port, host in hops)
     return TableEntry("ecmp", (("group", group),), actions)
 

@@ -20,14 +20,14 @@ ACK = _CONSTANTS["SHIM_FLAG_ACK"]
 DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
 
 HEADER_BYTES = 14 + 20 + 8 + _CONSTANTS["SHIM_BYTES"]
-"""Of a packet with a shim, before its payload."""
+"""Bytes before the payload of a packet with a shim."""
 
 NOT_ECT, ECT1, ECT0, CE = range(4)
 """The two bits of RFC 3168."""
 
 
 class Shim(Packet):
-    """What a sender that knows its job writes behind UDP (`p4src/shared/headers.p4`)."""
+    """The shim, which a sender that knows its job writes behind UDP (`p4src/shared/headers.p4`)."""
 
     name = "Shim"
     fields_desc = [  # noqa: RUF012 - scapy's way to declare a layer
@@ -53,7 +53,7 @@ def address(host: int) -> str:
 
 
 def ethernet(src: int, dst: int) -> Packet:
-    """From a host to its gateway, the switch, which writes the destination's MAC."""
+    """Return the Ethernet header of a frame from a host to the switch, which writes the destination's MAC address."""
     return Ether(src=mac(src), dst="02:00:00:00:01:00")
 
 
@@ -74,7 +74,7 @@ def shim(
     dst: int = 2,
     ecn: int = NOT_ECT,
 ) -> Packet:
-    """A packet with a shim. Without UDP checksum (RFC 768 allows that), since switches change the shim."""
+    """Return a packet with a shim. It has no UDP checksum (see RFC 768), since switches change the shim."""
     head = ipv4(src, dst, ecn=ecn) / UDP(sport=4000, dport=SHIM_PORT, chksum=0)
     return (
         head
@@ -95,10 +95,10 @@ def udp(src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: 
 
 
 def as_forwarded(frame: Packet, *, dst: int = 2, queue: int | None = None, flags: int | None = None) -> Packet:
-    """What must leave the switch for `frame`: one hop older, to the MAC of host `dst`, marked with `queue`'s DSCP
-    (None: as it came), the IPv4 checksum made anew by scapy.
+    """Return the frame that must leave the switch for `frame`.
 
-    `flags` replaces those of the shim. The length fields and the checksum of TCP or UDP are those of the original.
+    It is one hop older, goes to the MAC address of host `dst`, and has the DSCP of `queue` (None: its own). scapy makes
+    its IPv4 checksum anew. `flags` replaces the flags of the shim; all other fields are those of `frame`.
     """
     expected = Ether(bytes(frame))
     expected.dst = mac(dst)
@@ -112,7 +112,7 @@ def as_forwarded(frame: Packet, *, dst: int = 2, queue: int | None = None, flags
 
 
 def queue_of(frame: bytes) -> int:
-    """The queue that a frame with the tests' DSCP marks came through: DSCP is a class selector."""
+    """Return the queue that a frame came through, which its DSCP tells."""
     dscp = frame[15] >> 2
     if dscp & 7:
         raise ValueError(f"DSCP {dscp} is no class selector: nothing marked this packet")
@@ -124,6 +124,6 @@ def ecn_of(frame: bytes) -> int:
 
 
 def shim_of(frame: bytes) -> Shim:
-    """Raises IndexError for a frame without a shim."""
+    """Return the shim of a frame. Raises IndexError for a frame without one."""
     found: Shim = Ether(frame)[Shim]
     return found

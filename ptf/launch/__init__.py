@@ -1,1 +1,1 @@
-"""What `run.py` is made of: a target, wires between it and the tests, ptf, a table of results."""
+"""The parts of `run.py`: wires between the switch and the tests, and a table of results."""

@@ -1,4 +1,4 @@
-"""Results of tests, as the tests report them and as people read them."""
+"""The results of tests, as the tests report them and as people read them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME_COLUMNS = 48
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one test."""
+    """The result of one test."""
 
     test: str
     """module.Class"""
@@ -21,7 +21,7 @@ class Result:
     """ok, fail, error or skip"""
     seconds: float
     why: str = ""
-    """Of a test that was skipped the reason, of one that did not pass the traceback."""
+    """The reason of a test that was skipped; the traceback of one that did not pass."""
 
     @property
     def bad(self) -> bool:
@@ -29,7 +29,7 @@ class Result:
 
 
 def parse(lines: Iterable[str]) -> Iterator[Result]:
-    """Results in the order in which tests end."""
+    """Yield results in the order in which tests end."""
     for line in lines:
         record = json.loads(line)
         yield Result(record["test"], record["result"], record["seconds"], record.get("why", ""))

@@ -1,4 +1,4 @@
-"""Wires between the switch and the tests: veth pairs in a network namespace of our own, or Unix datagram sockets."""
+"""Wires between the switch and the tests: veth pairs in a network namespace of its own, or Unix datagram sockets."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# All children end with the first process of a PID namespace, however that one ends.
+# When the first process of a PID namespace ends, for whatever reason, the kernel ends all others.
 _UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--")
 _INSIDE = "ECHELON_PTF_NAMESPACE"
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One port: what the switch's `-i` names, and what ptf's `--interface` names."""
+    """One port, with the words for the switch's `-i` and for ptf's `--interface`."""
 
     port: int
     switch_end: str
@@ -25,11 +25,11 @@ class Wire:
 
 
 class WiringError(Exception):
-    """There can be no wires of this kind here; the text says why and what to do."""
+    """Wires of this kind cannot be laid here. The text says why and what to do."""
 
 
 def why_no_veth() -> str:
-    """Why veth pairs cannot be made in a namespace of our own; empty if they can."""
+    """Return why veth pairs cannot be made in a namespace of their own; empty if they can."""
     if in_own_namespace():
         return ""
     for tool in ("unshare", "ip"):
@@ -44,26 +44,26 @@ def in_own_namespace() -> bool:
 
 
 def enter_own_namespace() -> int:
-    """Run this very command again in namespaces of its own; returns its exit status."""
+    """Run this command again in namespaces of its own, and return its exit status."""
     command = [*_UNSHARE, sys.executable, *sys.argv]
     return subprocess.run(command, env={**os.environ, _INSIDE: "1"}).returncode
 
 
 def lay_veth(ports: Sequence[int]) -> list[Wire]:
-    """One veth pair for each port, up, with no traffic of the kernel's own. Raises WiringError."""
+    """Make one veth pair for each port, up, without traffic of the kernel's own. Raises WiringError."""
     wires = [Wire(port, f"switch{port}", f"test{port}") for port in ports]
     _ip("link", "set", "lo", "up")
     for wire in wires:
         _ip("link", "add", wire.switch_end, "type", "veth", "peer", "name", wire.test_end)
         for end in (wire.switch_end, wire.test_end):
-            # Without an IPv6 address no neighbour discovery, which would look like packets of the switch.
+            # The kernel's neighbour discovery (IPv6) would look like packets of the switch.
             _ip("link", "set", end, "addrgenmode", "none")
             _ip("link", "set", end, "up")
     return wires
 
 
 def lay_unix(ports: Sequence[int], directory: Path) -> list[Wire]:
-    """One socket in `directory` for each port; the tests' ends are bound by ptf's platform."""
+    """Name one socket in `directory` for each port; ptf's platform binds the tests' ends."""
     return [Wire(port, f"unix:{directory}/port{port}", f"{directory}/port{port}") for port in ports]
 
 

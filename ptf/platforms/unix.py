@@ -1,6 +1,6 @@
 """ptf platform "unix": ports are Unix datagram sockets, so that neither root nor interfaces are needed.
 
-`--interface PORT@PATH`: what is sent to a port goes to the switch's socket at PATH; what the switch sends arrives at
+With `--interface PORT@PATH`, frames for a port go to the switch's socket at PATH. Frames from the switch arrive at
 PATH.peer, which is bound here.
 """
 
@@ -21,7 +21,7 @@ _LONGEST_FRAME_BYTES = 1 << 16
 
 
 class UnixPort(DataPlanePortIface, DataPlanePacketSourceIface):  # type: ignore[misc]
-    """One port of the switch, seen from the other end."""
+    """The other end of one port of the switch."""
 
     def __init__(self, path: str, device: int, port: int, config: object = None) -> None:
         self._device, self._port, self._path = device, port, path
@@ -46,6 +46,6 @@ class UnixPort(DataPlanePortIface, DataPlanePacketSourceIface):  # type: ignore[
 
 
 def platform_config_update(config: dict[str, Any]) -> None:
-    """ptf's hook: which ports there are, and of which class."""
+    """Tell ptf, whose hook this is, the ports and their class."""
     config["port_map"] = {(device, port): path for device, port, path in config["interfaces"]}
     config["dataplane"] = {"portclass": UnixPort}

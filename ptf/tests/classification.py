@@ -1,4 +1,4 @@
-"""Which flow of which iteration is a packet of? By shim, by 5-tuple and bytes seen, or by nothing."""
+"""How the switch finds the flow and iteration of a packet: by shim, by 5-tuple and bytes seen, or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _ConnectionTest(EchelonTest):
     protocol = "tcp"
     dst_port = 5000
     gap_s = _FOREVER_S
-    """Idle time after which the connection may open an iteration."""
+    """The idle time after which the connection may open an iteration."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -29,7 +29,7 @@ class _ConnectionTest(EchelonTest):
         self.src_port = self.connect(self.job, is_head=True)
 
     def connect(self, job: int, *, is_head: bool) -> int:
-        """A new connection of `job`; returns its source port."""
+        """Install a new connection of `job`, and return its source port."""
         number = self.new_connection()
         src_port = 10_000 + number
         first, second = self.new_flow(), self.new_flow()
@@ -50,7 +50,7 @@ class _ConnectionTest(EchelonTest):
         return src_port
 
     def queues(self, packets: int, src_port: int | None = None) -> list[int]:
-        """Of the next packets of the connection, `_PAYLOAD` bytes each."""
+        """Send packets of `_PAYLOAD` bytes on the connection, and return their queues."""
         frame = getattr(frames, self.protocol)(src_port or self.src_port, self.dst_port, _PAYLOAD)
         return [self.queue_of(frame) for _ in range(packets)]
 
@@ -77,7 +77,7 @@ class ByShimNeedsJobAndFlow(EchelonTest):
 
 
 class ShimOfAnotherVersion(EchelonTest):
-    """Is no shim: the datagram goes by its connection, here nobody's."""
+    """A shim of another version is ignored: the datagram is classified by its connection, here an unknown one."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -102,7 +102,7 @@ class ByBytesOfTcp(_ConnectionTest):
 
 
 class ByBytesOfUdp(_ConnectionTest):
-    """As TCP."""
+    """The same holds for UDP."""
 
     protocol = "udp"
 
@@ -120,7 +120,7 @@ class AcknowledgementsMoveNothing(_ConnectionTest):
 
 
 class TcpOptionsAreNotPayload(_ConnectionTest):
-    """The data offset is subtracted."""
+    """TCP options are not counted as payload."""
 
     def runTest(self) -> None:
         head = frames.ipv4() / TCP(sport=self.src_port, dport=self.dst_port, options=[("NOP", None)] * 20)
@@ -131,7 +131,7 @@ class TcpOptionsAreNotPayload(_ConnectionTest):
 
 
 class OtherConnections(_ConnectionTest):
-    """Another port, another host, the way back, the other protocol: nobody's."""
+    """A packet that differs in port, host, direction or protocol belongs to no connection of a job."""
 
     def runTest(self) -> None:
         others = [
@@ -145,7 +145,7 @@ class OtherConnections(_ConnectionTest):
 
 
 class NextIteration(_ConnectionTest):
-    """Opens after a gap, once 95 % of the last one were seen; its flows start anew."""
+    """An iteration opens after a gap, once 95 % of the last one were seen; its flows start anew."""
 
     gap_s = _GAP_S
 
@@ -156,7 +156,7 @@ class NextIteration(_ConnectionTest):
 
 
 class GapAloneOpensNothing(_ConnectionTest):
-    """As after a retransmission time-out or a stall."""
+    """A gap alone, as after a retransmission time-out or a stall, opens no iteration."""
 
     gap_s = _GAP_S
 
@@ -167,7 +167,7 @@ class GapAloneOpensNothing(_ConnectionTest):
 
 
 class BytesAloneOpenNothing(EchelonTest):
-    """However many bytes: without a gap the iteration goes on."""
+    """Without a gap the iteration goes on, however many bytes pass."""
 
     def runTest(self) -> None:
         number = self.new_connection()

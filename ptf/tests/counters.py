@@ -11,7 +11,7 @@ from echelon_ptf.entries import Fixed
 
 
 class PerFlow(EchelonTest):
-    """Packets and bytes of each flow known by its shim, whatever other flows send."""
+    """Each flow known by its shim has its packets and bytes counted, whatever other flows send."""
 
     def runTest(self) -> None:
         flows = [self.shim_flow(Fixed(queue)) for queue in (2, 3)]
@@ -33,7 +33,7 @@ class PerFlowNotItsAcknowledgements(EchelonTest):
 
 
 class NewEntriesCountFromZero(EchelonTest):
-    """What an entry before it counted is gone with that one."""
+    """An entry counts from zero, whatever an earlier entry with its key has counted."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(2))
@@ -45,7 +45,7 @@ class NewEntriesCountFromZero(EchelonTest):
 
 
 class PerSegment(EchelonTest):
-    """Packets and bytes of flows known by their place in a connection."""
+    """Flows known by their place in a connection have their packets and bytes counted."""
 
     def runTest(self) -> None:
         number = self.new_connection()
@@ -66,7 +66,7 @@ class PerSegment(EchelonTest):
 
 
 class PerPortAndQueue(EchelonTest):
-    """What left by each queue of each port, bytes included."""
+    """Packets and bytes are counted for each queue of each port."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(5))

@@ -1,4 +1,4 @@
-"""What the control plane is told: when a flow starts, and when its last packet passes."""
+"""The digests that the control plane gets: when a flow starts, and when its last packet passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from echelon_ptf.frames import LAST
 
 
 class StartAndFinish(EchelonTest):
-    """One each in every iteration, with the iteration's number; nothing in between."""
+    """A flow sends one digest for its start and one for its end in every iteration, and none in between."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -52,7 +52,7 @@ class SlackAtTheEnd(EchelonTest):
 
 
 class Clock(EchelonTest):
-    """Times are microseconds, and run as ours do."""
+    """Times are in microseconds, and advance as the test's clock does."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(1))
@@ -92,7 +92,7 @@ class FlowsByBytes(EchelonTest):
 
 
 class NoneForStrangers(EchelonTest):
-    """Nothing is said of traffic of no job, nor of packets marked last of no flow."""
+    """Traffic of no job sends no digests, even where a packet is marked as the last one."""
 
     def runTest(self) -> None:
         self.carry(frames.udp(9, 9, 100))
@@ -101,7 +101,7 @@ class NoneForStrangers(EchelonTest):
 
 
 class LastOfAStraggler(EchelonTest):
-    """The end of a flow of an iteration that is over is not told as that of the running one."""
+    """The end of a flow in an earlier iteration is not reported as its end in the running one."""
 
     def runTest(self) -> None:
         for flow in (self.shim_flow(Fixed(1)), self.deadline_flow(self.profile(1, below={}))):

@@ -20,7 +20,7 @@ class _DepthTest(EchelonTest):
     """A slow queue with a threshold."""
 
     def codes(self, ecn: int) -> list[int]:
-        """ECN of a burst that came with `ecn`, in the order in which it left."""
+        """Send a burst with the code point `ecn`, and return the code points with which it left, in order."""
         self.slow_queue(_QUEUE, packets_per_s=10, frame_bytes=_FRAME_BYTES)
         self.install(entries.ecn_threshold(RECEIVER, _QUEUE, _THRESHOLD_PACKETS))
         flow = self.shim_flow(Fixed(_QUEUE))
@@ -29,7 +29,7 @@ class _DepthTest(EchelonTest):
             self.send(packet)
         left = list(receive_all(self, _SENT_PACKETS))
         for frame in left:
-            # The mark is in the checksum, too.
+            # The IPv4 checksum must cover the mark.
             expected = frames.as_forwarded(
                 flow.packet(ecn=frames.ecn_of(frame), payload_bytes=_PAYLOAD_BYTES), queue=_QUEUE
             )
@@ -37,7 +37,7 @@ class _DepthTest(EchelonTest):
         return [frames.ecn_of(frame) for frame in left]
 
     def assert_marked_from_threshold(self, codes: list[int], unmarked: int) -> None:
-        """The first packets found fewer before them than the threshold, the last ones more: marked, once it began."""
+        """Check that the packets that found as many as the threshold before them are marked, and no earlier ones."""
         self.assertEqual(set(codes[:_THRESHOLD_PACKETS]), {unmarked}, codes)
         self.assertEqual(set(codes[-4:]), {CE}, codes)
         marks = [code == CE for code in codes]
@@ -52,21 +52,21 @@ class ByDepth(_DepthTest):
 
 
 class ByDepthOfTheOtherCodePoint(_DepthTest):
-    """ECT(1) means the same."""
+    """ECT(1) is marked as ECT(0) is."""
 
     def runTest(self) -> None:
         self.assert_marked_from_threshold(self.codes(ECT1), ECT1)
 
 
 class NotCapable(_DepthTest):
-    """A sender that did not say that it understands marks gets none."""
+    """Packets of a sender that does not support ECN are not marked."""
 
     def runTest(self) -> None:
         self.assertEqual(self.codes(NOT_ECT), [NOT_ECT] * _SENT_PACKETS)
 
 
 class OwnQueueOnly(EchelonTest):
-    """The depth of another queue of the port marks nobody, nor does a queue without a threshold."""
+    """Neither the depth of another queue nor a queue without a threshold causes marks."""
 
     def runTest(self) -> None:
         self.slow_queue(1, packets_per_s=50, frame_bytes=_FRAME_BYTES)

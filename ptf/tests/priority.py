@@ -32,7 +32,7 @@ class PriorityIsTheLevel(EchelonTest):
 
 
 class DscpIsTheLevel(EchelonTest):
-    """Class selector code points, whatever the packet came with; the two ECN bits stay."""
+    """The switch writes class selector code points, whatever the packet came with, and keeps the two ECN bits."""
 
     def runTest(self) -> None:
         for queue in range(8):
@@ -60,7 +60,7 @@ class DscpIsATable(EchelonTest):
 
 class _SlowPortTest(EchelonTest):
     def order_of_queues(self, packets: Sequence[Packet]) -> list[int]:
-        """Those of `packets` that come while the port is busy with a long one for a second, in the order of leaving."""
+        """Return the queues of `packets` in the order of leaving; they come while a long packet keeps the port busy."""
         self.slow_port(packets_per_s=1, frame_bytes=_LONG_FRAME_BYTES)
         burst = [bytes(packet) for packet in packets]
         self.send(frames.udp(9, 9, _LONG_FRAME_BYTES - 42))
@@ -71,7 +71,7 @@ class _SlowPortTest(EchelonTest):
 
 
 class HighestLevelFirst(_SlowPortTest):
-    """What waits at a slow port leaves by level."""
+    """Packets that wait at a slow port leave by level."""
 
     def runTest(self) -> None:
         packets = [self.shim_flow(Fixed(queue)).packet() for queue in range(8)]
@@ -97,7 +97,7 @@ class ControlOvertakes(_SlowPortTest):
 
 
 class OneQueueIsOneLine(EchelonTest):
-    """First in, first out, over all flows of a level."""
+    """Packets of one level leave in the order of their arrival, whatever their flows."""
 
     def runTest(self) -> None:
         self.slow_queue(2, packets_per_s=50, frame_bytes=_FRAME_BYTES)

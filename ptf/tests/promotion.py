@@ -35,12 +35,12 @@ class _PromotionTest(EchelonTest):
         self.flow = self.shim_flow(Fixed(_SLOW))
 
     def send_all(self, places: Sequence[int], epoch: int = 1) -> None:
-        # scapy is slow: all first, so that they go in one burst.
+        # All packets are made first, because scapy is too slow to send a burst otherwise.
         for packet in [_packet(self.flow, place, epoch) for place in places]:
             self.send(packet)
 
     def assert_left(self, expected: Sequence[tuple[int, int, int]]) -> None:
-        """The next packets: (place in the flow, queue, DRAIN)."""
+        """Check the next packets, as (place in the flow, queue, DRAIN)."""
         seen = []
         for frame in receive_all(self, len(expected)):
             shim = frames.shim_of(frame)
@@ -73,7 +73,7 @@ class WaitsForEarlierPackets(_PromotionTest):
 
 
 class GoesBackInOrder(_PromotionTest):
-    """The same from a higher queue to a lower one."""
+    """A flow that changes to a lower queue keeps its order in the same way."""
 
     def runTest(self) -> None:
         self.slow_queue(_FAST, _PACKETS_PER_S, _FRAME_BYTES)
@@ -160,7 +160,7 @@ class OutOfDateRankAsksToDrain(_PromotionTest):
 
 
 class RankThatHoldsDoesNot(_PromotionTest):
-    """However long the packet waits."""
+    """A packet whose rank still holds does not ask to drain, however long it waits."""
 
     def runTest(self) -> None:
         self.flow = self.deadline_flow(self.profile(_SLOW, below={-60_000_000: _FAST}))
@@ -270,7 +270,7 @@ class AloneNeedNotWait(_HoldTest):
 
 
 class RisesAfterTheHoldTime(_HoldTest):
-    """Without any packet for so long, nothing of the flow can be left behind."""
+    """After the hold time without a packet, none of the flow's packets can still wait."""
 
     def runTest(self) -> None:
         flow = self.held_flow(50_000)

@@ -35,7 +35,7 @@ class _PassingTimeTest(EchelonTest):
 
 
 class FixedLevel(EchelonTest):
-    """Each of the eight levels, in every iteration, at any time."""
+    """A fixed ranking keeps its level in every iteration, for each of the eight levels."""
 
     def runTest(self) -> None:
         flows = [self.shim_flow(Fixed(queue)) for queue in range(8)]
@@ -70,7 +70,7 @@ class EarlierDeadlineFirst(EchelonTest):
 
 
 class AttainedService(EchelonTest):
-    """Bytes sent in this iteration against thresholds: segments of one flow with falling levels."""
+    """Attained service is made of segments of one flow with falling levels."""
 
     def runTest(self) -> None:
         number, flow = self.new_connection(), self.new_flow()
@@ -92,7 +92,7 @@ class AttainedService(EchelonTest):
 
 
 class TimeWindow(_PassingTimeTest):
-    """A job's turn is a stretch of time since its iteration began: a profile need not be monotone."""
+    """A window of time is made of a profile that is not monotone in the time since the iteration began."""
 
     def runTest(self) -> None:
         earliest, below = 1, {-_STEP_US: 5, -3 * _STEP_US: 0}

@@ -127,7 +127,7 @@ class EpochDelta128(_EpochTest):
 
 
 class EpochDelta239(_EpochTest):
-    """17 behind is no straggler but a job that was started anew."""
+    """17 behind is not a straggler but a job that was started anew."""
 
     def runTest(self) -> None:
         self.assertEqual(self.second(50, 239), "new")
@@ -156,7 +156,7 @@ class EpochsWrapAround(_EpochTest):
 
 
 class StragglersMoveNothing(_ReferenceTest):
-    """Neither the reference of the running iteration nor its epoch."""
+    """A straggler changes neither the reference of the running iteration nor its epoch."""
 
     def runTest(self) -> None:
         head = self.start(self.head, 20)
@@ -167,7 +167,7 @@ class StragglersMoveNothing(_ReferenceTest):
 
 
 class StragglersOfFixedFlows(EchelonTest):
-    """Keep their level, and start nothing."""
+    """Stragglers of flows with a fixed level keep that level, and start nothing."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -178,7 +178,7 @@ class StragglersOfFixedFlows(EchelonTest):
 
 
 class RestartedJob(_ReferenceTest):
-    """Counts its iterations from one again and is ranked at once, in every one of them."""
+    """A restarted job counts its iterations from one again, and is ranked at once in all of them."""
 
     def runTest(self) -> None:
         for epoch in (*range(1, 41, 8), 40):

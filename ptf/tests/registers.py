@@ -1,4 +1,4 @@
-"""What the program remembers, where P4Runtime reaches registers."""
+"""The program's registers, where P4Runtime reaches them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from echelon_ptf.entries import Deadline, Fixed
 from echelon_ptf.frames import DRAIN
 
 _WRITTEN = 1 << 8
-"""In a register of epochs: that the lower eight bits were ever written."""
+"""The bit of a register of epochs that tells that its lower eight bits were written."""
 
 
 class _RegisterTest(EchelonTest):
-    """Skipped where the target has no registers for controllers."""
+    """A test that is skipped where the target does not let controllers read registers."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -37,7 +37,7 @@ class ReferenceTime(_RegisterTest):
 
 
 class PlaceOfAFlow(_RegisterTest):
-    """Iteration, queue and sequence number of the packet that a flow sent last, which has left."""
+    """A flow's registers hold iteration, queue and sequence number of its last packet, which has left."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(5))

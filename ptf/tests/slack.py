@@ -14,15 +14,15 @@ from echelon_ptf.entries import BIAS
 
 _S = 1_000_000
 _LONGEST_OFFSET_US = (1 << 32) - 1
-"""71.6 minutes: twice what 32 bits of slack can hold."""
+"""71.6 minutes, twice the largest slack of 32 bits."""
 
 
 class _SlackTest(EchelonTest):
     def queue_at(self, profile: int, slack_us: int) -> int:
-        """Of a flow that had this slack a moment ago."""
+        """Return the queue of a packet whose flow had this slack a moment ago."""
         anchor_us = 100 * _S
         echelonflow, job = self.new_echelonflow(), self.new_job()
-        # Opens the iteration as if the head had started 100 s ago.
+        # This packet opens the iteration as if the head had started 100 s ago.
         anchor = self.deadline_flow(profile, anchor_us, echelonflow=echelonflow, job=job)
         self.start(anchor)
         flow = self.deadline_flow(profile, anchor_us + slack_us, echelonflow=echelonflow, job=job)
@@ -53,7 +53,7 @@ class ThresholdsPerJob(_SlackTest):
 
 
 class ThresholdsChange(_SlackTest):
-    """What the control plane writes holds from the next packet on."""
+    """New thresholds apply from the next packet on."""
 
     def runTest(self) -> None:
         profile = self.profile(1, below={})

@@ -1,4 +1,4 @@
-"""Nothing unknown is harmed, and nothing broken gets through: traffic of no job, of other protocols, malformed."""
+"""Traffic of no job and of other protocols is forwarded; malformed packets are dropped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BestEffort(EchelonTest):
 
 
 class Sizes(EchelonTest):
-    """From the smallest packets to those of an ordinary link."""
+    """Packets of all sizes pass, from the smallest to those of an ordinary link."""
 
     def runTest(self) -> None:
         for payload_bytes in (1, 6, 18, 1000, 1472):
@@ -51,7 +51,7 @@ class BestEffortQueueIsATable(EchelonTest):
 
 
 class AcknowledgementsOfTheShim(EchelonTest):
-    """Go to the control queue, known or not, and echo DRAIN as the receiver wrote it; they start and finish no flow."""
+    """Acknowledgements of any shim go to the control queue with DRAIN unchanged, and start and finish no flow."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -63,7 +63,7 @@ class AcknowledgementsOfTheShim(EchelonTest):
 
 
 class AcknowledgementsOfTcp(EchelonTest):
-    """Segments without payload, of whatever connection: acknowledgements, SYN, FIN."""
+    """Segments without payload (acknowledgements, SYN, FIN) of any connection go to the control queue."""
 
     def runTest(self) -> None:
         for flags in ("A", "S", "FA", "R"):
@@ -72,7 +72,7 @@ class AcknowledgementsOfTcp(EchelonTest):
 
 
 class LongestPrefixWins(EchelonTest):
-    """And a prefix that nothing longer covers is used."""
+    """The longest prefix that matches is used, and a shorter one where no longer one matches."""
 
     def runTest(self) -> None:
         self.install(entries.route("10.9.0.0/16", 3, 3), entries.route("10.9.8.0/24", 4, 4))
@@ -83,7 +83,7 @@ class LongestPrefixWins(EchelonTest):
 
 
 class NoRoute(EchelonTest):
-    """Dropped and counted."""
+    """A packet without a route is dropped and counted."""
 
     def runTest(self) -> None:
         frame = frames.udp(9, 9, 100)
@@ -133,7 +133,7 @@ class EqualCostPaths(EchelonTest):
 
 
 class TimeToLive(EchelonTest):
-    """One less at every hop; a packet that has none left is dropped and counted."""
+    """The time to live falls by one at each hop; a packet whose time is over is dropped and counted."""
 
     def runTest(self) -> None:
         for ttl in (255, 2):
@@ -144,7 +144,7 @@ class TimeToLive(EchelonTest):
 
 
 class ChecksumOfIpv4(EchelonTest):
-    """A wrong one is dropped and counted."""
+    """A packet with a wrong checksum is dropped and counted."""
 
     def runTest(self) -> None:
         frame = Ether(bytes(frames.udp(9, 9, 100)))
@@ -182,7 +182,7 @@ class ChecksumCarry(EchelonTest):
 
 
 class Malformed(EchelonTest):
-    """What is cut short, or says of itself what cannot be, is dropped and counted."""
+    """Packets that are cut short or contradict themselves are dropped and counted."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -210,7 +210,7 @@ class Malformed(EchelonTest):
 
 
 class Stations(EchelonTest):
-    """What is not IPv4 goes unchanged to a station that the control plane told, in the best-effort queue."""
+    """Frames other than IPv4 go unchanged to known stations, in the best-effort queue."""
 
     def runTest(self) -> None:
         self.install(entries.station(2, 2), entries.station(3, 3))
@@ -229,7 +229,7 @@ class Stations(EchelonTest):
 
 
 class UnknownStations(EchelonTest):
-    """Dropped and counted, broadcasts too."""
+    """Frames to unknown stations are dropped and counted, broadcasts too."""
 
     def runTest(self) -> None:
         for destination in ("02:00:00:00:00:77", "ff:ff:ff:ff:ff:ff"):
@@ -237,7 +237,7 @@ class UnknownStations(EchelonTest):
 
 
 class Flooding(EchelonTest):
-    """A broadcast goes to every member of a multicast group, once somebody wrote one."""
+    """A broadcast goes to every member of the multicast group, where there is one."""
 
     def runTest(self) -> None:
         self.switch.insert_multicast(5, PORTS[1:])

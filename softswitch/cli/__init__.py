@@ -1,7 +1,7 @@
-"""The command `softswitch`: runs the switch, or one of the tools beside it.
+"""The command `softswitch`: it runs the switch, or one of the tools beside it.
 
-A tool is a module with a docstring, `add_arguments(parser)` and `run(options)`, which returns the exit status; it is
-imported when it is asked for. Without the name of a tool, the switch runs.
+A tool is a module with a docstring, `add_arguments(parser)` and `run(options)`, which returns the exit status. A tool's
+module is imported only when the command line names the tool. Without the name of a tool, the command runs the switch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ COMMANDS = {
     "stf": "softswitch.cli.stf_command",
     "trace": "softswitch.cli.trace_command",
 }
-"""The tools: what to type, and where they are."""
+"""The name and the module of each tool."""
 
 _SWITCH = "softswitch.cli.switch_command"
 
 
 class Command(Protocol):
-    """What a tool's module provides."""
+    """The functions that a tool's module provides."""
 
     __doc__: str | None
 
@@ -35,14 +35,14 @@ class Command(Protocol):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} -h)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0, 1 for a test that fails, or 2 for what cannot be used."""
+    """Run the command and return its exit status: 0, 1 for a test that fails, or 2 for input that cannot be used."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = given.pop(0) if given and given[0] in COMMANDS else None
     module: Command = importlib.import_module(_SWITCH if name is None else COMMANDS[name])
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def without_dashes(arguments: list[str]) -> list[str]:
-    """The arguments as argparse takes them.
+    """Return the arguments in the form that argparse takes.
 
-    simple_switch wants its target's options behind "--", and takes a directory for pcap files by "=" only.
+    simple_switch expects its target's options behind "--", and takes a directory for pcap files by "=" only.
     """
     return ["--pcap=." if argument == "--pcap" else argument for argument in arguments if argument != "--"]

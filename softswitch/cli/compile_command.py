@@ -1,4 +1,4 @@
-"""Print the Python that a program is compiled to."""
+"""Print the Python source that a program is compiled to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.add_argument("program", type=Path, help="what p4c-bm2-ss wrote for v1model (JSON)")
+    """Declare the command's arguments."""
+    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
 
 
 def run(options: argparse.Namespace) -> int:

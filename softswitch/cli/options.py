@@ -1,4 +1,4 @@
-"""What the command line asks of a switch, checked."""
+"""The checked options of a switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Interface", "SwitchOptions", "TlsFiles"]
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a port is attached to: a network interface, or `unix:PATH`."""
+    """The attachment of a port: a network interface, or `unix:PATH`."""
 
     port: int
     name: str
@@ -19,7 +19,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of the gRPC server."""
+    """The PEM files of the gRPC server."""
 
     authority: Path | None
     certificate: Path
@@ -29,7 +29,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class SwitchOptions:
-    """One switch."""
+    """The options of one switch."""
 
     program: Path | None
     p4info: Path | None
@@ -42,7 +42,7 @@ class SwitchOptions:
     queues: int
     queue_depth_bytes: int | None
     rates_bps: Mapping[int, int | None]
-    """by port; the others are infinitely fast"""
+    """The line rate of each limited port, in bits per second. All other ports are infinitely fast."""
     seed: int
     pcap: Path | None
     log_console: bool
@@ -51,4 +51,4 @@ class SwitchOptions:
     log_flush: bool
     dump_bytes: int
     notes: tuple[str, ...]
-    """what the user should know about options that have no effect"""
+    """Remarks for the user about options that have no effect."""

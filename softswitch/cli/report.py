@@ -1,4 +1,4 @@
-"""What the switch says when it is ready and when it has ended."""
+"""The line that the switch prints when it is ready, and the table that it prints when it has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ready_line", "summary"]
 
 
 def ready_line(options: SwitchOptions, address: str, up: Mapping[int, bool]) -> str:
-    """One line: which device, where controllers find it, which ports it has."""
+    """Return one line that names the device, its address and its ports."""
     ports = []
     for interface in options.interfaces:
         notes = []
@@ -29,7 +29,7 @@ def ready_line(options: SwitchOptions, address: str, up: Mapping[int, bool]) -> 
 
 
 def summary(options: SwitchOptions, data_plane: DataPlane, switch: Switch | None) -> str:
-    """A table: packets in, out and dropped, by port and by reason."""
+    """Return a table of the packets received, sent and dropped, by port and by reason."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""A switch put together from its options, run until a signal ends it."""
+"""A switch built from its options, which runs until a signal ends it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from softswitch.cli.report import ready_line, summary
 from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.p4runtime.status import RefusedError
 from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
+from softswitch.rpc.status import RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
 from softswitch.trace import Tracer
 from softswitch.virtual.switch import Pipelines
@@ -29,18 +29,19 @@ from softswitch.virtual.switch import Pipelines
 __all__ = ["run_switch"]
 
 _SWITCH_INTERVAL_S = 0.0005
-"""How long one of gRPC's threads may keep the interpreter from the data plane, when both want it."""
+"""How long a gRPC thread may keep the interpreter when the data plane wants it too."""
 
 _YOUNG_OBJECTS = 100_000
-"""Objects made, less those freed, before cyclic garbage is looked for. A packet leaves none behind; only queues that
-grow, and controllers, make it run, and it never looks at what was there when the switch started."""
+"""The surplus of new objects over freed ones at which Python looks for cyclic garbage. A packet leaves no garbage
+behind, so only growing queues and controllers trigger a collection. A collection never looks at objects that existed
+when the switch started."""
 
 
 def run_switch(options: SwitchOptions) -> int:
-    """Run a switch until SIGINT or SIGTERM. Returns the exit status.
+    """Run a switch until SIGINT or SIGTERM, and return the exit status.
 
     Raises:
-        ValueError, OSError: something that the options name cannot be used; nothing runs then.
+        ValueError, OSError: the options name something that cannot be used. Nothing runs then.
     """
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
@@ -150,7 +151,7 @@ def _scheduler(options: SwitchOptions, port: int) -> PortScheduler:
 
 
 def _install(device: Device, options: SwitchOptions) -> None:
-    """Commit the program with its P4Info, so that controllers find it there."""
+    """Commit the program with its P4Info, so that controllers find it installed."""
     from finsy.proto import p4r
     from google.protobuf import text_format  # type: ignore[import-untyped]
 
@@ -161,7 +162,7 @@ def _install(device: Device, options: SwitchOptions) -> None:
         text_format.Parse(options.p4info.read_text("utf-8"), config.p4info)
         device.install(config)
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(f"{options.p4info}: not P4Info as text: {error}") from None
+        raise ValueError(f"{options.p4info}: not a P4Info in protobuf text format: {error}") from None
     except RefusedError as error:
         raise ValueError(f"{options.p4info}: {error.status.message}") from None
 

@@ -14,17 +14,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.add_argument("program", type=Path, help="what p4c-bm2-ss wrote for v1model (JSON)")
+    """Declare the command's arguments."""
+    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
     parser.add_argument("test", type=Path, help="the test (.stf)")
-    parser.add_argument(
-        "--trace", action="store_true", help="show the way of the packets behind expectations that are not met"
-    )
-    parser.add_argument("--p4info", type=Path, metavar="FILE", help="P4Info (text) whose aliases the test may use")
+    parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
+    parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the test; 1 if an expectation is not met."""
+    """Run the test; return 1 if an expectation is not met."""
     from softswitch import load_program
     from softswitch.stf import StfError, parse, read_aliases, run
 
@@ -32,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         text = options.test.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{options.test}: is not UTF-8 text: {error}") from None
+        raise ValueError(f"{options.test}: not UTF-8 text: {error}") from None
     try:
         aliases = {} if options.p4info is None else read_aliases(options.p4info)
         commands = parse(text, str(options.test))
@@ -50,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _trace(program: Program, commands: Sequence[Command], aliases: Mapping[str, str], lines: set[int | None]) -> None:
-    """Run the test again and show what happens to the packets of these lines."""
+    """Run the test again and trace the packets of these lines."""
     from softswitch import Switch
     from softswitch.cli.trace_command import printer
     from softswitch.stf import Run

@@ -1,4 +1,5 @@
-"""Run a switch on network interfaces, with P4Runtime and gNMI; options as simple_switch_grpc has them, and some more.
+"""Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of simple_switch_grpc and a few
+more.
 
 Tools: softswitch compile, softswitch stf, softswitch trace (see softswitch TOOL -h).
 """
@@ -16,9 +17,9 @@ _LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
+    """Declare the command's arguments."""
     parser.usage = "softswitch [options] [PROGRAM.json] [-- target options]"
-    parser.add_argument("program", nargs="?", type=Path, metavar="PROGRAM.json", help="what p4c-bm2-ss wrote")
+    parser.add_argument("program", nargs="?", type=Path, metavar="PROGRAM.json", help="the JSON that p4c-bm2-ss wrote")
     add = parser.add_argument
     add("-v", "--version", action="version", version=_version())
     add(
@@ -31,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="interfaces",
         help="attach a network interface as port PORT, or unix:PATH, a datagram socket whose peer is PATH.peer",
     )
-    add("--no-p4", action="store_true", help="start without a program; a controller sends it")
-    add("--device-id", type=_number(0, (1 << 64) - 1), default=1, help="of P4Runtime and gNMI (default 1)")
+    add("--no-p4", action="store_true", help="start without a program; a controller sends one")
+    add("--device-id", type=_number(0, (1 << 64) - 1), default=1, help="device id in P4Runtime and gNMI (default 1)")
     add("--pcap", metavar="DIR", type=Path, help="write IFACE_in.pcap and IFACE_out.pcap (--pcap=DIR; default .)")
     add("--log-console", action="store_true", help="log to stdout")
     add("--log-file", type=Path, metavar="FILE", help="log to a file")
@@ -46,21 +47,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="log the first N bytes of each packet, at level info",
     )
 
-    target = parser.add_argument_group("target options", "may stand behind -- or not")
+    target = parser.add_argument_group("target options", "these options may stand before or after --")
     add = target.add_argument
-    add("--grpc-server-addr", default="0.0.0.0:9559", metavar="ADDR", help="P4Runtime and gNMI (default 0.0.0.0:9559)")
+    add(
+        "--grpc-server-addr",
+        default="0.0.0.0:9559",
+        metavar="ADDR",
+        help="address of P4Runtime and gNMI (default 0.0.0.0:9559)",
+    )
     add("--cpu-port", type=_number(1, 511), metavar="PORT", help="port of packet-in and packet-out (default none)")
-    add("--drop-port", type=_number(0, 511), default=511, metavar="PORT", help="the port that means drop (default 511)")
-    add("--priority-queues", type=_number(1, 8), default=1, metavar="N", help="queues a program may use (default 1)")
+    add(
+        "--drop-port",
+        type=_number(0, 511),
+        default=511,
+        metavar="PORT",
+        help="port number that means drop (default 511)",
+    )
+    add(
+        "--priority-queues",
+        type=_number(1, 8),
+        default=1,
+        metavar="N",
+        help="number of queues that a program may use (default 1)",
+    )
     add("--grpc-server-ssl", action="store_true", help="serve TLS; needs --grpc-server-cert and --grpc-server-key")
-    add("--grpc-server-cacert", type=Path, metavar="FILE", help="certificate authority that clients are checked by")
+    add(
+        "--grpc-server-cacert",
+        type=Path,
+        metavar="FILE",
+        help="certificate authority that signs the clients' certificates",
+    )
     add("--grpc-server-cert", type=Path, metavar="FILE", help="the server's certificate (PEM)")
     add("--grpc-server-key", type=Path, metavar="FILE", help="the server's key (PEM)")
     add("--grpc-server-with-client-auth", action="store_true", help="refuse clients without a valid certificate")
 
-    more = parser.add_argument_group("beyond simple_switch_grpc")
+    more = parser.add_argument_group("options that simple_switch_grpc does not have")
     add = more.add_argument
-    add("--p4info", type=Path, metavar="FILE", help="P4Info of PROGRAM.json: controllers find the pipeline installed")
+    add(
+        "--p4info",
+        type=Path,
+        metavar="FILE",
+        help="P4Info of PROGRAM.json; controllers then find the pipeline installed",
+    )
     add(
         "--port-rate",
         action="append",
@@ -68,12 +96,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[PORT=]RATE",
         dest="port_rates",
-        help="line rate of a port, or of all: 10Mbit, 2=1Gbit (default: infinitely fast)",
+        help="line rate of a port, or of all ports: 10Mbit, 2=1Gbit (default: infinitely fast)",
     )
-    add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="of each queue (default 1 MiB)")
-    add("--seed", type=int, default=0, help="of the program's random numbers (default 0)")
+    add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="depth of each queue (default 1 MiB)")
+    add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
 
-    without = parser.add_argument_group("taken and ignored, for launch scripts written for simple_switch_grpc")
+    without = parser.add_argument_group("accepted without effect, for launch scripts written for simple_switch_grpc")
     for name in ("--thrift-port", "--notifications-addr", "--max-port-count", "--log-file-max-size"):
         without.add_argument(name, help=argparse.SUPPRESS)
     for name in ("--log-file-max-files", "--max-mc-groups", "--max-l1-entries", "--max-l2-entries"):
@@ -87,14 +115,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the switch until SIGINT or SIGTERM."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what gRPC has to say comes as exceptions as well
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC raises an exception for everything that it logs
     from softswitch.cli.running import run_switch
 
     return run_switch(checked(options))
 
 
 class _Refused(argparse.Action):
-    """An option of simple_switch_grpc that asks for something this switch has not got."""
+    """An option of simple_switch_grpc that asks for a feature that this switch does not have."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, _namespace: object, _values: object, option: str | None = None
@@ -103,16 +131,16 @@ class _Refused(argparse.Action):
 
 
 _REFUSALS = {
-    "--use-files": "packets come from interfaces only; for packets from files use softswitch stf",
-    "--packet-in": "packets come from interfaces only; unix:PATH needs no interface",
-    "--dp-grpc-server-addr": "packets come from interfaces only; unix:PATH needs no interface",
-    "--restore-state": "state is not kept between runs; a controller writes it anew",
-    "--nanolog": "there is no nanomsg here; use --log-console or --log-file",
+    "--use-files": "packets come from interfaces only; use softswitch stf for packets from files",
+    "--packet-in": "packets come from interfaces only; unix:PATH needs no network interface",
+    "--dp-grpc-server-addr": "packets come from interfaces only; unix:PATH needs no network interface",
+    "--restore-state": "state is not kept between runs; let a controller write it again",
+    "--nanolog": "nanomsg is not supported; use --log-console or --log-file",
 }
 
 _IGNORED = {
-    "thrift_port": "there is no Thrift server; tables are written through P4Runtime, queues through gNMI",
-    "notifications_addr": "there is no nanomsg; notifications travel on P4Runtime's stream",
+    "thrift_port": "there is no Thrift server; write tables through P4Runtime and queues through gNMI",
+    "notifications_addr": "nanomsg is not supported; notifications travel on P4Runtime's stream",
     "max_port_count": "any number of ports can be attached",
     "log_file_max_size": "the log file is not rotated",
     "log_file_max_files": "the log file is not rotated",
@@ -124,15 +152,15 @@ _IGNORED = {
 
 
 def checked(options: argparse.Namespace) -> SwitchOptions:
-    """What the options mean together. Raises ValueError for what contradicts itself."""
+    """Return the options as a whole. Raise ValueError for options that contradict each other."""
     if options.program is None and not options.no_p4:
-        raise ValueError("softswitch: give PROGRAM.json, or --no-p4 to wait for a controller's")
+        raise ValueError("softswitch: give PROGRAM.json, or --no-p4 to wait for a controller's program")
     if options.log_console and options.log_file is not None:
-        raise ValueError("softswitch: --log-console and --log-file are exclusive")
+        raise ValueError("softswitch: --log-console and --log-file exclude each other; give one of them")
     notes = []
     program = options.program
     if options.no_p4 and program is not None:
-        notes.append(f"{program} is ignored, as --no-p4 is given")
+        notes.append(f"{program} is ignored because --no-p4 is given")
         program = None
     if options.p4info is not None and program is None:
         raise ValueError("softswitch: --p4info needs PROGRAM.json")
@@ -146,11 +174,13 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         if twice:
             raise ValueError(f"softswitch: -i: {what} {min(twice)} is given twice")
     if options.cpu_port in numbers:
-        raise ValueError(f"softswitch: --cpu-port {options.cpu_port}: an interface has that port number")
+        raise ValueError(
+            f"softswitch: --cpu-port {options.cpu_port}: an interface already has that port number; choose another"
+        )
     if options.drop_port in (*numbers, options.cpu_port):
-        raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another by --drop-port")
+        raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another drop port by --drop-port")
     if not _ADDRESS.fullmatch(options.grpc_server_addr):
-        raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: is not HOST:PORT or unix:PATH")
+        raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH")
     rates: dict[int, int | None] = {}
     for port, rate_bps in options.port_rates:
         if port is not None and port not in numbers:
@@ -185,7 +215,7 @@ def _tls(options: argparse.Namespace, notes: list[str]) -> TlsFiles | None:
         given = [_option(f"grpc_server_{name}") for name, path in files.items() if path is not None]
         if options.grpc_server_with_client_auth:
             given.append("--grpc-server-with-client-auth")
-        notes += [f"{name} is ignored, as --grpc-server-ssl is not given" for name in given]
+        notes += [f"{name} is ignored because --grpc-server-ssl is not given" for name in given]
         return None
     for name in ("cert", "key"):
         if files[name] is None:
@@ -204,7 +234,7 @@ def _interface(text: str) -> Interface:
     if not at or not name or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT@IFACE, such as 0@veth0")
     if name in ("unix:", "unix"):
-        raise argparse.ArgumentTypeError(f"{text!r}: unix: needs a path, such as 0@unix:/tmp/port0")
+        raise argparse.ArgumentTypeError(f"{text!r}: unix: needs a path, as in 0@unix:/tmp/port0")
     if int(port) > _LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r}: port {port} is above {_LARGEST_PORT}")
     return Interface(int(port), name)
@@ -217,14 +247,14 @@ _RATE = re.compile(r"(?:(\d+)=)?(\d+(?:\.\d+)?)([kmg]?)(?:bit|bit/s|bps)?", re.I
 
 
 def port_rate(text: str) -> tuple[int | None, int]:
-    """A port, None for all, and its rate in bits per second. Raises argparse.ArgumentTypeError."""
+    """Return a port, or None for all ports, and its rate in bits per second. Raise argparse.ArgumentTypeError."""
     found = _RATE.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not [PORT=]RATE, such as 10Mbit or 2=1Gbit")
     port, number, unit = found.groups()
     rate_bps = round(float(number) * _UNITS[unit.lower()])
     if rate_bps < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a rate is at least 1 bit/s")
+        raise argparse.ArgumentTypeError(f"{text!r}: a rate must be at least 1 bit/s")
     return None if port is None else int(port), rate_bps
 
 

@@ -1,7 +1,8 @@
-"""Show the way of packets through a program: states, tables, actions, what they change, and what leaves.
+"""Show how packets pass through a program: states, tables, actions, what they change, and what leaves.
 
-Entries come from --entries: an STF test (.stf), of which everything before its first packet is done, or a P4Runtime
-WriteRequest in protobuf text format, for which --p4info is needed. Without a packet, those of the STF test are traced.
+Entries come from --entries. The file is an STF test (.stf), whose commands before the first packet are carried out, or
+a P4Runtime WriteRequest in protobuf text format, which needs --p4info. Without packets on the command line, the packets
+of the STF test are traced.
 """
 
 from __future__ import annotations
@@ -27,21 +28,19 @@ _DEFAULT_TIME_US = 1_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what the command takes."""
-    parser.add_argument("program", type=Path, help="what p4c-bm2-ss wrote for v1model (JSON)")
+    """Declare the command's arguments."""
+    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
     parser.add_argument("packet", nargs="*", type=_octets, metavar="HEXPACKET", help="a packet, in hexadecimal")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="the port that packets come in at (0)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="ingress port of the packets (default 0)")
     parser.add_argument(
         "--time",
         type=int,
         default=_DEFAULT_TIME_US,
         metavar="US",
-        help=f"microseconds on the switch's clock when the first packet comes; one later each ({_DEFAULT_TIME_US})",
+        help=f"the switch's clock in microseconds at the first packet; one more for each packet ({_DEFAULT_TIME_US})",
     )
-    parser.add_argument(
-        "--entries", type=Path, metavar="FILE", help="what tables hold: .stf, or a WriteRequest as text"
-    )
-    parser.add_argument("--p4info", type=Path, metavar="FILE", help="P4Info (text), for names and ids in --entries")
+    parser.add_argument("--entries", type=Path, metavar="FILE", help="table entries: .stf, or a WriteRequest as text")
+    parser.add_argument("--p4info", type=Path, metavar="FILE", help="P4Info (text) of the names and ids in --entries")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _octets(text: str) -> bytes:
-    """The bytes of a packet, with or without 0x, colons, dots and blanks."""
+    """Return the bytes of a packet given in hexadecimal, with or without 0x, colons, dots and blanks."""
     digits = re.sub(r"[\s:.]", "", text).lower().removeprefix("0x")
     if not digits or len(digits) % 2 or not re.fullmatch("[0-9a-f]+", digits):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of bytes in hexadecimal")
@@ -78,7 +77,8 @@ def _octets(text: str) -> bytes:
 
 
 def _after_stf(program: Program, options: argparse.Namespace, show: Callable[[Event], None]) -> Switch:
-    """A switch after the commands of an STF test before its first packet, or after all if no packet is given."""
+    """Return a switch after the commands of an STF test before its first packet, or after all of them if no packet
+    is given."""
     from softswitch.stf import Run, StfError, parse, read_aliases
     from softswitch.stf.commands import Packet
 
@@ -86,7 +86,7 @@ def _after_stf(program: Program, options: argparse.Namespace, show: Callable[[Ev
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not UTF-8 text: {error}") from None
+        raise ValueError(f"{path}: not UTF-8 text: {error}") from None
     aliases = {} if options.p4info is None else read_aliases(options.p4info)
     switch = Switch(program, tracer=show)
     test = Run(switch, str(path), aliases)
@@ -101,18 +101,18 @@ def _after_stf(program: Program, options: argparse.Namespace, show: Callable[[Ev
     except StfError as error:
         raise ValueError(str(error)) from None
     if not packets and not options.packet:
-        raise ValueError(f"{path}: has no packet; give one to trace")
+        raise ValueError(f"{path}: the test has no packet; give one to trace")
     return switch
 
 
 def _after_write(program: Program, options: argparse.Namespace, show: Callable[[Event], None]) -> Switch:
-    """A switch after the updates of a P4Runtime WriteRequest."""
+    """Return a switch after the updates of a P4Runtime WriteRequest."""
     import itertools
 
     from finsy.proto import p4i, p4r
 
     from softswitch.p4runtime.pipeline import Pipeline
-    from softswitch.p4runtime.status import RefusedError
+    from softswitch.rpc.status import RefusedError
 
     path = options.entries
     if options.p4info is None:
@@ -137,11 +137,11 @@ def _parse_text(path: Path, message: object, kind: str) -> None:
     try:
         text_format.Parse(path.read_text("utf-8"), message)
     except (text_format.ParseError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: is not a {kind} in protobuf text format: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path}: not a {kind} in protobuf text format: {' '.join(str(error).split())}") from None
 
 
 def printer() -> Callable[[Event], None]:
-    """Prints events, in colours where standard output is a terminal."""
+    """Return a function that prints events, in colours where standard output is a terminal."""
     text = TraceText()
     if not sys.stdout.isatty():
 

@@ -12,11 +12,12 @@ from .stage import STRUCTURE_LIMIT
 from .values import Int, wrap
 
 LOOP_LIMIT = 1 << 16
-"""Jumps an action may make; a packet that makes more is dropped, so that no program can stop the switch."""
+"""The number of jumps that an action may make. A packet that makes more is dropped, so that no program can stop the
+switch."""
 
 
 class ActionWriter(PrimitiveWriter):
-    """Writes the bodies of actions into a stage. ``in_parser`` restricts it to what a parser state may call."""
+    """A writer of action bodies into a stage. ``in_parser`` restricts it to what a parser state may call."""
 
     def write(self, body: tuple[ir.Primitive, ...], params: tuple[Int, ...]) -> None:
         """Write a whole body; ``params`` are the arguments."""
@@ -34,7 +35,7 @@ class ActionWriter(PrimitiveWriter):
     # ----------------------------------------------------------------------------------------------- straight bodies
 
     def _straight(self, body: tuple[ir.Primitive, ...], params: tuple[Int, ...]) -> None:
-        """Primitives in order. What p4c puts in a variable only to use it at once is used without the variable."""
+        """Write primitives in order. A variable that p4c assigns only to use it at once is replaced by its value."""
         stage = self.stage
         for i, primitive in enumerate(body):
             key = self._temporary(primitive)
@@ -50,7 +51,7 @@ class ActionWriter(PrimitiveWriter):
         stage.inlined.clear()
 
     def _temporary(self, primitive: ir.Primitive) -> tuple[str, str] | None:
-        """The metadata field that a primitive assigns, if the program reads it in one place only."""
+        """Return the metadata field that a primitive assigns, if the program reads it in one place only."""
         if primitive.op not in ("assign", "modify_field") or len(primitive.args) != 2:
             return None
         target, program = primitive.args[0], self.stage.program
@@ -63,7 +64,7 @@ class ActionWriter(PrimitiveWriter):
         return None if field is None or field.varbit else key
 
     def _used_next(self, body: tuple[ir.Primitive, ...], at: int, key: tuple[str, str]) -> bool:
-        """Whether the place that reads ``key`` is the next primitive, but for others that assign temporaries."""
+        """Return whether the next primitive reads ``key``, apart from others that assign temporaries."""
         sources = set(_read(body[at].args[1:]))
         for primitive in body[at + 1 :]:
             if key in _read(primitive.args):
@@ -84,7 +85,7 @@ class ActionWriter(PrimitiveWriter):
         return offset.value
 
     def _structured(self, body: tuple[ir.Primitive, ...], start: int, end: int) -> bool:
-        """Whether the primitives from ``start`` up to ``end`` are nested ifs that do not jump out or back."""
+        """Return whether the primitives from ``start`` up to ``end`` are nested ifs without jumps out or back."""
         i = start
         while i < end:
             primitive = body[i]
@@ -106,7 +107,7 @@ class ActionWriter(PrimitiveWriter):
     def _branches(
         self, body: tuple[ir.Primitive, ...], i: int, end: int
     ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """The two branches of the conditional jump at ``i`` as (first, behind the last) each, if they are nested."""
+        """Return the two branches of the conditional jump at ``i`` as (first, end) each, if they are nested."""
         other = self._target(body[i], len(body))
         if not i < other <= end:
             return None
@@ -145,7 +146,7 @@ class ActionWriter(PrimitiveWriter):
             i = join
 
     def _state_machine(self, body: tuple[ir.Primitive, ...], params: tuple[Int, ...]) -> None:
-        """Any jumps at all: a loop over the stretches between them."""
+        """Write a body with arbitrary jumps: a loop over the stretches between them."""
         out = self.stage.out
         leaders = {0}
         for i, primitive in enumerate(body):
@@ -186,7 +187,7 @@ class ActionWriter(PrimitiveWriter):
 
 
 def _read(args: Iterable[ir.Expr]) -> Iterator[tuple[str, str]]:
-    """The fields that are mentioned by name."""
+    """Return the fields that are mentioned by name."""
     for arg in args:
         match arg:
             case ir.FieldRef(header, field):

@@ -1,4 +1,4 @@
-"""The application of one table: key, lookup, state of the entry, the action chosen."""
+"""The application of one table: its key, the lookup, the entry's state and the chosen action."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .stage import Stage
 from .values import Int, mask, unsigned
 
 Follow = Callable[[str | None], None]
-"""Writes what comes after a node, given the node's successor."""
+"""A function that writes the code after a node, given the node's successor."""
 
 Branch = Callable[[str | None, str | None, Follow], None]
-"""Writes two successors under the condition that the table was hit."""
+"""A function that writes two successors, chosen by whether the table was hit."""
 
 
 class TableWriter:
-    """Writes the application of one table: key, lookup, direct state, the action chosen."""
+    """A writer of the application of one table: key, lookup, direct state and the chosen action."""
 
     def __init__(self, stage: Stage, table: ir.Table, branch: Branch) -> None:
         self.table = table
@@ -60,7 +60,7 @@ class TableWriter:
         return keys
 
     def _of_valid(self, key: ir.Expr, value: Int) -> Int:
-        """A key has zeros for the fields of a header that is not valid, even if something was written there."""
+        """Return the key with zeros for the fields of invalid headers, even if something was written to them."""
         if not isinstance(key, ir.FieldRef) or self.program.headers[key.header].metadata:
             return value
         if (key.header, key.field) not in self.stage.usage.written:
@@ -77,7 +77,7 @@ class TableWriter:
         return " | ".join(reversed(parts)) or "0"
 
     def _lookup(self) -> None:
-        """Assign ``_e``: what the lookup found, None for a miss."""
+        """Assign ``_e``: the result of the lookup, None for a miss."""
         table, out = self.table, self.out
         keys = self._keys()
         ranges = [key.code for key, spec in zip(keys, table.keys, strict=True) if spec.match == "range"]
@@ -145,8 +145,8 @@ class TableWriter:
             self._meter(table.meter)
 
     def _default_state(self) -> None:
-        """The default entry counts as others do; its meter runs only if a controller has configured it, since on
-        simple_switch a miss leaves the result field alone."""
+        """Write the state of the default entry, which counts as other entries do. Its meter runs only if a controller
+        has configured it, because a miss on simple_switch leaves the result field unchanged."""
         table, out = self.table, self.out
         if table.default is None or (table.counters is None and table.meter is None):
             return
@@ -193,7 +193,7 @@ class TableWriter:
             follow(next(iter(targets)) if targets else table.next_base)
 
     def _choices(self) -> list[tuple[int, ir.Action]]:
-        """(position in the call's first element, action)."""
+        """Return pairs of (position in the call's first element, action)."""
         if self.table.profile is None:
             return [(i, self.program.actions[a]) for i, a in enumerate(self.table.actions)]
         own = {self.program.actions[a].name: self.program.actions[a] for a in self.table.actions}
@@ -204,7 +204,7 @@ class TableWriter:
         return self.table.next_by_action.get(action.id, self.table.next_base)
 
     def _dispatch(self, choices: list[tuple[int, ir.Action]], follow: Follow | None) -> None:
-        """Run the action of call ``_e``; with ``follow``, also what comes after it."""
+        """Run the action of call ``_e``, followed by what ``follow`` writes if it is given."""
         out = self.out
         busy = [(i, a) for i, a in choices if a.body or follow is not None or self.stage.traced]
         if not busy:
@@ -212,7 +212,7 @@ class TableWriter:
         if len(busy) == 1 and len(choices) == 1:
             self._action(busy[0][1], follow)
             return
-        # Actions with a body first, so that the common do-nothing action costs one comparison each.
+        # Actions with a body come first, so that the common do-nothing action costs one comparison each.
         out("_a = _e[0]")
         for n, (i, action) in enumerate(busy):
             last = n == len(busy) - 1 and len(busy) == len(choices)
@@ -247,7 +247,7 @@ def _tuple(values: Sequence[str]) -> str:
 
 
 def profile_actions(program: ir.ProgramIR, profile: str) -> dict[str, tuple[ir.Param, ...]]:
-    """The actions, by name, of the tables that use an action profile, with their parameters."""
+    """Return the actions, by name, of the tables that use an action profile, with their parameters."""
     found: dict[str, tuple[ir.Param, ...]] = {}
     for pipeline in (program.ingress, program.egress):
         for node in pipeline.nodes.values():

@@ -1,7 +1,7 @@
-"""Bounds of metadata fields from what the program assigns to them.
+"""Bounds of metadata fields, inferred from the program's assignments.
 
-p4c computes an array's index in a 32-bit variable of its own; knowing that only nine bits are ever put in it saves the
-check against the array's size at every access.
+p4c computes an array's index in a 32-bit variable. If the program only assigns nine-bit values to that variable, the
+check against the array's size can be left out at every access.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from .usage import WRITTEN
 from .values import Int, unsigned, wrap
 
 _ROUNDS = 3
-"""Bounds shrink along chains of assignments, one link a round at worst; every round's result is already correct."""
+"""Rounds of inference. Bounds shrink along chains of assignments, in the worst case by one link a round. The result of
+every round is already correct."""
 
 _Field = tuple[str, str]
 
@@ -43,7 +44,7 @@ def infer_bounds(layout: Layout) -> None:
 
 
 def _writes(layout: Layout) -> Iterator[tuple[_Field, Int | None]]:
-    """Every assignment to a metadata field with the value assigned, None where that may be anything."""
+    """Yield every assignment to a metadata field with the assigned value, None if the value is unknown."""
     program = layout.program
     for action in program.actions.values():
         params = tuple(unsigned(f"_{i}", p.width) for i, p in enumerate(action.params))

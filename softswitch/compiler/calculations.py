@@ -1,4 +1,4 @@
-"""Calculations: the bytes they cover and the number they yield."""
+"""Calculations: the bytes that they cover and the numbers that they yield."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _RESULT_WIDTH = {
 class _Piece:
     """``width`` bits of a calculation's input, or the bytes in the variable ``varbit``.
 
-    ``valid`` is the variable that tells whether they are there, None if they always are. ``written`` is false for what
-    the program never assigns.
+    ``valid`` is the variable that tells whether the bits are present, None if they always are. ``written`` is false for
+    fields that the program never assigns.
     """
 
     value: Int
@@ -40,7 +40,7 @@ def check_algorithm(name: str, place: str) -> None:
 
 
 def calculate(stage: Stage, calculation: ir.Calculation, known_valid: frozenset[str] = frozenset()) -> Int:
-    """The value of a calculation over the packet as it is now.
+    """Return the value of a calculation over the packet's present state.
 
     Headers in ``known_valid`` are valid wherever the value is used. Fields of an invalid header are left out.
     """
@@ -55,7 +55,7 @@ def calculate(stage: Stage, calculation: ir.Calculation, known_valid: frozenset[
 
 
 def select(stage: Stage, profile: str, selector: ir.Selector, place: str) -> Int:
-    """The hash by which a member of a group is selected."""
+    """Return the hash that selects a member of a group."""
     check_algorithm(selector.algorithm, place)
     expressions = stage.expressions(place)
     pieces = [
@@ -125,10 +125,11 @@ def _field_piece(stage: Stage, header: str, field: ir.Field, valid: str | None) 
 
 
 def _internet_checksum(stage: Stage, pieces: list[_Piece], payload: bool, shared: str | None) -> Int | None:
-    """RFC 1071 by arithmetic on the fields: 65536 is 1 modulo 65535, so the words need not be put together.
+    """Return the checksum of RFC 1071, computed by arithmetic on the fields. 65536 is 1 modulo 65535, so the words need
+    not be put together.
 
-    Fields of invalid headers are zero and so add nothing, provided that leaving them out would not shift the others.
-    None where that does not hold. ``shared`` is the variable for the sum of what is never written, if it is kept:
+    Fields of invalid headers are zero and add nothing, provided that leaving them out does not shift the others. Return
+    None where that does not hold. ``shared`` is the variable that keeps the sum of the fields that are never written:
     ingress fills it, egress uses it.
     """
     if any(piece.varbit is not None for piece in pieces):

@@ -1,4 +1,4 @@
-"""Checksums and the deparser: header variables back to bytes."""
+"""Checksums, and the deparser, which turns header variables back into bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .values import Bool, Int, mask
 
 
 def verify_checksums(stage: Stage) -> None:
-    """Set ``checksum_error`` if a checksum is wrong; without a reader of that field there is nothing to do."""
+    """Set ``checksum_error`` if a checksum is wrong. Do nothing if the program never reads that field."""
     variable = stage.intrinsic("checksum_error")
     if variable is None:
         return
@@ -31,7 +31,7 @@ def verify_checksums(stage: Stage) -> None:
         field = stage.program.headers[header].type.field(checksum.target.field)
         assert field is not None
         actual = mask(stage.expressions(checksum.place).number(checksum.target), (1 << field.width) - 1)
-        # The condition is evaluated before the calculation, which may count on the headers it tests.
+        # The condition is evaluated before the calculation, which may rely on the headers that it tests.
         wanted = calculate(stage, calculation, known)
         stage.trace("checksum", repr(header), repr(checksum.target.field), *_compared(guards, wanted, actual))
         with (
@@ -42,7 +42,7 @@ def verify_checksums(stage: Stage) -> None:
 
 
 def _compared(guards: list[str], wanted: Int, actual: Int) -> tuple[str, str]:
-    """The Python of a checksum as it should be, None where it does not apply, and as it is."""
+    """Return the Python of the expected checksum, None where it does not apply, and of the actual one."""
     return (f"({wanted.code}) if {' and '.join(guards)} else None" if guards else wanted.code), actual.code
 
 
@@ -63,7 +63,7 @@ def update_checksums(stage: Stage) -> None:
 
 
 def _condition(stage: Stage, checksum: ir.Checksum) -> tuple[Bool | None, frozenset[str]]:
-    """The condition, and the headers that are valid where it holds."""
+    """Return the condition and the headers that are valid where it holds."""
     if checksum.condition is None:
         return None, frozenset()
     condition = stage.expressions(checksum.place).truth(checksum.condition)
@@ -71,7 +71,7 @@ def _condition(stage: Stage, checksum: ir.Checksum) -> tuple[Bool | None, frozen
 
 
 def implied(condition: ir.Expr) -> set[str]:
-    """Headers that are valid wherever the condition holds."""
+    """Return the headers that are valid wherever the condition holds."""
     if isinstance(condition, ir.ValidRef):
         return {condition.header}
     if isinstance(condition, ir.Op):
@@ -87,7 +87,7 @@ def implied(condition: ir.Expr) -> set[str]:
 
 
 def emitted_length(stage: Stage) -> Int:
-    """Bytes the packet would have if it were deparsed now."""
+    """Return the length in bytes that the packet would have if it were deparsed now."""
     if not stage.usage.structural:
         return Int("size", 0, None, True)
     terms = ["size - off"]
@@ -100,7 +100,7 @@ def emitted_length(stage: Stage) -> Int:
 
 
 def deparse(stage: Stage) -> str:
-    """Write what the deparser does; returns the expression for the packet's bytes."""
+    """Write the deparser's statements and return the expression for the packet's bytes."""
     actions = ActionWriter(stage)
     actions.write(stage.program.deparser.body, ())
     emitted = [stage.layout.headers[name] for name in stage.program.deparser.order if name in stage.layout.headers]
@@ -121,14 +121,15 @@ def deparse(stage: Stage) -> str:
 
 
 def _lasting(stage: Stage, held: HeaderVars) -> bool:
-    """Whether a header is packed from its variables and likely to be there, as most of a stack or union are not."""
+    """Return whether a header is packed from its variables and likely to be present, unlike most elements of a stack
+    or union."""
     name = held.header.name
     alone = name not in stage.union_of and all(name not in stack.headers for stack in stage.program.stacks.values())
     return held.dirty and held.varbit is None and alone
 
 
 def _packed_together(stage: Stage, first: HeaderVars, second: HeaderVars) -> str:
-    """Two headers in a row, both of fixed length, as one call."""
+    """Pack two consecutive headers of fixed length by one call."""
     runs, names = first.runs + second.runs, first.names + second.names
     subject = f"{first.header.name}_{second.header.name}"
     pack = stage.bind("pack", subject, f"_Struct({struct_format(runs)!r}).pack")

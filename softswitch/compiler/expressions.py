@@ -1,7 +1,7 @@
-"""Expressions to Python.
+"""The translation of expressions to Python.
 
-P4's arithmetic is on integers without bound, cut to the width of what they are assigned to. The compiler keeps bounds
-of every value, so that the many masks and conversions of p4c's output that change nothing leave no trace in the source.
+P4's arithmetic works on unbounded integers, cut to the width of the variable that they are assigned to. The compiler
+keeps bounds of every value and uses them to omit the many masks and conversions in p4c's output that change nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .values import (
 
 
 class Expressions:
-    """Compiles expressions in one context.
+    """A compiler of expressions in one context.
 
-    ``params`` are the values of the enclosing action's arguments; ``place`` names the construct in messages;
-    ``lookahead`` yields the value of bits ahead of the parser; ``temporary`` makes a fresh local name; ``register``
-    binds a register array's cells; ``inlined`` has fields whose values are expressions instead of variables.
+    ``params`` are the values of the enclosing action's arguments. ``place`` names the construct in messages.
+    ``lookahead`` yields the value of bits ahead of the parser. ``temporary`` makes a fresh local name. ``register``
+    binds the cells of a register array. ``inlined`` holds fields whose values are expressions instead of variables.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Expressions:
         return self._choose(f"{self.layout.next_index[stack]} - 1", elements)
 
     def _choose(self, index: str, elements: list[Int]) -> Int:
-        """The element at ``index``, 0 if there is none."""
+        """Return the expression for the element at ``index``, 0 if there is none."""
         if len(elements) == 1 and index.endswith(" - 1"):
             return elements[0]
         name = self.temporary()
@@ -146,7 +146,8 @@ class Expressions:
         return Int(code + "0", min(0, *lows), max(0, *highs))
 
     def alternatives(self, expr: ir.Expr) -> tuple[tuple[str, ...], Int | None]:
-        """The headers an expression may denote and the index that selects one (None: there is only one)."""
+        """Return the headers that an expression may denote and the index that selects one, None if there is only
+        one."""
         headers, index = self.instances(expr)
         for header in headers:
             if self.program.headers[header].metadata:
@@ -154,7 +155,7 @@ class Expressions:
         return headers, index
 
     def instances(self, expr: ir.Expr) -> tuple[tuple[str, ...], Int | None]:
-        """As :meth:`alternatives`, or metadata."""
+        """Return the same as :meth:`alternatives`, for an expression that may also denote metadata."""
         headers = header_alternatives(self.program, expr)
         if not headers:
             raise self.fail("a header is expected")
@@ -186,7 +187,7 @@ class Expressions:
         return None
 
     def targets(self, expr: ir.Expr) -> tuple[list[tuple[str, str]], Int | None]:
-        """The (header, field) pairs an assignable expression may denote, and the index that selects one."""
+        """Return the (header, field) pairs that an assignable expression may denote, and the index that selects one."""
         if isinstance(expr, ir.FieldRef):
             return [(expr.header, expr.field)], None
         if isinstance(expr, ir.Op) and expr.op == "access_field" and expr.left is not None:
@@ -295,7 +296,7 @@ class Expressions:
         return comparison(op[:2], a, b)
 
     def _varbit(self, expr: ir.Expr) -> str | None:
-        """The variable of a variable-length field."""
+        """Return the variable of a variable-length field."""
         if not isinstance(expr, ir.FieldRef):
             return None
         found = self.program.headers[expr.header].type.field(expr.field)
@@ -337,6 +338,6 @@ class Expressions:
             code = f"{low} if {name} < {low} else {code}"
         if over:
             code = f"{high:#x} if {name} > {high:#x} else {code}"
-        # The first comparison is evaluated first: it names the value.
+        # Python evaluates the first comparison first, so that one names the value.
         code = code.replace(f"if {name} ", f"if ({name} := {a.code}) ", 1)
         return Int(code, low if under else a.low, high if over else a.high)

@@ -1,9 +1,9 @@
-"""Both halves of the switch in one function, for the packet that need not wait between them.
+"""Ingress and egress in one function, for packets that need not wait between them.
 
-Where the port a packet goes to has nothing queued and takes no time, ingress would make an object of the packet's state
-and egress would take it apart again at once. The fused function is the lines of ingress and then those of egress, over
-the same local variables. It decides at the end of ingress, by a dictionary of the ports that are free now, and hands
-every other packet back as ingress does.
+If the packet's egress port has nothing queued and takes no time, ingress would pack the packet's state into an object
+only for egress to unpack it at once. The fused function consists of the lines of ingress followed by those of egress,
+over the same local variables. At the end of ingress it looks up the port in a dictionary of the ports that are free. It
+returns every other packet as ingress does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from .source import Line
 __all__ = ["HEAD", "Unicast", "fuse"]
 
 HEAD = "def forward(port, data, now, _ways"
-"""How the function begins. ``_ways`` maps ``port << 3 | queue`` to (where to put the packet, [packets, bytes] passed).
+"""The beginning of the function. ``_ways`` maps ``port << 3 | queue`` to (where to put the packet, [packets, bytes]
+passed).
 
-It returns None if the packet was passed on, False if egress dropped it, and else what ingress returns.
+The function returns None if the packet was passed on, False if egress dropped it, and otherwise what ingress returns.
 """
 
 _INDENT = " " * 8
@@ -35,12 +36,12 @@ _QUEUED = {
     "enq_depth": "0",
     "deq_depth": "0",
 }
-"""What egress asks of a packet that has waited, and what that is of one that has not."""
+"""The attributes of a queued packet that egress reads, and their values for a packet that has not waited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unicast:
-    """The Python of where a packet goes at the end of ingress, and of what else ingress made (empty if nothing)."""
+    """The Python of a packet's destination at the end of ingress, and of what else ingress made (empty if nothing)."""
 
     port: str
     queue: str
@@ -49,13 +50,13 @@ class Unicast:
 
 
 def fuse(ingress: Sequence[Line], unicast: Unicast, egress: Sequence[Line], reset: Sequence[Line]) -> list[Line] | None:
-    """The lines of the fused function; None if egress does more than send a packet or drop it.
+    """Return the lines of the fused function, or None if egress does more than send a packet or drop it.
 
     Args:
         ingress: the body of ingress, which ends with returning one packet for ``unicast``.
-        unicast: what it returns.
+        unicast: the packet that it returns.
         egress: the body of egress, without unpacking the packet's state.
-        reset: assignments of what egress does not take over from ingress.
+        reset: assignments to the variables that egress does not take over from ingress.
     """
     departing: list[Line] = []
     for line in egress:
@@ -89,7 +90,7 @@ def fuse(ingress: Sequence[Line], unicast: Unicast, egress: Sequence[Line], rese
 
 
 def _renamed(code: str) -> str:
-    """``code`` with what it asks of the queued packet replaced, strings left as they are."""
+    """Return ``code`` with every read of the queued packet replaced. Strings stay unchanged."""
     parts = _STRINGS.split(code)
     for index in range(0, len(parts), 2):
         for name, variable in _QUEUED.items():

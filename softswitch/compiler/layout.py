@@ -1,10 +1,10 @@
-"""Which local variables hold a packet's headers and metadata, and how they are read from and written to bytes.
+"""The local variables of a packet's headers and metadata, and how they are read from and written to bytes.
 
-A header is a sequence of byte runs. A run is held as the integers of its fields if the program touches one of them, as
-one integer if only checksums read it, as the packet's bytes if the header has to be rebuilt, and otherwise not at all.
-Fields that are read but never written are held beside the integer they are part of, which checksums and the deparser
-use. A field that is only ever written, as a MAC address often is, is held as the bytes to be sent if no word has its
-size. A header that is never changed is sent as the bytes it was received as.
+A header is a sequence of byte runs. The layout holds a run in one of four ways: as the integers of its fields if the
+program touches one of them, as one integer if only checksums read it, as the packet's bytes if the header has to be
+rebuilt, and otherwise not at all. Fields that are read but never written are held beside the integer that contains
+them, which checksums and the deparser use. A field that is only ever written, as a MAC address often is, is held as the
+bytes to be sent if no word has its size. A header that never changes is sent as the bytes that were received.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .usage import Usage, byte_runs
 
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 _DECISIVE = ("egress_spec", "mcast_grp", "priority")
-"""What the switch itself reads to decide where a packet goes."""
+"""The fields that the switch itself reads to decide where a packet goes."""
 
 
 class Held(Enum):
-    """How a byte run is kept."""
+    """The way in which a byte run is held."""
 
     NOT = "not"
     RAW = "raw"
@@ -37,7 +37,7 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive fields that begin and end at byte boundaries; ``size`` in bytes."""
+    """Consecutive fields that begin and end at byte boundaries; ``size`` is in bytes."""
 
     fields: tuple[ir.Field, ...]
     size: int
@@ -46,7 +46,8 @@ class Run:
 
 @dataclass(slots=True)
 class HeaderVars:
-    """The variables of one header: its validity, the offset of its bytes if it is never changed, its runs' values."""
+    """The variables of one header: its validity, the offset of its bytes if it never changes, the values of its
+    runs."""
 
     header: ir.Header
     runs: tuple[Run, ...]
@@ -58,7 +59,7 @@ class HeaderVars:
 
     @property
     def size(self) -> int:
-        """Bytes of the fixed part."""
+        """The length of the fixed part in bytes."""
         return self.header.type.width // 8
 
     @property
@@ -66,7 +67,7 @@ class HeaderVars:
         return next((n[0] for run, n in zip(self.runs, self.names, strict=True) if run.held is Held.VARBIT), None)
 
     def variables(self) -> list[str]:
-        """The variables of all fields in order, of a layout that holds each field."""
+        """Return the variables of all fields in order, for a layout that holds each field."""
         return [
             name
             for run, names in zip(self.runs, self.names, strict=True)
@@ -74,7 +75,7 @@ class HeaderVars:
         ]
 
     def values(self) -> list[tuple[str, str]]:
-        """(variable, value of an invalid header) of everything but validity and offset."""
+        """Return (variable, value of an invalid header) for everything but validity and offset."""
         found = []
         for run, names in zip(self.runs, self.names, strict=True):
             if run.held in (Held.RAW, Held.BYTES):
@@ -97,9 +98,9 @@ class Layout:
         self.next_index: dict[str, str] = {}
         self.zeros: set[int] = set()
         self.bounds: dict[tuple[str, str], tuple[int, int]] = {}
-        """Bounds of metadata fields, where they are narrower than the field."""
+        """The bounds of metadata fields that are narrower than the field's width."""
         self.sums: dict[str, str] = {}
-        """By calculation, the variable that ingress leaves the sum of its unwritten fields in for egress."""
+        """The variable, by calculation, in which ingress leaves the sum of its unwritten fields for egress."""
         decisive = {(r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE}
         for members in usage.members().values():
             kept = self._plan(members)
@@ -122,7 +123,7 @@ class Layout:
         if len({h.type.fields for h in headers}) != 1:
             names = ", ".join(f"'{h.name}'" for h in headers)
             raise ProgramError(f"headers {names}", "are assigned or compared to each other but have different fields")
-        # What follows a variable-length field has no fixed offset, so such a header is always rebuilt.
+        # Nothing behind a variable-length field has a fixed offset, so such a header is always rebuilt.
         dirty = any(name in usage.dirty for name in members) or any(f.varbit for f in headers[0].type.fields)
         runs = []
         for fields in byte_runs(headers[0].type):
@@ -167,17 +168,17 @@ class Layout:
         return HeaderVars(header, runs, dirty, valid, offset, per_run, by_field)
 
     def variable(self, header: str, field_name: str) -> str | None:
-        """The variable of a field, None for metadata that nothing reads."""
+        """Return the variable of a field, None for metadata that the program never reads."""
         if self.program.headers[header].metadata:
             return self.metadata.get((header, field_name))
         return self.headers[header].by_field[field_name]
 
     def held(self, header: str, field_name: str) -> Run:
-        """The run of a header's field."""
+        """Return the run that contains a header's field."""
         return next(r for r in self.headers[header].runs if any(f.name == field_name for f in r.fields))
 
     def whole(self, header: str, fields: tuple[str, ...]) -> str | None:
-        """The variable that holds exactly ``fields`` as one number, None if they are held apart."""
+        """Return the variable that holds exactly ``fields`` as one number, None if they are held separately."""
         held = self.headers[header]
         for run, names in zip(held.runs, held.names, strict=True):
             if run.held in (Held.WHOLE, Held.SPLIT) and tuple(f.name for f in run.fields) == fields:
@@ -186,12 +187,12 @@ class Layout:
 
 
 def _spoken(header: str, field_name: str) -> tuple[str, ...]:
-    """The parts of a metadata field's name that come from the program: p4c keeps all locals in one instance."""
+    """Return the parts of a metadata field's name that come from the program. p4c keeps all locals in one instance."""
     return (field_name,) if header.partition("_")[0] == "scalars" else (header, field_name)
 
 
 def struct_format(runs: tuple[Run, ...]) -> str:
-    """The ``struct`` format of the runs; a run held as integers is split into words of 8, 4, 2 and 1 bytes."""
+    """Return the ``struct`` format of the runs. A run held as integers is split into words of 8, 4, 2 and 1 bytes."""
     return ">" + "".join(
         f"{run.size}x"
         if run.held is Held.NOT
@@ -203,7 +204,7 @@ def struct_format(runs: tuple[Run, ...]) -> str:
 
 
 def words(run: Run) -> list[int]:
-    """Sizes in bytes of the words a run is read as, most significant first."""
+    """Return the sizes in bytes of the words that a run is read as, most significant first."""
     sizes: list[int] = []
     left = run.size
     while left:
@@ -214,7 +215,8 @@ def words(run: Run) -> list[int]:
 
 
 def unpack_lines(held: HeaderVars, runs: tuple[Run, ...], names: list[tuple[str, ...]], call: str) -> list[str]:
-    """Statements that assign the variables of ``runs`` from ``call``, which returns the words of their format."""
+    """Return statements that assign the variables of ``runs`` from ``call``, which returns the words of their
+    format."""
     targets: list[str] = []
     after: list[str] = []
     for run, own in zip(runs, names, strict=True):
@@ -261,7 +263,7 @@ def _signed(value: str, width: int, signed: bool) -> str:
 
 
 def pack_arguments(runs: tuple[Run, ...], names: list[tuple[str, ...]]) -> list[str]:
-    """The words to be packed for ``runs``."""
+    """Return the words to be packed for ``runs``."""
     args: list[str] = []
     for run, own in zip(runs, names, strict=True):
         if run.held in (Held.RAW, Held.BYTES):

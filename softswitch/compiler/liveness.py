@@ -1,7 +1,8 @@
-"""Live variables of generated functions: which the egress needs of a packet, and which assignments have no effect.
+"""Live variables of generated functions: the variables that egress needs, and the assignments that have no effect.
 
-A backward data-flow analysis on the syntax tree of the small part of Python that the generator writes: one simple
-statement per line, ``if``, ``while`` and ``for``. Assignments whose values nobody reads are taken out of the text.
+The module runs a backward data-flow analysis on the syntax tree. It understands the small part of Python that the
+generator writes: one simple statement per line, ``if``, ``while`` and ``for``. Assignments whose values are never read
+are removed from the text.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _PURE_CALLS = ("len", "int.from_bytes")
 
 
 def live_at_start(head: str, body: Sequence[str]) -> set[str]:
-    """The names that the function reads before it assigns them."""
+    """Return the names that the function reads before it assigns them."""
     analysis = _Analysis()
     return analysis.block(_parse(head, body), set())
 
 
 def prune(head: str, body: Sequence[str]) -> list[Line]:
-    """The function's lines without assignments that have no effect."""
+    """Return the function's lines without assignments that have no effect."""
     analysis = _Analysis(edit=True)
     analysis.block(_parse(head, body), set())
     lines: list[Line] = [Line(head)]
@@ -44,7 +45,7 @@ def _parse(head: str, body: Sequence[str]) -> list[ast.stmt]:
 
 @dataclass(slots=True)
 class _Loop:
-    """What is live where ``break`` and ``continue`` lead."""
+    """The live variables at the targets of ``break`` and ``continue``."""
 
     behind: set[str]
     head: set[str]
@@ -52,14 +53,14 @@ class _Loop:
 
 @dataclass(slots=True)
 class _Analysis:
-    """``edits`` maps line numbers to new text, None for a line to be deleted."""
+    """One analysis. ``edits`` maps line numbers to new text, None for a line to be deleted."""
 
     edit: bool = False
     edits: dict[int, str | None] = field(default_factory=dict)
     loops: list[_Loop] = field(default_factory=list)
 
     def block(self, statements: list[ast.stmt], after: set[str]) -> set[str]:
-        """What is live before ``statements`` if ``after`` is live behind them."""
+        """Return the variables that are live before ``statements`` if ``after`` is live behind them."""
         live = after
         for statement in reversed(statements):
             live = self._statement(statement, live)
@@ -173,7 +174,7 @@ def _bound(target: ast.expr) -> set[str]:
 
 
 def _loaded(target: ast.expr) -> set[str]:
-    """Names read by assigning to an element or attribute."""
+    """Return the names that an assignment to an element or attribute reads."""
     return set() if isinstance(target, (ast.Name, ast.Tuple)) else _names(target)
 
 

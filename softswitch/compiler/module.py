@@ -1,7 +1,7 @@
-"""The generated functions as a whole: what happens before, between and behind the program's own parts.
+"""The generated functions as a whole: the code before, between and behind the program's own parts.
 
-The order of the steps at the end of ingress and of egress is simple_switch's: clone, digest, resubmit, multicast, drop,
-unicast; clone, drop, deparse, recirculate, send.
+The steps at the end of ingress and of egress have simple_switch's order. Ingress: clone, digest, resubmit, multicast,
+drop, unicast. Egress: clone, drop, deparse, recirculate, send.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .usage import Usage
 from .values import mask
 
 INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 1, 2, 4, 5, 6
-"""Values of ``instance_type``; 0 is a packet as it came, sent to one port."""
+"""The values of ``instance_type``. 0 is a packet that was received and sent to one port."""
 
 _CONTEXT = "_CONTEXT_"
 _REPLICA = "_REPLICA_"
@@ -34,7 +34,7 @@ _CONTEXT_EXTRA = ("data", "off", "size", "_truncated", "_grown")
 
 
 def compile_program(program: ir.ProgramIR, traced: bool = False) -> str:
-    """Python source that defines ``build(sw)``; ``sw.trace`` is told of every step of a ``traced`` one.
+    """Return the Python source that defines ``build(sw)``. A ``traced`` one reports every step to ``sw.trace``.
 
     Raises :class:`~softswitch.errors.ProgramError` for what is not supported.
     """
@@ -65,7 +65,7 @@ class _Module:
         }
 
     def _initial_values(self) -> dict[str, str]:
-        """Every variable of a packet's state with the value it starts with."""
+        """Return every variable of a packet's state with its initial value."""
         initial: dict[str, str] = {}
         for held in self.layout.headers.values():
             initial[held.valid] = "0"
@@ -79,7 +79,7 @@ class _Module:
         return initial
 
     def _stage(self, kind: str) -> Stage:
-        # A clone is parsed as its original was: that need not be told twice.
+        # A clone is parsed as its original was, so its parsing need not be reported again.
         return Stage(kind, self.layout, self.usage, self.bind, 2, self.traced and kind != "clone")
 
     # -------------------------------------------------------------------------------------------------- the module
@@ -129,7 +129,8 @@ class _Module:
         return fused.fuse(ingress, self.unicast, egress, reset)
 
     def _carried(self, name: str) -> bool:
-        """Whether a variable's value at the end of ingress matters in egress; some are set anew there."""
+        """Return whether a variable's value at the end of ingress matters in egress. Some variables are set anew
+        there."""
         return self.intrinsic_of.get(name) not in _SET_FOR_EGRESS
 
     def _live_context(self, egress: tuple[str, list[Line]], names: list[str]) -> list[str]:
@@ -155,7 +156,7 @@ class _Module:
         return [Line(f"        {_tuple(context)} = q.context", ("the packet as ingress left it",))]
 
     def _initialised(self, body: list[Line], context: list[str], given: set[str] | None = None) -> list[Line]:
-        """Statements that give variables their initial values; those without an effect are removed later."""
+        """Write statements that give variables their initial values. Those without an effect are removed later."""
         given = given or set()
         names = _identifiers(body) | set(context)
         by_value: dict[str, list[str]] = {}
@@ -171,7 +172,7 @@ class _Module:
     # ------------------------------------------------------------------------------------------------------ ingress
 
     def _set(self, stage: Stage, intrinsic: str, code: str, *, masked: bool = True) -> None:
-        """Give a field the switch provides its value, if the program reads it."""
+        """Set a field that the switch provides, if the program reads it."""
         variable = stage.intrinsic(intrinsic)
         if variable is not None:
             full = (1 << stage.intrinsic_width(intrinsic)) - 1
@@ -218,7 +219,7 @@ class _Module:
             stage.out(" = ".join([*names, "0"]))
 
     def _list_variables(self, number: int) -> list[str]:
-        """The variables of a list of preserved fields."""
+        """Return the variables of a list of preserved fields."""
         found = []
         for item in self.program.field_lists[number].items:
             if isinstance(item, ir.FieldRef):
@@ -228,7 +229,7 @@ class _Module:
         return found
 
     def _restore(self, stage: Stage, number: str, values: str) -> None:
-        """Give preserved fields their values back."""
+        """Restore the values of preserved fields."""
         for key in self.program.field_lists:
             names = self._list_variables(key)
             if names:
@@ -268,7 +269,7 @@ class _Module:
         length = f"min({whole}, _truncated)" if self.truncates else whole
         queue = self._queue(stage)
         group = stage.intrinsic("mcast_grp")
-        # Marking a packet to be dropped clears the group: that alone makes no program multicast.
+        # Marking a packet to be dropped clears the group, so that alone makes no program multicast.
         if group is not None and self._assigned("mcast_grp"):
             with out.explained("multicast"), out.block(f"if {group}"):
                 out(f"_replicas = _groups.get({group})")
@@ -277,7 +278,7 @@ class _Module:
                 self._set(stage, "instance_type", str(REPLICATED), masked=False)
                 out(f"_length = {whole}")
                 if self.truncates:
-                    # Truncation is the packet's, not its replicas'.
+                    # Truncation belongs to the packet, not to its replicas.
                     out(f"_truncated = {_NEVER_TRUNCATED}")
                 if not many:
                     out("_out = []")
@@ -320,14 +321,15 @@ class _Module:
         return name in _identifiers(lines)
 
     def _assigned(self, intrinsic: str) -> bool:
-        """Whether the program itself writes a field the switch knows."""
+        """Return whether the program itself writes a field that the switch knows."""
         ref = self.program.intrinsics[intrinsic]
         return (ref.header, ref.field) in self.usage.written
 
     # ------------------------------------------------------------------------------------------------------- clones
 
     def _clone(self) -> Source:
-        """The copy made at the end of ingress: the packet as received, parsed anew; metadata zero but for preserved."""
+        """Write the function that makes a clone at the end of ingress. It parses the received packet anew; all metadata
+        but the preserved fields is zero."""
         stage = self._stage("clone")
         out = stage.out
         out("size = len(data)")
@@ -348,7 +350,7 @@ class _Module:
         return out
 
     def _cloned(self, number: int, context: list[str]) -> list[str]:
-        """The context of a copy made at the end of egress."""
+        """Return the context of a copy made at the end of egress."""
         kept = set(self._list_variables(number)) if number in self.program.field_lists else set()
         metadata = set(self.layout.metadata.values())
         values = []
@@ -387,7 +389,7 @@ class _Module:
         PipelineWriter(stage, self.program.egress).write()
         can_drop = spec is not None and self._mentions(out.lines[head:], spec)
         if can_drop:
-            # Another value than the one that drops, as simple_switch has it, cut to the field's width.
+            # simple_switch sets a value other than the one that drops, cut to the field's width.
             value = f"_drop_port + 1 & {(1 << stage.intrinsic_width('egress_spec')) - 1:#x}"
             out.lines.insert(head, Line(f"        {spec} = {value}"))
         if self.clones_egress or self.recirculates:
@@ -475,7 +477,7 @@ def _identifiers(lines: Iterable[str]) -> set[str]:
 
 
 _LIST_COLUMNS = 100
-"""About how long a line of variables may become."""
+"""Approximate limit for the length of a line of variables."""
 
 
 def _in_lines(variables: list[str]) -> Iterator[list[str]]:
@@ -495,18 +497,18 @@ def _opening(name: str) -> str:
     title = printable(name).replace("\\", "/").replace('"', "'")
     return f'''"""{title}, compiled by softswitch.
 
-build(sw) binds the tables and arrays of a switch to names and returns its two halves, ingress and egress. Everything of
-a packet is in local variables: HEADER_valid, HEADER_FIELD and, where a header is sent as it came, HEADER_offset.
-HEADER_bytesN holds consecutive fields together, also beside variables of their own if these never change. Names that
-begin with an underscore are the switch's own: _e is the entry a table chose (its action's number, arguments, and its
-own state if it has any), _a the action, _hit whether an entry matched, _sumN what fields that never change add to a
-checksum. Comments have the P4 they come from.
+build(sw) binds the tables and arrays of a switch to names and returns its two halves, ingress and egress. A packet's
+state is held in local variables: HEADER_valid, HEADER_FIELD and, where a header is sent as it came, HEADER_offset.
+HEADER_bytesN holds consecutive fields together. A field that never changes may also have a variable of its own. Names
+that begin with an underscore belong to the switch: _e is the entry that a table chose (its action's number, the
+arguments, and its own state if it has any), _a the action, _hit whether an entry matched, _sumN the part of a checksum
+from fields that never change. Comments quote the P4 source.
 """'''
 
 
 _PURPOSES: Mapping[str, str] = {
-    "clone": "Copies made at the end of ingress: the packet as it came, parsed again; only listed metadata is kept.",
-    "ingress": "Parse a packet and decide: the list of what is to be queued.",
-    "forward": "Ingress and egress in one, for a packet that has not to wait between them.",
-    "egress": "What leaves once a packet's turn has come, and what is to be queued again.",
+    "clone": "Copies made at the end of ingress: the received packet, parsed again; only listed metadata is kept.",
+    "ingress": "Parse a packet and decide; return the list of what is to be queued.",
+    "forward": "Ingress and egress in one, for a packet that need not wait between them.",
+    "egress": "Return what leaves once a packet's turn has come, and what is to be queued again.",
 }

@@ -1,4 +1,4 @@
-"""The parser: states to nested code with offsets known at compile time where they are."""
+"""The parser: states as nested code, with offsets known at compile time where possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .stage import STRUCTURE_LIMIT, Stage
 from .values import Int, comparison, const, mask, unsigned
 
 STATE_LIMIT = 1 << 12
-"""Visits of states reached by a transition back after which parsing ends with ParserTimeout."""
+"""The number of visits of states by transitions back after which parsing ends with ParserTimeout."""
 
 _ERRORS = {
     "PacketTooShort": 1,
@@ -45,7 +45,7 @@ class _Position:
 
 
 class ParserWriter:
-    """Writes the parser as a loop that is left when parsing ends; ``off`` is then where the payload starts."""
+    """A writer of the parser as a loop, which is left when parsing ends; ``off`` is then where the payload starts."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -85,7 +85,8 @@ class ParserWriter:
                 written.add(name)
 
     def _has_labels_or_depth(self, initial: str) -> bool:
-        """Whether some state is entered from two places or the states nest too deeply to be written in each other."""
+        """Return whether some state is entered from two places, or the states nest too deeply to be written in each
+        other."""
         if self.labels:
             return True
         depth: dict[str, int] = {initial: 0}
@@ -157,11 +158,11 @@ class ParserWriter:
             with out.block(f"{'if' if first else 'elif'} {condition}"):
                 self._goto(transition.next_state, position.copy())
             first = False
-        # Without a match parsing ends.
+        # Parsing ends if no transition matches.
         self._goto(None, position)
 
     def _condition(self, state: ir.State, transition: ir.Transition, keys: list[str]) -> str | None:
-        """What must hold for the transition, None if nothing."""
+        """Return the condition of the transition, None if it is always taken."""
         full = [(1 << part.width) - 1 for part in state.key]
         if transition.value_set is not None:
             values = self.stage.bind("set", transition.value_set, f"sw.value_sets[{transition.value_set!r}]")
@@ -182,7 +183,7 @@ class ParserWriter:
     # --------------------------------------------------------------------------------------------------- operations
 
     def _op(self, op: ir.ParserOp, position: _Position) -> bool:
-        """Write one operation; True if nothing can follow it."""
+        """Write one operation, and return True if nothing can follow it."""
         stage = self.stage
         if isinstance(op, ir.Extract):
             self._extract(op, position)
@@ -325,12 +326,12 @@ class ParserWriter:
 
 
 def _target(op: ir.Extract) -> str:
-    """What is extracted to, as P4 has it."""
+    """Return the target of an extraction in P4's notation."""
     return op.target.name if isinstance(op.target, ir.HeaderRef) else f"{op.target.name}.next"
 
 
 def _entries(parser: ir.Parser) -> Mapping[str, int]:
-    """How many transitions lead to each state that can be reached; the start counts as one."""
+    """Return the number of transitions that lead to each reachable state; the start counts as one."""
     assert parser.initial is not None
     counts = {parser.initial: 1}
     seen: set[str] = set()
@@ -348,7 +349,8 @@ def _entries(parser: ir.Parser) -> Mapping[str, int]:
 
 
 def _is_cyclic(parser: ir.Parser) -> bool:
-    """Whether some state can be reached from itself (by removing states without successors until none is left)."""
+    """Return whether some state can be reached from itself, by removing states without successors until none is
+    left."""
     left = {
         name: {t.next_state for t in state.transitions if t.next_state is not None}
         for name, state in parser.states.items()

@@ -1,4 +1,4 @@
-"""Ingress and egress control: tables and conditions to nested ifs."""
+"""Ingress and egress control: tables and conditions as nested ifs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .stage import STRUCTURE_LIMIT, Stage
 from .values import Bool, const
 
 GROWTH_LIMIT = 4
-"""How many times as much as there is may be written when a part of the graph is entered from several places."""
+"""The factor by which the code may grow when a part of the graph is entered from several places."""
 
 
 class _TooLargeError(Exception):
-    """The nested form repeats too much or is too deep."""
+    """An exception raised if the nested form repeats too much or is too deep."""
 
 
 class PipelineWriter:
-    """Writes the tables and conditions of one pipeline in the order of the control flow.
+    """A writer of the tables and conditions of one pipeline in the order of the control flow.
 
-    A structured graph becomes nested ifs, joined at immediate post-dominators. What cannot be nested without much
-    repetition is written as a sequence of guarded steps in topological order instead.
+    A structured graph becomes nested ifs, joined at immediate post-dominators. A graph that cannot be nested without
+    much repetition is written as a sequence of guarded steps in topological order instead.
     """
 
     def __init__(self, stage: Stage, pipeline: ir.Pipeline) -> None:
@@ -103,7 +103,7 @@ class PipelineWriter:
             self.actions.write(self._body(node.action), ())
             follow(node.next)
         elif not node.keys and node.default is not None and node.default_const and not node.entries:
-            # The tables p4c makes of plain statements.
+            # p4c makes these tables of plain statements.
             action = self.stage.program.actions[node.default.action]
             self.stage.trace("block")
             self.actions.write(action.body, tuple(const(value) for value in node.default.args))
@@ -143,7 +143,7 @@ def _actions(node: ir.Node) -> tuple[int, ...]:
 
 
 def _topological(pipeline: ir.Pipeline) -> list[str]:
-    """The nodes that can be reached, each before its successors."""
+    """Return the reachable nodes, each before its successors."""
     order: list[str] = []
     done: set[str] = set()
     todo: list[tuple[str, bool]] = [] if pipeline.initial is None else [(pipeline.initial, False)]
@@ -161,7 +161,7 @@ def _topological(pipeline: ir.Pipeline) -> list[str]:
 
 
 def _joins(order: list[str], nodes: Mapping[str, ir.Node]) -> dict[str, str | None]:
-    """The immediate post-dominator of each node (None: the end), by the algorithm of Cooper, Harvey and Kennedy.
+    """Return the immediate post-dominator of each node (None: the end), by the algorithm of Cooper, Harvey and Kennedy.
 
     One pass suffices because the graph has no cycles and successors come first.
     """

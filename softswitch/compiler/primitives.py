@@ -83,20 +83,20 @@ _ONLY_IN = {
 
 
 def check_arity(primitive: ir.Primitive) -> None:
-    """Refuse a primitive that is unknown or has not its number of arguments."""
+    """Refuse a primitive that is unknown or has the wrong number of arguments."""
     wanted = _ARITY.get(primitive.op)
     if wanted is None:
         raise ProgramError(
-            primitive.place, f"primitive '{primitive.op}' is not supported: it is an extern that is no part of v1model"
+            primitive.place, f"primitive '{primitive.op}' is not supported: it is an extern outside v1model"
         )
     if len(primitive.args) != wanted:
         raise ProgramError(primitive.place, f"takes {wanted} arguments, has {len(primitive.args)}")
 
 
 class PrimitiveWriter:
-    """Writes primitives into a stage.
+    """A writer of primitives into a stage.
 
-    ``in_parser`` restricts it to what a parser state may call; ``in_loop`` is true while the code written is in a loop
+    ``in_parser`` restricts it to what a parser state may call. ``in_loop`` is true while the written code is in a loop
     of its own within the pipeline.
     """
 
@@ -124,7 +124,7 @@ class PrimitiveWriter:
     _modify_field = _assign
 
     def _operate(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        """The last two arguments are the operands."""
+        """Write an operation whose operands are the last two arguments."""
         left, right = (expressions.number(arg) for arg in primitive.args[-2:])
         try:
             value = arithmetic(_OPERATORS[primitive.op], left, right)
@@ -144,7 +144,7 @@ class PrimitiveWriter:
         self.stage.out(f"{names[0]} = {names[1]}")
 
     def _chosen(self, names: tuple[str, ...], index: Int | None, write: Callable[[str], None]) -> None:
-        """Write for the one name that ``index`` selects; an index out of range does nothing."""
+        """Write code for the one name that ``index`` selects; an index out of range does nothing."""
         if index is None:
             write(names[0])
             return
@@ -168,7 +168,7 @@ class PrimitiveWriter:
         self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
 
     def _copy_fields(self, target: str, source: str, expressions: Expressions) -> None:
-        """Copy where one of the two is metadata, which is always valid."""
+        """Copy fields where one of the two is metadata, which is always valid."""
         headers, stage = self.stage.program.headers, self.stage
         if [f.width for f in headers[target].type.fields] != [f.width for f in headers[source].type.fields]:
             raise expressions.fail(f"'{target}' and '{source}' have different fields")
@@ -194,7 +194,7 @@ class PrimitiveWriter:
         self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
 
     def _copy_member(self, target: str, source: str) -> None:
-        """Copy without regard to the union: all its members are copied."""
+        """Copy a header without regard to its union, all of whose members are copied."""
         to, of = self.stage.layout.headers[target], self.stage.layout.headers[source]
         if to is not of:
             left = [to.valid, *(name for name, _ in to.values())]
@@ -203,7 +203,7 @@ class PrimitiveWriter:
             self.stage.trace("copied", repr(target), repr(source), of.valid)
 
     def _elements(self, expr: ir.Expr, expressions: Expressions) -> tuple[str, list[tuple[str, ...]]]:
-        """Name of a stack and the headers of each element."""
+        """Return the name of a stack and the headers of each element."""
         program = self.stage.program
         if isinstance(expr, ir.StackRef):
             return expr.name, [(header,) for header in program.stacks[expr.name].headers]
@@ -262,7 +262,7 @@ class PrimitiveWriter:
         self._chosen(*expressions.alternatives(primitive.args[0]), self._make_valid)
 
     def _grown(self, header: str, sign: str) -> tuple[str, ...]:
-        """Notes in ``_grown`` what a header that is added or removed does to the packet's length."""
+        """Note in ``_grown`` how an added or removed header changes the packet's length."""
         if not self.stage.usage.measured:
             return ()
         held = self.stage.layout.headers[header]
@@ -296,7 +296,10 @@ class PrimitiveWriter:
         self.stage.trace("marked")
 
     def _mark_to_drop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        """The argument may be a copy of standard_metadata: p4c copies it into a parameter, and back after the call."""
+        """Mark the packet to be dropped.
+
+        The argument may be a copy of standard_metadata: p4c copies it into a parameter, and back after the call.
+        """
         header = primitive.args[0]
         known = self.stage.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
         if known is None or not known.metadata or known.type.field("egress_spec") is None:
@@ -419,7 +422,7 @@ class PrimitiveWriter:
         )
 
     def _modify_field_with_hash_based_offset(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        # Base and size are taken modulo 2**64, the sum too, as simple_switch does it.
+        # Base, size and sum are taken modulo 2**64, as simple_switch does.
         base, size = (mask(expressions.number(primitive.args[i]), _WORD) for i in (1, 3))
         calculation = self.stage.program.calculations[self._object(primitive.args[2], "calculation", expressions)]
         value = calculate(self.stage, calculation)
@@ -441,7 +444,7 @@ class PrimitiveWriter:
         low, high = (mask(expressions.number(arg), _WORD) for arg in primitive.args[1:])
         first, last = self.stage.temporary(), self.stage.temporary()
         self.stage.out(f"{first} = {low.code}", f"{last} = {high.code}")
-        # An empty interval leaves the destination as it is.
+        # An empty interval leaves the destination unchanged.
         with self.stage.out.block(f"if {first} <= {last}"):
             draw = self.stage.bind("draw", "number", "sw.random.randint")
             self.stage.assign_to(primitive.args[0], Int(f"{draw}({first}, {last})", 0, _WORD), expressions)
@@ -467,4 +470,4 @@ class PrimitiveWriter:
         self.stage.out("break")
 
     def _no_op(self, primitive: ir.Primitive, expressions: Expressions) -> None:
-        """Nothing."""
+        """Write nothing."""

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import Self
 
 TEXT_WIDTH = 120
-"""Columns within which comments are kept."""
+"""The number of columns that comments must fit in."""
 
 
 class Line(str):
     """A line of code with the comments that explain it: whole lines ``above`` it and the ``tail`` behind it.
 
-    It is compared and searched as the code alone is.
+    Comparison and search consider the code alone.
     """
 
     __slots__ = ("above", "tail")
@@ -30,11 +30,11 @@ class Line(str):
         return line
 
     def coded(self, code: str) -> Line:
-        """Other code with the same comments."""
+        """Return other code with the same comments."""
         return Line(code, self.above, self.tail)
 
     def written(self) -> Iterator[str]:
-        """The lines of text, comments and all; long ones broken where Python allows it."""
+        """Return the lines of text with their comments; long lines are broken where Python allows it."""
         if not self.strip():
             yield ""
             return
@@ -56,7 +56,7 @@ _SEPARATORS = re.compile(r", | and | or | if | else | \| | \+ ")
 
 
 def _broken(code: str, indent: str) -> list[str]:
-    """A statement in lines of at most ``TEXT_WIDTH`` columns, as far as its brackets allow that."""
+    """Return a statement in lines of at most ``TEXT_WIDTH`` columns, as far as its brackets allow."""
     if len(code) <= TEXT_WIDTH:
         return [code]
     condition = _CONDITION.fullmatch(code)
@@ -78,7 +78,8 @@ def _broken(code: str, indent: str) -> list[str]:
 
 
 def _breaks(code: str) -> list[int]:
-    """Where a line may end: behind a comma or before an operator, inside brackets, outside strings."""
+    """Return the places where a line may end: behind a comma or before an operator, inside brackets, outside
+    strings."""
     places: list[int] = []
     depth, quote, skipped = 0, "", False
     for place, character in enumerate(code):
@@ -99,14 +100,14 @@ def _breaks(code: str) -> list[int]:
 
 
 def _fitting(text: str, width: int) -> str:
-    """A comment on one line, cut to ``width`` columns but not below 40."""
+    """Return a comment on one line, cut to ``width`` columns but not below 40."""
     width = max(width, 40)
     plain = printable(text)
     return plain if len(plain) <= width else plain[: width - 3] + "..."
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with spaces for what cannot be shown."""
+    """Return ``text`` on one line, with spaces in place of unprintable characters."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
@@ -121,7 +122,7 @@ class Source:
         self.lines.extend(Line("    " * self.depth + line) for line in lines)
 
     def extend(self, lines: Iterable[Line]) -> None:
-        """Lines that have their indentation already."""
+        """Add lines that are already indented."""
         self.lines.extend(lines)
 
     @contextmanager
@@ -132,7 +133,7 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """``head:`` and an indented body, ``pass`` if nothing is written in it."""
+        """Write ``head:`` and an indented body, which is ``pass`` if nothing is written in it."""
         self(head + ":")
         self.depth += 1
         start = len(self.lines)
@@ -142,7 +143,7 @@ class Source:
         self.depth -= 1
 
     def flatten(self, start: int) -> None:
-        """Make ``elif`` of the ``else`` on line ``start`` if the block that ends here is one ``if`` and no more."""
+        """Turn the ``else`` on line ``start`` into ``elif`` if the block that ends here is a single ``if``."""
         first, *rest = self.lines[start + 1 :]
         inner = "    " * (self.depth + 1)
         if first.startswith(f"{inner}if ") and all(line.startswith((f"{inner} ", f"{inner}el")) for line in rest):
@@ -152,7 +153,7 @@ class Source:
 
     @contextmanager
     def explained(self, comment: str, tail: str = "") -> Iterator[None]:
-        """Put a comment before the first line written inside, and one behind it; none if nothing is written."""
+        """Put a comment before the first line written inside and one behind it, unless nothing is written."""
         start = len(self.lines)
         yield
         if len(self.lines) > start:
@@ -173,7 +174,7 @@ RESERVED = (
 class Names:
     """Distinct Python identifiers derived from P4 names.
 
-    Names that begin with an underscore and those of ``RESERVED`` are never produced: they are the generated code's own.
+    Names that begin with an underscore and those of ``RESERVED`` are never produced: they belong to the generated code.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What all parts of the code generator share while a function is written."""
+"""The state that all parts of the code generator share while a function is written."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .usage import Usage
 from .values import Int, wrap
 
 STRUCTURE_LIMIT = 60
-"""Depth of nested blocks beyond which flat code is written instead: Python allows 100 levels of indentation."""
+"""The depth of nested blocks beyond which flat code is written instead. Python allows 100 levels of indentation."""
 
 
 class Bindings:
     """Objects of the switch and constants that the generated functions use, each bound to a name once.
 
-    A name is ``_ROLE_OBJECT``; no role has an underscore in it, so that no two roles can be confused.
+    A name is ``_ROLE_OBJECT``. No role contains an underscore, so two roles cannot be confused.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Bindings:
         self._names: set[str] = set()
 
     def __call__(self, role: str, subject: str, value: str) -> str:
-        """The name bound to the Python expression ``value``, made of its role and the P4 name of what it is of."""
+        """Return the name bound to the Python expression ``value``, made of its role and the P4 name of its object."""
         if value not in self._by_value:
             within = subject.partition(".")[2] or subject
             name = base = f"_{role}_{re.sub(r'[^A-Za-z0-9]+', '_', within).strip('_')}"
@@ -62,7 +62,7 @@ class Stage:
         self.bind = bind
         self.out = Source(depth)
         self.inlined: dict[tuple[str, str], Int] = {}
-        """Fields whose values are not in their variables but in these expressions."""
+        """The fields whose values are in these expressions instead of in their variables."""
         self._temporaries = 0
         self.union_of = {h: u for u in self.program.unions.values() for h in u.headers}
 
@@ -79,7 +79,7 @@ class Stage:
         return self.bind("register", name, f"sw.registers[{name!r}].cells")
 
     def intrinsic(self, name: str) -> str | None:
-        """The variable of a field the switch knows, None if the program lacks or never reads it."""
+        """Return the variable of a field that the switch knows, None if the program lacks it or never reads it."""
         ref = self.program.intrinsics.get(name)
         return None if ref is None else self.layout.metadata.get((ref.header, ref.field))
 
@@ -90,12 +90,12 @@ class Stage:
         return field.width
 
     def trace(self, step: str, *arguments: str) -> None:
-        """Tell the tracer of a step, given the Python of its arguments; nothing where nobody traces."""
+        """Report a step to the tracer, given the Python of its arguments. Write nothing if the stage is not traced."""
         if self.traced:
             self.out(f"_trace.{step}({', '.join(arguments)})")
 
     def drop(self, reason: str) -> None:
-        """End the packet here, counted."""
+        """End the packet here and count it as dropped."""
         self.out(f"return _discard({reason!r})")
 
     # --------------------------------------------------------------------------------------------------- assignment
@@ -137,7 +137,7 @@ class Stage:
     # ------------------------------------------------------------------------------------------------------ headers
 
     def zero(self, header: str) -> None:
-        """Give every variable of a header's content the value it has in an invalid header."""
+        """Give every variable of a header's content the value that it has in an invalid header."""
         self._set(self.layout.headers[header].values())
 
     def _set(self, assignments: Iterable[tuple[str, str]]) -> None:
@@ -148,13 +148,13 @@ class Stage:
             self.out(" = ".join([*names, value]))
 
     def invalidate(self, header: str) -> None:
-        """Fields of an invalid header are kept zero: that is what a table key reads of them."""
+        """Invalidate a header and zero its fields, because a table key reads zeros from an invalid header."""
         self.trace("invalid", repr(header), self.layout.headers[header].valid)
         self.out(f"{self.layout.headers[header].valid} = 0")
         self.zero(header)
 
     def validated(self, header: str) -> None:
-        """A header has become valid: the other members of its union are not."""
+        """Mark the other members of a header's union as invalid once the header has become valid."""
         union = self.union_of.get(header)
         if union is not None:
             for other in union.headers:
@@ -162,7 +162,7 @@ class Stage:
                     self.invalidate(other)
 
     def copy(self, target: str, source: str) -> None:
-        """Make ``target`` what ``source`` is, validity included."""
+        """Make ``target`` equal to ``source``, validity included."""
         if target == source:
             return
         to, of = self.layout.headers[target], self.layout.headers[source]
@@ -176,7 +176,7 @@ class Stage:
 
 
 def _as_bytes(value: Int, size: int) -> str:
-    """The Python of ``size`` bytes that hold the unsigned ``value``."""
+    """Return the Python of ``size`` bytes that hold the unsigned ``value``."""
     if value.value is not None:
         return repr(value.value.to_bytes(size, "big"))
     return f'{value.wrapped}.to_bytes({size}, "big")'

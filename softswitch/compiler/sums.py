@@ -1,6 +1,6 @@
 """Checksums that are verified and later updated over the same fields.
 
-The fields that the program never writes add the same to both, so their sum is kept from the one to the other.
+The fields that the program never writes add the same to both, so their sum is kept from verification to update.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _CLONES = frozenset({"clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"
 def share_sums(layout: Layout) -> None:
     """Fill ``layout.sums``.
 
-    A sum is shared only where the update happens if and only if the verification did: both under the same condition on
-    fields that are never written, in a program that neither adds, removes or copies headers nor clones, as a clone is
+    A sum is shared only if the update happens exactly when the verification did. Both must depend on the same condition
+    on fields that are never written. The program must neither add, remove or copy headers nor clone, because a clone is
     parsed but not verified.
     """
     program, usage = layout.program, layout.usage
@@ -43,7 +43,7 @@ def _alike(program: ir.ProgramIR, verified: ir.Checksum, updated: ir.Checksum) -
 
 
 def _steady(layout: Layout, checksum: ir.Checksum) -> bool:
-    """Whether the condition cannot change and, where it holds, every input is a field of a valid header."""
+    """Return whether the condition cannot change and, where it holds, every input is a field of a valid header."""
     program = layout.program
     if checksum.condition is None:
         return False
@@ -58,7 +58,8 @@ def _steady(layout: Layout, checksum: ir.Checksum) -> bool:
 
 
 def _leaves(expr: ir.Expr) -> Iterator[ir.FieldRef | None]:
-    """The header fields an expression reads; None for anything else but constants and validity."""
+    """Return the header fields that an expression reads, None if it contains anything but those, constants and
+    validity."""
     match expr:
         case ir.FieldRef():
             yield expr

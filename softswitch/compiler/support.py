@@ -1,4 +1,4 @@
-"""Functions that generated code calls for what it does not do inline."""
+"""Functions that generated code calls for operations that it does not contain inline."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from struct import Struct
 __all__ = ["Struct", "cell", "concatenated", "divide", "left", "modulo", "payload_sum", "right"]
 
 SHIFT_LIMIT = 1 << 16
-"""No field is wider, so a left shift by more leaves nothing of a value."""
+"""The limit of left shifts. No field is wider, so a larger shift leaves nothing of a value."""
 
 
 def cell(cells: Sequence[int], index: int) -> int:
-    """A register cell, 0 if the index is out of range."""
+    """Return a register cell, 0 if the index is out of range."""
     return cells[index] if 0 <= index < len(cells) else 0
 
 
 def divide(a: int, b: int) -> int:
-    """Quotient of natural numbers; 0 where P4 leaves it undefined."""
+    """Return the quotient of natural numbers, 0 where P4 leaves it undefined."""
     return a // b if b > 0 <= a else 0
 
 
 def modulo(a: int, b: int) -> int:
-    """Remainder of natural numbers; 0 where P4 leaves it undefined."""
+    """Return the remainder of natural numbers, 0 where P4 leaves it undefined."""
     return a % b if b > 0 <= a else 0
 
 
@@ -35,14 +35,15 @@ def right(a: int, count: int) -> int:
 
 
 def payload_sum(data: bytes, offset: int) -> int:
-    """The bytes from ``offset`` as one number, padded to an even count: congruent to their ones' complement sum."""
+    """Return the bytes from ``offset`` as one number, padded to an even count: congruent to their ones' complement
+    sum."""
     payload = data[offset:]
     number = int.from_bytes(payload, "big")
     return number << 8 if len(payload) & 1 else number
 
 
 def concatenated(pieces: Sequence[tuple[int, int]]) -> bytes:
-    """Numbers of given widths put together, filled up to a whole byte with zeros at the end."""
+    """Concatenate numbers of given widths, filled up to a whole byte with zeros at the end."""
     number = bits = 0
     for value, width in pieces:
         number = number << width | value

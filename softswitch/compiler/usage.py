@@ -1,4 +1,4 @@
-"""What the program does with each header and field: the facts that decide how a packet is held in local variables."""
+"""The program's uses of each header and field, which decide how local variables hold a packet."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from softswitch.ir import header_alternatives, union_alternatives
 
 
 class Usage:
-    """Fields read, fields written, headers rebuilt, and which headers must be laid out alike.
+    """Fields read, fields written, headers rebuilt, and headers that must be laid out alike.
 
-    ``read`` has the fields read one by one, ``spans`` the runs of whole bytes (header, consecutive fields) that
-    calculations read as one number. ``dirty`` headers may differ from the packet's bytes when they are deparsed.
-    ``structural`` tells whether any header is added, removed or copied, so that the packet's length can change;
-    ``measured`` whether the program can tell: simple_switch counts into the length that egress reads the headers which
-    were added or removed by name, but not those that came or went in another way.
+    ``read`` has the fields that are read one by one, ``spans`` the runs of whole bytes (header, consecutive fields)
+    that calculations read as one number. ``dirty`` headers may differ from the packet's bytes when they are deparsed.
+    ``structural`` tells whether any header is added, removed or copied, so that the packet's length can change.
+    ``measured`` tells whether the program can observe that. The length that egress reads in simple_switch counts
+    headers that were added or removed by name, but not those that came or went in another way.
     """
 
     def __init__(self, program: ir.ProgramIR, everything: bool = False) -> None:
-        """With ``everything``, all fields count as read."""
+        """Record the uses of a program. With ``everything``, all fields count as read."""
         self.program = program
         self.read: set[tuple[str, str]] = set()
         self.uses: Counter[tuple[str, str]] = Counter()
-        """How many expressions mention each field in order to read it."""
+        """The number of expressions that read each field."""
         self.written: set[tuple[str, str]] = set()
         self.spans: set[tuple[str, tuple[str, ...]]] = set()
         self.dirty: set[str] = set()
@@ -40,7 +40,7 @@ class Usage:
     # ------------------------------------------------------------------------------------------------ equivalence
 
     def group(self, header: str) -> str:
-        """The representative of the headers that share ``header``'s layout."""
+        """Return the representative of the headers that share ``header``'s layout."""
         while self._group[header] != header:
             header = self._group[header]
         return header
@@ -154,7 +154,7 @@ class Usage:
                     self._join(pair)
 
     def _copied(self, target: ir.Expr, source: ir.Expr) -> None:
-        """Headers copied to each other are laid out alike; metadata is copied field by field instead."""
+        """Lay out headers alike that are copied to each other. Metadata is copied field by field instead."""
         to, of = header_alternatives(self.program, target), header_alternatives(self.program, source)
         if any(self.program.headers[name].metadata for name in (*to, *of)):
             self._all_fields(of)
@@ -164,7 +164,7 @@ class Usage:
             self._join((*to, *of))
 
     def _headers_of(self, expr: ir.Expr) -> tuple[str, ...]:
-        """Every header of a header, stack, union or union stack."""
+        """Return every header of a header, stack, union or union stack."""
         program = self.program
         if isinstance(expr, ir.StackRef):
             return program.stacks[expr.name].headers
@@ -181,7 +181,7 @@ class Usage:
         self.uses.update(fields)
 
     def _fields(self, expr: ir.Expr) -> Iterator[tuple[str, str]]:
-        """The fields an expression that denotes a field may stand for."""
+        """Return the fields that an expression may denote."""
         program = self.program
         if isinstance(expr, ir.FieldRef):
             yield expr.header, expr.field
@@ -225,7 +225,7 @@ class Usage:
 
 
 _STRUCTURAL = frozenset({"add_header", "add_header_fast", "remove_header", "copy_header", "push", "pop"})
-"""Primitives that change which headers there are, beside those that assign whole ones."""
+"""The primitives that change which headers exist, apart from those that assign whole headers."""
 
 _MEASURED = frozenset({"add_header", "remove_header"})
 
@@ -240,11 +240,11 @@ WRITTEN: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("add_to_field", "subtract_from_field", "add", "subtract"), (0,)),
     **dict.fromkeys(("bit_xor", "bit_or", "bit_and", "shift_left", "shift_right"), (0,)),
 }
-"""Positions of the arguments that a primitive assigns to."""
+"""The positions of the arguments that a primitive assigns to."""
 
 
 def byte_runs(header_type: ir.HeaderType) -> list[tuple[ir.Field, ...]]:
-    """The fields grouped into the shortest runs that begin and end at byte boundaries."""
+    """Group the fields into the shortest runs that begin and end at byte boundaries."""
     runs: list[tuple[ir.Field, ...]] = []
     run: list[ir.Field] = []
     bits = 0
@@ -265,7 +265,7 @@ def byte_runs(header_type: ir.HeaderType) -> list[tuple[ir.Field, ...]]:
 def calculation_items(
     program: ir.ProgramIR, calculation: ir.Calculation
 ) -> list[ir.CalculationInput | tuple[str, tuple[str, ...]]]:
-    """The inputs, where consecutive ones that are a whole byte run of several fields are replaced by that run."""
+    """Return the inputs, with every sequence that is a whole byte run of several fields replaced by that run."""
     items: list[ir.CalculationInput | tuple[str, tuple[str, ...]]] = []
     inputs = calculation.inputs
     i = 0

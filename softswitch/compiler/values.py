@@ -1,11 +1,12 @@
-"""Python expressions together with what is known of their values."""
+"""Python expressions together with the bounds of their values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 INLINE_SHIFT_MAX = 256
-"""Left shifts by more than this go through a function that yields 0 beyond every field's width."""
+"""The largest shift that is written inline. Larger left shifts call a function that yields 0 beyond every field's
+width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,9 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Bool:
-    """A Python expression whose truth value counts; ``number`` is the 0-or-1 integer it tests, if it tests one.
+    """A Python expression used for its truth value; ``number`` is the 0-or-1 integer that it tests, if it tests one.
 
-    ``inverse`` is what it negates, if it is a negation.
+    ``inverse`` is the expression that it negates, if it is a negation.
     """
 
     code: str
@@ -59,7 +60,7 @@ FALSE = Bool("False", True, False)
 
 
 def unsigned(code: str, width: int) -> Int:
-    """A variable known to hold ``width`` bits."""
+    """Return a variable known to hold ``width`` bits."""
     return Int(code, 0, (1 << width) - 1, code.isidentifier())
 
 
@@ -68,7 +69,7 @@ def signed(code: str, width: int) -> Int:
 
 
 def mask(a: Int, bits: int) -> Int:
-    """``a & bits``, simplified; ``bits`` is not negative."""
+    """Return ``a & bits``, simplified; ``bits`` is not negative."""
     if a.value is not None:
         return const(a.value & bits)
     if a.low is not None and a.low >= 0 and a.high is not None:
@@ -85,7 +86,7 @@ def mask(a: Int, bits: int) -> Int:
 
 
 def wrap(a: Int, width: int, is_signed: bool) -> Int:
-    """``a`` cut to a field of ``width`` bits."""
+    """Return ``a`` cut to a field of ``width`` bits."""
     if not is_signed:
         return mask(a, (1 << width) - 1)
     half = 1 << (width - 1)
@@ -109,7 +110,7 @@ def as_int(b: Bool) -> Int:
 
 
 def as_bool(a: Int) -> Bool:
-    """``a != 0``."""
+    """Return ``a != 0``."""
     if a.value is not None:
         return TRUE if a.value else FALSE
     if a.truth is not None:
@@ -118,7 +119,7 @@ def as_bool(a: Int) -> Bool:
 
 
 def arithmetic(op: str, a: Int, b: Int) -> Int:
-    """``a op b``. Raises ValueError with the reason if that is not supported or has no value."""
+    """Return ``a op b``. Raise ValueError with the reason if that is not supported or has no value."""
     if a.value is not None and b.value is not None:
         return _folded(op, a.value, b.value)
     match op:
@@ -207,7 +208,7 @@ def _minus(a: int | None, b: int | None) -> int | None:
 
 
 def _least(a: Int, b: Int) -> int | None:
-    """An upper bound of the conjunction of two numbers of which one at least is not negative."""
+    """Return an upper bound of the conjunction of two numbers, at least one of which is not negative."""
     highs = [x.high for x in (a, b) if _natural(x) and x.high is not None]
     return min(highs) if highs else None
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from finsy.proto import gnmi
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Step", "from_message", "path_text", "to_message"]
 
 
 class Step(NamedTuple):
-    """One element of a path: its name, and the list keys that it gives."""
+    """One element of a path: its name and its list keys."""
 
     name: str
     keys: Mapping[str, str] = {}
@@ -43,7 +43,7 @@ def to_message(steps: Iterable[Step]) -> gnmi.Path:
 
 
 def path_text(steps: Iterable[Step]) -> str:
-    """Return `steps` as one writes them: ``/qos/interfaces/interface[interface-id=1]``."""
+    """Return `steps` in the usual notation: ``/qos/interfaces/interface[interface-id=1]``."""
     return "/" + "/".join(
         step.name + "".join(f"[{key}={value}]" for key, value in sorted(step.keys.items())) for step in steps
     )

@@ -1,7 +1,7 @@
 """Queue configuration, state and counters of a device's ports as a gNMI tree: get and set, without gRPC.
 
-A Set is all or nothing: every operation is applied to a copy of the configuration, the outcome is checked, and only
-then do the ports that differ change.
+A Set changes everything or nothing. Every operation is applied to a copy of the configuration, the outcome is checked,
+and only then the ports that differ change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from finsy.proto import gnmi
 
 from softswitch.gnmi.paths import Step, from_message, to_message
 from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
 
 __all__ = ["Port", "PortCounters", "QosTree", "Value"]
@@ -39,7 +39,7 @@ _STATE_FIELDS = {
 
 
 class PortCounters(NamedTuple):
-    """What a port has received and sent since the switch began."""
+    """The packets and bytes that a port has received and sent since the switch started."""
 
     in_packets: int
     in_bytes: int
@@ -51,7 +51,7 @@ _COUNTERS = ("in-pkts", "in-octets", "out-pkts", "out-octets")
 
 
 class Port(Protocol):
-    """What is needed of an egress port; `softswitch.tm.PortScheduler` is one."""
+    """An egress port, as far as the tree needs it; `softswitch.tm.PortScheduler` is one."""
 
     @property
     def rate_bps(self) -> int | None: ...
@@ -68,7 +68,7 @@ class Port(Protocol):
 
 @dataclass
 class _Draft:
-    """The values that a Set asks for; those that it does not mention are looked up in the ports."""
+    """The values that a Set asks for. The ports supply all other values."""
 
     queues: dict[tuple[int, int], dict[str, tuple[int, str]]] = field(default_factory=dict)
     """(port, queue) -> QueueConfig field -> (value, path)"""
@@ -89,9 +89,9 @@ class QosTree:
     `ports` is read at every request, so ports may come and go. The caller holds the device's lock.
 
     Args:
-        ports: by number.
-        is_up: whether a port has its link.
-        counters: of a port; None where nobody counts, then there are no such leaves.
+        ports: the ports by number.
+        is_up: tells whether a port has its link.
+        counters: returns the counters of a port; None if the port is not counted, which leaves out its counter leaves.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class QosTree:
 
         Args:
             path: with or without list keys; ``*`` stands for every instance.
-            prefix: what precedes it, if anything.
+            prefix: the path that precedes it, if any.
             kind: a GetRequest.DataType.
             encoding: PROTO yields one update per leaf; JSON and JSON_IETF yield one per place that `path` means.
 
@@ -123,7 +123,7 @@ class QosTree:
         """
         if encoding not in (gnmi.PROTO, gnmi.JSON, gnmi.JSON_IETF):
             name = gnmi.Encoding.Name(encoding) if encoding in gnmi.Encoding.values() else str(encoding)
-            raise RefusedError(Code.UNIMPLEMENTED, f"encoding {name} is not served; JSON_IETF, JSON and PROTO are")
+            raise RefusedError(Code.UNIMPLEMENTED, f"encoding {name} is not supported; use JSON_IETF, JSON or PROTO")
         tree = self._tree()
         for place in tree.locate(from_message(path, prefix)):
             if encoding == gnmi.PROTO:
@@ -143,11 +143,11 @@ class QosTree:
                 yield gnmi.Update(path=to_message(place.steps), val=value)
 
     def is_constant(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
-        """Whether nothing at or below `path` ever changes. Raises RefusedError as `get` does."""
+        """Return whether nothing at or below `path` ever changes. Raise RefusedError as `get` does."""
         return all(leaf.is_constant for leaf in self._leaves(path, prefix))
 
     def tells_changes(self, path: gnmi.Path, prefix: gnmi.Path | None) -> bool:
-        """Whether every change at or below `path` is told. Raises RefusedError as `get` does."""
+        """Return whether every change at or below `path` is reported. Raise RefusedError as `get` does."""
         return all(leaf.is_constant or leaf.is_event for leaf in self._leaves(path, prefix))
 
     def _leaves(self, path: gnmi.Path, prefix: gnmi.Path | None) -> Iterator[Leaf]:
@@ -158,11 +158,10 @@ class QosTree:
                 yield leaf.node
 
     def set(self, request: gnmi.SetRequest, now_ns: int) -> gnmi.SetResponse:
-        """Apply a Set: deletes, then replaces, then updates. Deleted values return to what they were before anyone set
-        them.
+        """Apply a Set: deletes, then replaces, then updates. Deleted values return to their defaults.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT naming the path and the reason; nothing is changed then.
+            RefusedError: INVALID_ARGUMENT with the path and the reason. Nothing has changed then.
         """
         if request.union_replace:
             raise RefusedError(Code.UNIMPLEMENTED, "union_replace is not supported; use replace")
@@ -192,7 +191,7 @@ class QosTree:
         return Tree(sorted(self._ports))
 
     def _value(self, leaf: Place) -> Value | None:
-        """The value of a leaf, None if nobody knows it."""
+        """Return the value of a leaf, None if it is unknown."""
         assert leaf.port is not None
         name = leaf.steps[-1].name
         port = self._ports[leaf.port]

@@ -1,4 +1,5 @@
-"""The served part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks leaves of its own.
+"""The supported part of the tree: OpenConfig's paths for queues and ports; `softswitch:` marks this switch's own
+leaves.
 
     /qos/interfaces/interface[interface-id=PORT]/output/queues/queue[name=QUEUE]/config
         name, softswitch:level, softswitch:weight, softswitch:min-rate, softswitch:max-rate, softswitch:depth
@@ -11,8 +12,8 @@
     /interfaces/interface[name=PORT]/state/counters
         in-pkts, in-octets, out-pkts, out-octets
 
-Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes; a maximum rate or port rate of 0
-means none.
+Ports and queues are decimal numbers. Rates are in bits per second, depth in bytes. A maximum rate or port rate of 0
+means that there is none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.gnmi.paths import Step, path_text
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import LEVELS, MAX_WEIGHT, QUEUES
 
 __all__ = ["Branch", "Leaf", "Place", "Tree"]
@@ -33,7 +34,8 @@ _UINT64_MAX = (1 << 64) - 1
 class Leaf:
     """A value: a number in `low`..`high`, or text where `is_text`. Only leaves with `is_config` can be set.
 
-    A leaf that `is_constant` keeps its value as long as its port exists; of one that `is_event` every change is told.
+    A leaf that `is_constant` keeps its value as long as its port exists. Every change of a leaf that `is_event` is
+    reported.
     """
 
     is_config: bool
@@ -45,7 +47,7 @@ class Leaf:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the type is uint64, which JSON_IETF writes as a string."""
+        """Return whether the type is uint64, which JSON_IETF writes as a string."""
         return not self.is_text and self.high > 0xFFFFFFFF
 
 
@@ -59,7 +61,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Place:
-    """One node with the instances it belongs to: `port` and `queue` are None above the respective list."""
+    """One node with the instances that it belongs to: `port` and `queue` are None above the respective list."""
 
     node: Branch | Leaf
     steps: tuple[Step, ...]
@@ -68,7 +70,7 @@ class Place:
 
     @property
     def text(self) -> str:
-        """The path as text."""
+        """Return the path as text."""
         return path_text(self.steps)
 
 
@@ -152,11 +154,12 @@ class Tree:
     root: Place = field(default=Place(_ROOT, ()))
 
     def locate(self, steps: Iterable[Step]) -> list[Place]:
-        """Return the places that a path means; a list without its key, or with ``*``, means all its instances.
+        """Return the places that a path means. A list without its key, or with ``*``, means all its instances.
 
         Raises:
             RefusedError: INVALID_ARGUMENT for a name or key that the schema does not have, NOT_FOUND for a port or
-                queue that the switch does not have.
+                queue that
+                the switch does not have.
         """
         wanted = tuple(steps)
         places = [self.root]
@@ -165,7 +168,7 @@ class Tree:
         return places
 
     def children(self, place: Place) -> Iterator[tuple[str, Place]]:
-        """Yield the children of a container by name; those of a list's instance too."""
+        """Yield the children of a container, or of a list's instance, by name."""
         assert isinstance(place.node, Branch)
         for name, node in place.node.children.items():
             if isinstance(node, Branch) and node.key:
@@ -188,11 +191,13 @@ class Tree:
         node = place.node.children.get(step.name)
         if node is None:
             known = ", ".join(place.node.children)
-            raise RefusedError(Code.INVALID_ARGUMENT, f"{path_text(path)}: no {step.name!r} there; there are: {known}")
+            raise RefusedError(
+                Code.INVALID_ARGUMENT, f"{path_text(path)}: there is no {step.name!r}; there are: {known}"
+            )
         key = node.key if isinstance(node, Branch) else ""
         if set(step.keys) - {key}:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{path_text(path)}: the key of {step.name!r} is {key or 'nothing'}"
+                Code.INVALID_ARGUMENT, f"{path_text(path)}: the key of {step.name!r} is {key or 'missing'}"
             )
         if not (isinstance(node, Branch) and node.key):
             yield Place(node, (*place.steps, Step(step.name)), place.port, place.queue)

@@ -14,8 +14,8 @@ import grpc  # type: ignore[import-untyped]
 from finsy.proto import gnmi
 
 from softswitch.gnmi.qos import QosTree
-from softswitch.p4runtime import rpc
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc import handlers
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["Chassis", "GnmiService"]
 
@@ -28,8 +28,11 @@ _MODELS = (("openconfig-qos", "0.11.2"), ("openconfig-interfaces", "3.7.1"), ("s
 
 
 class Chassis(Protocol):
-    """What is needed of a device: its queue tree, the lock to hold while touching it, its clock, its message log, and a
-    condition on the lock that is notified when a port has gone up or down."""
+    """A device as the service needs it.
+
+    It has a queue tree, the lock to hold while touching the tree, a clock, a message log, and a condition on the lock
+    that is notified when a port has gone up or down.
+    """
 
     @property
     def lock(self) -> AbstractContextManager[Any]: ...
@@ -50,29 +53,29 @@ class Chassis(Protocol):
 
 
 class GnmiService:
-    """gNMI for one or several devices; `prefix.target` (a device id in decimal) chooses where there are several."""
+    """The gNMI service of one or several devices. `prefix.target` (a device id in decimal) selects one of several."""
 
     def __init__(self, devices: Mapping[int, Chassis]) -> None:
         self._devices = devices
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """The service as gRPC wants it."""
+        """Return the service as a gRPC handler."""
         return grpc.method_handlers_generic_handler(
             "gnmi.gNMI",
             {
-                "Capabilities": rpc.unary_unary(
+                "Capabilities": handlers.unary_unary(
                     self.capabilities, gnmi.CapabilityRequest.FromString, gnmi.CapabilityResponse
                 ),
-                "Get": rpc.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
-                "Set": rpc.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
-                "Subscribe": rpc.stream_stream(
+                "Get": handlers.unary_unary(self.get, gnmi.GetRequest.FromString, gnmi.GetResponse),
+                "Set": handlers.unary_unary(self.set, gnmi.SetRequest.FromString, gnmi.SetResponse),
+                "Subscribe": handlers.stream_stream(
                     self.subscribe, gnmi.SubscribeRequest.FromString, gnmi.SubscribeResponse
                 ),
             },
         )
 
     def capabilities(self, request: gnmi.CapabilityRequest, context: Any) -> gnmi.CapabilityResponse:
-        """Name the models and encodings."""
+        """Return the models and encodings."""
         for device in self._devices.values():
             with device.lock:
                 device.record("gnmi_capabilities")
@@ -113,8 +116,11 @@ class GnmiService:
     def subscribe(
         self, request_iterator: Iterable[gnmi.SubscribeRequest], context: Any
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Send the values once; at each poll; or again and again at the sampling interval (of real time), and those
-        that are subscribed to on change whenever they have changed."""
+        """Yield the values once, at each poll, or periodically.
+
+        A STREAM subscription yields samples at the sampling interval, in real time, and values subscribed to on change
+        whenever they have changed.
+        """
         requests = iter(request_iterator)
         try:
             request = next(requests, None)
@@ -161,7 +167,8 @@ class GnmiService:
         told: gnmi.SubscribeResponse,
         ended: threading.Event,
     ) -> Iterator[gnmi.SubscribeResponse]:
-        """Yield samples when they are due, and what differs from `told`, the last values that the client knows."""
+        """Yield samples when they are due, and values that differ from `told`, the last values that the client
+        knows."""
         due_s = time.monotonic() + plan.interval_s
         while True:
             left_s = min(due_s - time.monotonic(), threading.TIMEOUT_MAX)
@@ -192,7 +199,7 @@ class GnmiService:
     def _sample(
         self, device: Chassis, wanted: gnmi.SubscriptionList, paths: Iterable[gnmi.Path]
     ) -> gnmi.SubscribeResponse:
-        # JSON is also what a client sends that leaves the encoding out; either way leaves are sent one by one.
+        # A client that leaves out the encoding sends JSON, too. Either way, leaves are sent one by one.
         encoding = gnmi.PROTO if wanted.encoding == gnmi.JSON else wanted.encoding
         with device.lock:
             notification = self._notification(device, paths, wanted.prefix, gnmi.GetRequest.ALL, encoding)
@@ -215,18 +222,18 @@ class GnmiService:
                 return device
         known = ", ".join(map(str, self._devices))
         raise RefusedError(
-            Code.NOT_FOUND, f"prefix.target {prefix.target!r} names no device here; give a device id: {known}"
+            Code.NOT_FOUND, f"prefix.target {prefix.target!r} is not a device of this server; give a device id: {known}"
         )
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a STREAM subscription sends after the first values: samples of some paths, changes of others."""
+    """The values that a STREAM subscription sends after the first ones: samples of some paths, changes of others."""
 
     sampled: Sequence[gnmi.Path]
     on_change: Sequence[gnmi.Path]
     interval_s: float
-    """Infinite where nothing is sampled."""
+    """Infinite if nothing is sampled."""
 
 
 def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
@@ -242,7 +249,7 @@ def _plan(wanted: gnmi.SubscriptionList, qos: QosTree) -> _Plan:
         if subscription.mode == gnmi.ON_CHANGE:
             if not qos.tells_changes(path, wanted.prefix):
                 raise RefusedError(
-                    Code.UNIMPLEMENTED, "ON_CHANGE is served for names, ifindex and oper-status only; use SAMPLE"
+                    Code.UNIMPLEMENTED, "ON_CHANGE is supported for names, ifindex and oper-status only; use SAMPLE"
                 )
             on_change.append(path)
             continue

@@ -1,4 +1,4 @@
-"""From BMv2 JSON to :mod:`softswitch.ir`, with every reference, type and width checked on the way."""
+"""The loader from BMv2 JSON to :mod:`softswitch.ir`, which checks every reference, type and width."""
 
 from .program import load_ir
 

@@ -1,4 +1,4 @@
-"""Header types and instances, stacks and unions, and which metadata the switch itself uses."""
+"""Header types and instances, stacks and unions, and the metadata that the switch itself uses."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _header_type(name: str, reader: Reader) -> ir.HeaderType:
 
 
 def read_intrinsics(scope: Scope) -> dict[str, ir.FieldRef]:
-    """The fields the switch reads and writes by itself, as the program's aliases name them."""
+    """Return the fields that the switch itself reads and writes, under the names of the program's aliases."""
     aliases: dict[str, ir.FieldRef] = {}
     for item in scope.root.members("field_aliases"):
         alias, target = item.pair()

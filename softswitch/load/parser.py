@@ -10,7 +10,7 @@ from .scope import Scope
 
 
 class ParserReader:
-    """Reads the parser and the deparser of a program whose headers and value sets are known."""
+    """A reader of the parser and the deparser of a program whose headers and value sets are known."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -116,7 +116,7 @@ class ParserReader:
         if kind == "parse_vset":
             name = self.scope.known(reader.get("value"), self.scope.value_sets, "value set")
             if self.scope.value_sets[name].width != sum(part.width for part in key):
-                raise reader.fail(f"value set '{name}' has not the width of the select's key")
+                raise reader.fail(f"value set '{name}' does not have the width of the select's key")
             return ir.Transition(tuple((0, mask) for mask in masks), name, next_state)
         if kind != "hexstr":
             raise reader.fail(f"transition of type '{kind}' is not supported")

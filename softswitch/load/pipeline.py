@@ -12,7 +12,7 @@ from .scope import Scope
 
 
 class PipelineReader:
-    """Reads the pipelines of a program whose actions and arrays are known."""
+    """A reader of the pipelines of a program whose actions and arrays are known."""
 
     def __init__(
         self, scope: Scope, counters: Mapping[str, ir.CounterArray], meters: Mapping[str, ir.MeterArray]
@@ -23,7 +23,7 @@ class PipelineReader:
         self._meters = {array.table: array.name for array in meters.values() if array.table is not None}
 
     def pipelines(self) -> dict[str, ir.Pipeline]:
-        """``ingress`` and ``egress``; the action profiles are found on the way."""
+        """Return ``ingress`` and ``egress``. The action profiles are found on the way."""
         root = self.scope.root
         for item in root.members("pipelines"):
             for reader in item.members("action_profiles"):
@@ -164,7 +164,7 @@ class PipelineReader:
             value = ir.ValidRef(self.scope.known(target, self.scope.headers, "header"))
             match = "exact"
         elif match in ("exact", "lpm", "ternary", "range", "optional"):
-            # A field of a stack's element that the packet selects is an expression.
+            # A field of a stack element that the packet selects is an expression.
             selected = isinstance(target.value, dict)
             value = self.scope.operation(target, None) if selected else self.scope.field_or_valid(target)
             match = "ternary" if match == "optional" else match
@@ -192,7 +192,7 @@ class PipelineReader:
             rank = i if priority is None or match in ("exact", "lpm") else priority.integer()
             read.append((elements, rank, self._call(reader.get("action_entry"), actions)))
         worst = max((rank for _, rank, _ in read), default=0)
-        # BMv2 counts priorities from the most important, P4Runtime from the least.
+        # In BMv2 the lowest priority number wins, in P4Runtime the highest.
         return tuple(ir.ConstEntry(elements, worst - rank + 1, call) for elements, rank, call in read)
 
     def _profile(self, item: Reader) -> ir.ActionProfile:
@@ -209,7 +209,7 @@ class PipelineReader:
 
 
 def _spoken(key: ir.Expr) -> str:
-    """The name of a match field that has none of its own."""
+    """Return a name for a match field that has none."""
     match key:
         case ir.FieldRef(header, field):
             return f"{header}.{field}"

@@ -1,8 +1,8 @@
-"""BMv2 JSON (format 2.x, as p4c's ``bmv2`` back end emits it) to :mod:`softswitch.ir`.
+"""The translation of BMv2 JSON (format 2.x, as p4c's ``bmv2`` back end emits it) to :mod:`softswitch.ir`.
 
-The format is documented in behavioral-model's ``docs/JSON_format.md``. Everything is checked on the way: a reference to
-something that does not exist, a value of the wrong type or out of range, or a construct outside v1model ends in a
-:class:`~softswitch.errors.ProgramError` that names the place.
+behavioral-model's ``docs/JSON_format.md`` documents the format. The loader raises
+:class:`~softswitch.errors.ProgramError`, which names the place, for a reference to something that does not exist, a
+value of the wrong type or out of range, or a construct outside v1model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMAT_MAJOR = 2
 
 
 def load_ir(source: Mapping[str, Any] | bytes | str, name: str) -> ir.ProgramIR:
-    """Parse and check a program; ``source`` is BMv2 JSON as text or already decoded, ``name`` is for messages.
+    """Parse and check a program; ``source`` is BMv2 JSON as text or already decoded, ``name`` is used in messages.
 
     Raises :class:`ProgramError`.
     """
@@ -60,7 +60,7 @@ def _program(root: Reader) -> ir.ProgramIR:
         _, instance = item.named("extern instance")
         kind = instance.optional_text("type") or "?"
         raise instance.fail(
-            f"externs of type '{kind}' are no part of v1model, and simple_switch needs a module for them"
+            f"externs of type '{kind}' are not part of v1model; simple_switch needs an extra module for them"
         )
     scope = Scope(root)
     read_headers(scope)

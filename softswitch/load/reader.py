@@ -1,4 +1,4 @@
-"""JSON values that know where they stand."""
+"""JSON values that know their position in the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Reader:
-    """A JSON value together with the words that say where it is."""
+    """A JSON value together with the words that describe its position."""
 
     __slots__ = ("place", "value")
 
@@ -21,11 +21,11 @@ class Reader:
         self.place = place
 
     def fail(self, what: str) -> ProgramError:
-        """The error to raise about this value."""
+        """Return the error to raise about this value."""
         return ProgramError(self.place, what)
 
     def at(self, place: str) -> Reader:
-        """The same value under another name of its place."""
+        """Return the same value under another name of its place."""
         return Reader(self.value, place)
 
     def _typed(self, kind: type[_T], name: str) -> _T:
@@ -63,19 +63,19 @@ class Reader:
         return items[0], items[1]
 
     def get(self, key: str) -> Reader:
-        """The member ``key``, which must be there."""
+        """Return the member ``key``, which must exist."""
         mapping: dict[str, Any] = self._typed(dict, "an object")
         if key not in mapping:
             raise self.fail(f"has no '{key}'")
         return Reader(mapping[key], f"{self.place}: '{key}'")
 
     def find(self, key: str) -> Reader | None:
-        """The member, None where it is absent or null."""
+        """Return the member, None where it is absent or null."""
         mapping: dict[str, Any] = self._typed(dict, "an object")
         return None if mapping.get(key) is None else Reader(mapping[key], f"{self.place}: '{key}'")
 
     def members(self, key: str) -> list[Reader]:
-        """The elements of list ``key``, none if it is absent."""
+        """Return the elements of list ``key``, none if it is absent."""
         found = self.find(key)
         return [] if found is None else found.elements()
 
@@ -88,7 +88,7 @@ class Reader:
         return None if found is None else found.text()
 
     def origin(self) -> ir.Origin | None:
-        """Where p4c found this object, if the program says so in words that make sense."""
+        """Return the source position that p4c recorded for this object, if it is meaningful."""
         found = self.value.get("source_info") if isinstance(self.value, dict) else None
         if not isinstance(found, dict):
             return None
@@ -98,7 +98,7 @@ class Reader:
         return ir.Origin(file, line, " ".join(text.split()))
 
     def named(self, kind: str) -> tuple[str, Reader]:
-        """The value of ``name``, and the same object under the place "``kind`` 'name'"."""
+        """Return the value of ``name``, and the same object under the place "``kind`` 'name'"."""
         name = self.get("name").text()
         return name, self.at(f"{kind} '{name}'")
 

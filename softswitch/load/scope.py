@@ -1,4 +1,4 @@
-"""Names and expressions."""
+"""Names and expressions of a program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BINARY = frozenset(
 
 
 class Scope:
-    """What the names of a program stand for, as far as it has been read, and how its expressions are read."""
+    """The objects that a program's names stand for, as far as it has been read, and the reading of its expressions."""
 
     def __init__(self, root: Reader) -> None:
         self.root = root
@@ -38,7 +38,7 @@ class Scope:
         self.union_members: dict[str, tuple[str, ...]] = {}
 
     def named(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> dict[str, _T]:
-        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is what messages call them."""
+        """Read the objects of the list ``key``, each with a name of its own; ``kind`` is their name in messages."""
         found: dict[str, _T] = {}
         for item in self.root.members(key):
             name, reader = item.named(kind)
@@ -48,21 +48,21 @@ class Scope:
         return found
 
     def one(self, key: str, kind: str, read: Callable[[str, Reader], _T]) -> _T:
-        """As :meth:`named` where there must be exactly one."""
+        """Read the objects as :meth:`named` does, where there must be exactly one."""
         found = self.named(key, kind, read)
         if len(found) != 1:
             raise self.root.fail(f"must have one {kind}, has {len(found)}")
         return next(iter(found.values()))
 
     def field(self, reader: Reader) -> ir.FieldRef:
-        """A [header, field] pair."""
+        """Read a [header, field] pair."""
         ref = self.field_or_valid(reader)
         if isinstance(ref, ir.ValidRef):
             raise reader.fail("a validity bit cannot be used here")
         return ref
 
     def field_or_valid(self, reader: Reader) -> ir.FieldRef | ir.ValidRef:
-        """As :meth:`field`, or the validity of the header."""
+        """Read a field as :meth:`field` does, or the validity of the header."""
         header, field = (part.text() for part in reader.pair())
         if header not in self.headers:
             raise reader.fail(f"there is no header '{header}'")
@@ -73,7 +73,7 @@ class Scope:
         return ir.FieldRef(header, field)
 
     def width(self, ref: ir.Expr, reader: Reader) -> int:
-        """Width of a field-like expression."""
+        """Return the width of a field-like expression."""
         if isinstance(ref, ir.ValidRef):
             return 1
         if isinstance(ref, ir.Lookahead):
@@ -98,14 +98,15 @@ class Scope:
         return found.width
 
     def known(self, reader: Reader, names: Mapping[str, object], kind: str) -> str:
-        """A name that must be one of ``names``."""
+        """Read a name that must be one of ``names``."""
         name = reader.text()
         if name not in names:
             raise reader.fail(f"there is no {kind} '{name}'")
         return name
 
     def expr(self, reader: Reader, params: int | None = None) -> ir.Expr:
-        """A type-value object; ``params`` is the number of parameters of the enclosing action, None outside one."""
+        """Read a type-value object; ``params`` is the number of parameters of the enclosing action, None outside
+        one."""
         kind = reader.get("type").text()
         value = reader.get("value").at(reader.place)
         match kind:
@@ -157,7 +158,7 @@ class Scope:
             case "string":
                 return ir.Text(value.text())
             case "parameters_vector":
-                # p4c writes an empty object for no values.
+                # p4c writes an empty object if there are no values.
                 if value.value == {}:
                     return ir.Vector(())
                 return ir.Vector(tuple(self.expr(item.at(reader.place), params) for item in value.elements()))
@@ -167,7 +168,7 @@ class Scope:
                 raise reader.fail(f"operand of type '{kind}' is not supported")
 
     def _field_of_element(self, reader: Reader, params: int | None) -> ir.Expr:
-        """A field, or the validity, of a stack element that the packet selects."""
+        """Read a field, or the validity, of a stack element that the packet selects."""
         first, second = reader.pair()
         header = self.operation(first.at(reader.place), params)
         if second.text() == "$valid$":

@@ -43,7 +43,7 @@ def read_meter(scope: Scope, name: str, reader: Reader) -> ir.MeterArray:
         raise reader.fail(f"a meter counts bytes or packets, not '{unit}'")
     rates = reader.get("rate_count").integer()
     if rates != 2:
-        raise reader.fail(f"only meters of two rates are supported, this one has {rates}")
+        raise reader.fail(f"only two-rate meters are supported, this one has {rates}")
     if reader.flag("is_direct"):
         target = reader.find("result_target")
         return ir.MeterArray(

@@ -1,8 +1,8 @@
 """Client arbitration as a pure state machine: claims and closed streams in, notices and terminations out.
 
-Specification: "Client Arbitration and Controller Replication". Per role, the primary is the live stream that holds the
-highest election id the device has ever seen for that role. A stream that leaves the id unset, or that holds a lower
-one, is a backup. Nothing here knows of gRPC, threads or protobuf messages; a stream is any hashable token.
+Specification: "Client Arbitration and Controller Replication". The primary of a role is the live stream that holds the
+highest election id that the device has ever seen for that role. A stream that leaves the id unset, or that holds a
+lower one, is a backup. This module knows nothing of gRPC, threads or protobuf messages; a stream is any hashable token.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from softswitch.p4runtime.status import Code, Status
+from softswitch.rpc.status import Code, Status
 
 __all__ = ["Arbitration", "Claim", "Notice", "Termination"]
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a controller says in a MasterArbitrationUpdate.
+    """The content of a controller's MasterArbitrationUpdate.
 
-    `role` is "" for the default role; `role_config` is kept and handed back as it is; `election_id` is None
-    where unset.
+    `role` is "" for the default role. `role_config` is kept and returned unchanged. `election_id` is None if it is
+    unset.
     """
 
     device_id: int
@@ -65,13 +65,13 @@ class _Role:
 
 
 class Arbitration:
-    """Who may write, for one device.
+    """The arbitration of one device, which decides who may write.
 
     Args:
         device_id: the only device id that a claim may name.
-        max_streams_per_role: a further stream of the same role is turned away with RESOURCE_EXHAUSTED.
-        max_roles: a further role is, too; roles are remembered for ever, for their highest election id.
-        check_config: returns what is wrong with the config of a claim, None where nothing is.
+        max_streams_per_role: any further stream of the same role is refused with RESOURCE_EXHAUSTED.
+        max_roles: any further role is refused, too. Roles are remembered for ever, for their highest election id.
+        check_config: returns the fault in the config of a claim, None if there is none.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Arbitration:
         self._role_of: dict[Hashable, str] = {}
 
     def claim(self, stream: Hashable, claim: Claim) -> list[Notice | Termination]:
-        """Return what follows from a claim, in the order of sending: the new primary hears of it last."""
+        """Return the consequences of a claim, in the order of sending. The new primary is notified last."""
         refusal = self._refusal(stream, claim)
         if refusal is not None:
             return [Termination(stream, refusal), *self.closed(stream)]
@@ -104,7 +104,7 @@ class Arbitration:
         return list(self._notices(claim.role, list(role.live) if was_primary else [stream]))
 
     def closed(self, stream: Hashable) -> list[Notice | Termination]:
-        """Return what follows from a broken stream: the others hear of it if it was the primary's."""
+        """Return the consequences of a broken stream. The other streams are notified if it was the primary's."""
         name = self._role_of.pop(stream, None)
         if name is None:
             return []
@@ -114,11 +114,11 @@ class Arbitration:
         return list(self._notices(name, list(role.live))) if was_primary else []
 
     def knows(self, role: str) -> bool:
-        """Whether any stream ever took `role`; the default role is always known."""
+        """Return whether any stream ever took `role`; the default role is always known."""
         return role in self._roles
 
     def is_primary(self, role: str, election_id: int | None) -> bool:
-        """Whether a unary request with these values comes from the role's primary."""
+        """Return whether a unary request with these values comes from the role's primary."""
         known = self._roles.get(role)
         return (
             known is not None
@@ -128,20 +128,20 @@ class Arbitration:
         )
 
     def primaries(self) -> list[Hashable]:
-        """The streams of the primaries of all roles."""
+        """Return the streams of the primaries of all roles."""
         return [stream for _, stream in self.roles_of_primaries()]
 
     def roles_of_primaries(self) -> list[tuple[str, Hashable]]:
-        """(role, stream) of every primary."""
+        """Return the (role, stream) of every primary."""
         found = ((name, role.primary()) for name, role in self._roles.items())
         return [(name, stream) for name, stream in found if stream is not None]
 
     def config(self, role: str) -> object | None:
-        """The config of a known role: what its latest primary sent."""
+        """Return the config of a known role, as sent by its latest primary."""
         return self._roles[role].config
 
     def live_roles(self) -> list[str]:
-        """The roles that a live stream has."""
+        """Return the roles that a live stream has."""
         return [name for name, role in self._roles.items() if role.live]
 
     def _refusal(self, stream: Hashable, claim: Claim) -> Status | None:
@@ -152,7 +152,7 @@ class Arbitration:
                     Code.FAILED_PRECONDITION,
                     f"this stream belongs to device {self._device_id}; open another one for device {claim.device_id}",
                 )
-            return Status(Code.NOT_FOUND, f"no device {claim.device_id} here, only device {self._device_id}")
+            return Status(Code.NOT_FOUND, f"this server has device {self._device_id}, not device {claim.device_id}")
         if current is not None and current != claim.role:
             return Status(
                 Code.FAILED_PRECONDITION,
@@ -170,13 +170,11 @@ class Arbitration:
         if wrong is not None:
             return wrong
         if claim.role not in self._roles and len(self._roles) >= self._max_roles:
-            return Status(
-                Code.RESOURCE_EXHAUSTED, f"there have been {len(self._roles)} roles already, the most there may be"
-            )
+            return Status(Code.RESOURCE_EXHAUSTED, f"the device has seen {len(self._roles)} roles, which is the limit")
         if current is None and len(role.live) >= self._max_streams:
             return Status(
                 Code.RESOURCE_EXHAUSTED,
-                f"role {claim.role!r} has {len(role.live)} streams already, the most there may be",
+                f"role {claim.role!r} has {len(role.live)} streams, which is the limit; close one",
             )
         return None
 

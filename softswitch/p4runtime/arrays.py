@@ -11,7 +11,7 @@ from softswitch import Switch
 from softswitch.p4runtime.metering import meter_config, meter_message
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import ArrayInfo, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import Counter, Meter, Register
 
 __all__ = ["CounterStore", "MeterStore", "RegisterStore", "counts"]
@@ -26,10 +26,10 @@ _Array = TypeVar("_Array", bound=_Sized)
 
 
 class _ArrayStore(Generic[_Array]):
-    """What the three kinds share: arrays by id, cells by index, wildcards where id or index is unset."""
+    """The part common to all three kinds: arrays by id, cells by index, wildcards where id or index is unset."""
 
     what: str
-    """How a message calls such an array."""
+    """The name of such an array in messages."""
     id_field: str
     """The name of the id in the entity message."""
 
@@ -46,7 +46,7 @@ class _ArrayStore(Generic[_Array]):
         number = getattr(entity, self.id_field)
         if kind != p4r.Update.MODIFY:
             raise RefusedError(
-                Code.INVALID_ARGUMENT, f"{self._name(number)}: only MODIFY is possible, cells always exist"
+                Code.INVALID_ARGUMENT, f"{self._name(number)}: only MODIFY is possible because cells always exist"
             )
         if number == 0:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the {self.what} id is missing")
@@ -56,7 +56,7 @@ class _ArrayStore(Generic[_Array]):
             put(index)
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield one entity per cell: of all arrays where the id is 0, of all cells where the index is unset."""
+        """Yield one entity per cell. Id 0 selects all arrays, an unset index all cells."""
         number = getattr(query, self.id_field)
         for wanted in [number] if number else list(self._arrays):
             array = self._array(wanted)
@@ -64,7 +64,7 @@ class _ArrayStore(Generic[_Array]):
                 yield self._entity(wanted, array, index, query)
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
-        """Yield the cells that a write of `entity` would change, as they are."""
+        """Yield the present values of the cells that a write of `entity` would change."""
         return self.read(entity)
 
     def _setter(self, number: int, array: _Array, entity: Any) -> Callable[[int], None]:
@@ -97,7 +97,7 @@ class _ArrayStore(Generic[_Array]):
 
 
 class CounterStore(_ArrayStore[Counter]):
-    """Indirect counters. Packets and bytes are both kept whatever the counter's unit says."""
+    """Indirect counters, which count both packets and bytes whatever their unit says."""
 
     what = "counter"
     id_field = "counter_id"
@@ -123,7 +123,7 @@ class CounterStore(_ArrayStore[Counter]):
 
 
 class MeterStore(_ArrayStore[Meter]):
-    """Indirect meters. A write without a config returns a cell to green for everything."""
+    """Indirect meters. A write without a config resets a cell, which then marks everything green."""
 
     what = "meter"
     id_field = "meter_id"
@@ -132,7 +132,7 @@ class MeterStore(_ArrayStore[Meter]):
         super().__init__(info.meters, switch.meters)
 
     def read(self, query: p4r.MeterEntry) -> Iterator[p4r.Entity]:
-        """As for all arrays; counters per colour do not exist here."""
+        """Yield entities as all arrays do. Counters per colour do not exist here."""
         self._refuse_counters(query)
         return super().read(query)
 
@@ -184,7 +184,7 @@ class RegisterStore(_ArrayStore[Register]):
 
 
 def counts(data: p4r.CounterData, place: str) -> tuple[int, int]:
-    """Return (packets, bytes) of `data`; negative ones are refused with INVALID_ARGUMENT."""
+    """Return (packets, bytes) of `data`. Refuse negative counts with INVALID_ARGUMENT."""
     if data.packet_count < 0 or data.byte_count < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: a count is negative")
     return data.packet_count, data.byte_count

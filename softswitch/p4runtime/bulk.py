@@ -1,4 +1,4 @@
-"""Insertions in bulk: what matches a template goes straight into its table."""
+"""Insertions in bulk: updates that match a template go straight into their table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from finsy.proto import p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from softswitch.p4runtime.p4info import P4InfoIndex
-from softswitch.p4runtime.status import OK, Code, Status
 from softswitch.p4runtime.tables import TableStore
 from softswitch.p4runtime.wire import Template, WireUpdates, learn
+from softswitch.rpc.status import OK, Code, Status
 
 __all__ = ["BulkWriter"]
 
 _WORTH_LEARNING = 32
-"""Updates in a request from which on templates are learnt."""
+"""The number of updates in a request from which on templates are learnt."""
 
 _MOST_TEMPLATES = 512
 _MOST_OF_A_SIZE = 16
@@ -24,18 +24,19 @@ _MOST_OF_A_SIZE = 16
 _MALFORMED = Status(Code.INVALID_ARGUMENT, "the update is not a valid message")
 
 _PutAll = Callable[[Iterator[tuple[Any, ...]]], int]
-"""Inserts what a template decodes until something cannot be; returns how many."""
+"""A function that inserts what a template decodes until the table refuses an entry, and returns how many it
+inserted."""
 
 
 class BulkWriter:
-    """Applies updates that are still bytes; `attempt` applies one that is a message."""
+    """A writer of updates that are still bytes; `attempt` applies an update that is a message."""
 
     def __init__(self, tables: TableStore, info: P4InfoIndex, attempt: Callable[[p4r.Update], Status]) -> None:
         self._tables = tables
         self._info = info
         self._attempt = attempt
         self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
-        """By size in bytes, the latest used first."""
+        """The templates by size in bytes, the latest used first."""
         self._learnt = 0
 
     def write(self, updates: WireUpdates) -> list[Status]:
@@ -54,7 +55,7 @@ class BulkWriter:
                 statuses += [OK] * put_all(template.decode(data[start:run_end]))
                 if len(statuses) == count or starts[len(statuses)] >= run_end:
                     continue
-                index = len(statuses)  # the ordinary way says what is wrong with this one
+                index = len(statuses)  # the ordinary way finds the fault of this update
             try:
                 update = updates[index]
             except DecodeError:
@@ -67,7 +68,7 @@ class BulkWriter:
         return statuses
 
     def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
-        """The template of the update at `index`, and where the last of those behind it ends that have the same."""
+        """Return the template of the update at `index`, and the end of the last consecutive update that matches it."""
         start = updates.starts[index]
         size = updates.ends[index] - start
         known = self._templates.get(size)
@@ -75,9 +76,10 @@ class BulkWriter:
             found = template.match(updates.data, start, updates.ends[-1])
             if found is not None:
                 if known and place:
-                    # The template used last comes first, and nearly always fits.
+                    # The template used last comes first and nearly always fits.
                     known.insert(0, known.pop(place))
-                # Whole updates: up to Python 3.11.4 a possessive repetition may end in part of one more (gh-106052).
+                # Count whole updates only: up to Python 3.11.4 a possessive repetition may end in part of one more
+                # (gh-106052).
                 return template, put_all, start + (found.end() - start) // size * size
         return None
 

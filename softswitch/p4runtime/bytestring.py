@@ -1,7 +1,7 @@
-"""Canonical byte strings: how P4Runtime writes integers (specification, section "Bytestrings").
+"""Canonical byte strings, P4Runtime's form of integers (specification, section "Bytestrings").
 
 A value is sent as the shortest big-endian string that holds it, never as the empty string. A receiver accepts any
-amount of leading zeros and judges the value alone: it must fit the bit width that the P4Info gives.
+number of leading zeros and judges the value alone, which must fit the bit width that the P4Info gives.
 """
 
 from __future__ import annotations

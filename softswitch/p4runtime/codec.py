@@ -1,9 +1,9 @@
 """Match keys and actions: messages to and from the values of the data plane.
 
-A codec is built per table and per action when the pipeline is set, so that decoding an entry is a few dictionary look-
-ups and integer conversions. Everything refused here is INVALID_ARGUMENT, as the specification demands for match fields
-and parameters (sections "Match Format" and "Action Specification"), and names the table or action, the field and the
-reason.
+A codec is built per table and per action when the pipeline is set, so that decoding an entry takes a few dictionary
+look-ups and integer conversions. Every refusal here is INVALID_ARGUMENT, as the specification demands for match fields
+and parameters (sections "Match Format" and "Action Specification"). Its text names the table or action, the field and
+the reason.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from finsy.proto import p4r
 
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
 from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["ActionCodec", "FieldValue", "KeyCodec"]
 
 FieldValue = Any
-"""exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high); optional: as ternary, all bits
-or none."""
+"""The value of one field. Exact: value; lpm: (value, prefix length); ternary: (value, mask); range: (low, high);
+optional: as ternary, with all mask bits or none."""
 
 
 class KeyCodec:
-    """The match key of one table or value set; `place` is how messages call it."""
+    """The match key of one table or value set; `place` is its name in messages."""
 
     def __init__(self, place: str, fields: Sequence[MatchInfo]) -> None:
         self._place = place
@@ -39,7 +39,7 @@ class KeyCodec:
         ]
 
     def decode(self, matches: Iterable[p4r.FieldMatch]) -> tuple[FieldValue, ...]:
-        """Return the key, in the order of the P4Info's fields; an omitted field means don't care.
+        """Return the key, in the order of the P4Info's fields. An omitted field means don't care.
 
         Raises:
             RefusedError: INVALID_ARGUMENT.
@@ -71,7 +71,7 @@ class KeyCodec:
         return tuple(key)
 
     def encode(self, key: Iterable[FieldValue], entry: p4r.TableEntry | p4r.ValueSetMember) -> None:
-        """Write `key` into `entry`, leaving out fields that do not care."""
+        """Write `key` into `entry`, leaving out don't-care fields."""
         add = entry.match.add
         for value, (number, blank, write) in zip(key, self._writers, strict=True):
             if value != blank:
@@ -136,7 +136,7 @@ def _dont_care(match: MatchInfo) -> FieldValue:
 
 
 def _reader(kind: MatchKind, width: int) -> Callable[[p4r.FieldMatch], FieldValue]:
-    """A function that takes a field's value out of its message, and raises OutOfRangeError where it cannot be."""
+    """Return a function that reads a field's value from its message and raises OutOfRangeError if it cannot."""
     full = (1 << width) - 1
 
     def exact(match: p4r.FieldMatch) -> int:

@@ -2,11 +2,11 @@
 
 The specification's RPCs are methods here; `softswitch.p4runtime.server` puts them on a socket.
 
-Two locks. Whoever feeds packets to the switch holds `Device.lock` while it does; every method takes it for what
-concerns the data plane. A long Write or Read lets go of it again and again, so that forwarding goes on meanwhile, if
-the lock is one that hands itself over (`softswitch.realtime.lock.HandoverLock`). A second lock, of this module alone
-and always taken first, lets one RPC follow another: they are strictly serializable, and a new primary begins where the
-writes of the former one have ended. So nobody may call an RPC's method while holding `Device.lock`.
+There are two locks. The thread that feeds packets to the switch holds `Device.lock` meanwhile, and every method takes
+it for work on the data plane. A long Write or Read releases it repeatedly. If the lock hands itself over
+(`softswitch.realtime.lock.HandoverLock`), forwarding continues in between. The second lock is private to this module
+and always taken first. It makes RPCs strictly serializable: a new primary begins after the writes of the former one
+have ended. Therefore a caller must not hold `Device.lock` when it calls an RPC's method.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termina
 from softswitch.p4runtime.digests import DigestBatch
 from softswitch.p4runtime.pipeline import Pipeline
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
-from softswitch.p4runtime.status import OK, BatchFailedError, Code, RefusedError, Status
 from softswitch.p4runtime.wire import WireRequest
+from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
 from softswitch.trace import Tracer
 
 __all__ = ["LOG_LENGTH", "ControllerStream", "Device", "RpcRecord"]
 
 API_VERSION = "1.5.0"
-"""The version of the P4Runtime specification that is followed."""
+"""The version of the P4Runtime specification that the device implements."""
 
 _RESPONSE_BYTES = 1 << 20
-"""A ReadResponse is closed once it has reached this size: clients accept 4 MiB by default."""
+"""The size in bytes at which a ReadResponse is closed. Clients accept 4 MiB by default."""
 
 _UPDATES_AT_ONCE = 64
-"""Updates after which a Write lets the data plane go on: about a millisecond."""
+"""The number of updates after which a Write lets the data plane continue, which takes about a millisecond."""
 
 _ENTITIES_AT_ONCE = 256
-"""Entities after which a Read does."""
+"""The number of entities after which a Read lets the data plane continue."""
 
 LOG_LENGTH = 20_000
-"""Messages that `Device.rpc_log` holds."""
+"""The number of messages that `Device.rpc_log` holds."""
 
 _NO_PIPELINE = "No forwarding pipeline config set for this device"
 
 
 class RpcRecord(NamedTuple):
-    """A message received from a controller: when, in the device's time, and its kind."""
+    """A message received from a controller: its time on the device's clock, and its kind."""
 
     now_ns: int
     kind: str
@@ -72,14 +72,14 @@ class ControllerStream:
         self.send = send
         self.terminate = terminate
         self.ended = False
-        """Whether the stream is closed or terminated; what still arrives on it is ignored."""
+        """Whether the stream is closed or terminated. Messages that still arrive on it are ignored."""
 
     def receive(self, message: p4r.StreamMessageRequest) -> None:
-        """Take a message of the controller."""
+        """Handle a message from the controller."""
         self._device._receive(self, message)
 
     def close(self) -> None:
-        """Take note that the stream is broken or ended. Closing twice does nothing."""
+        """Note that the stream is broken or ended. Closing it twice does nothing."""
         self._device._closed(self)
 
 
@@ -87,21 +87,21 @@ class Device:
     """A switch as controllers see it.
 
     It starts without a pipeline: until one is set, Write and Read fail with FAILED_PRECONDITION. Each committed
-    pipeline runs on a new `Switch`, which is handed to `on_pipeline`.
+    pipeline runs on a new `Switch`, which is passed to `on_pipeline`.
 
     Args:
-        switch: a switch that forwards until the first pipeline is committed, not visible to controllers.
-        device_id: the id that messages must name. 0 is what simple_switch_grpc has by default, though P4Runtime
-            reserves it since 1.5.
-        lock: the lock to share with the data plane, reentrant and fit for `threading.Condition`; None makes one.
-        ports: the egress ports that gNMI configures, by number; may grow later.
+        switch: a switch that forwards until the first pipeline is committed. Controllers do not see it.
+        device_id: the id that messages must name. simple_switch_grpc's default is 0, which P4Runtime reserves since
+            1.5.
+        lock: the lock to share with the data plane, reentrant and suitable for `threading.Condition`; None makes one.
+        ports: the egress ports that gNMI configures, by number; it may grow later.
         now_ns: the device's clock, in nanoseconds; virtual or real.
-        port_counters: what a port has received and sent, None where nobody counts; called with the lock held.
-        epoch_ns: what to add to that clock for the time since 1970, which is what controllers are told.
+        port_counters: returns what a port has received and sent, None if it is not counted; called with the lock held.
+        epoch_ns: the difference between the time since 1970, which controllers are told, and that clock.
         cpu_port: the port of packet-in and packet-out, None for none.
         drop_port: the port number that means drop.
-        seed: of the program's random numbers.
-        tracer: what every switch made here tells of each step of each packet; slow.
+        seed: the seed of the program's random numbers.
+        tracer: receives each step of each packet from every switch made here; slow.
     """
 
     def __init__(
@@ -120,31 +120,28 @@ class Device:
         tracer: Tracer | None = None,
     ) -> None:
         if device_id < 0:
-            raise ValueError(f"device_id: {device_id} is not a device id (give 0 or more)")
+            raise ValueError(f"device_id: {device_id} is not a device id; give 0 or more")
         self.device_id = device_id
         self.lock = threading.RLock() if lock is None else lock
         self.now_ns = now_ns
         self.epoch_ns = epoch_ns
         self.switch = switch
-        """The switch that forwards; None before there is one."""
+        """The switch that forwards; None before the first one."""
         self._down: set[int] = set()
         self.qos = QosTree({} if ports is None else ports, self.is_port_up, port_counters)
         self.ports_changed = threading.Condition(self.lock)
-        """Notified when a port has gone up or down."""
+        """A condition that is notified when a port has gone up or down."""
         self.on_pipeline: Callable[[Switch], object] | None = None
-        """Called with the new switch, with the lock held, when a pipeline has been committed."""
+        """A callback for the new switch when a pipeline has been committed. It is called with the lock held."""
         self.on_packet_out: Callable[[bytes], object] | None = None
-        """Called with the bytes of a packet-out as the switch must receive them at `cpu_port`, with the lock held."""
+        """A callback for a packet-out, as the bytes that the switch must receive at `cpu_port`. It is called with
+        the lock held."""
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
-        self.rpc_count = 0
-        """All messages ever received from controllers."""
-        self.digest_count = 0
-        """Digest messages that the data plane has made, whether anybody received them or not."""
         self._make_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer)
         self._rpcs = threading.Lock()
         self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
-        """Lets those who wait for the lock go first, which this thread holds, once."""
+        """Releases the lock, which this thread holds, once for the threads that wait for it."""
         self._arbitration = Arbitration(device_id, check_config=self._check_role_config)
         self._scopes: dict[str, RoleScope] = {"": FULL_ACCESS}
         self._committed: Pipeline | None = None
@@ -155,10 +152,10 @@ class Device:
     # -- unary RPCs --------------------------------------------------------------------------------------------------
 
     def write(self, request: p4r.WriteRequest | WireRequest) -> list[Status]:
-        """Apply a Write; return one status per update. As a WireRequest it is much faster if it is large.
+        """Apply a Write; return one status per update. A large Write is much faster as a WireRequest.
 
         Raises:
-            RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a whole; nothing was
+            RefusedError: NOT_FOUND, PERMISSION_DENIED or FAILED_PRECONDITION for the request as a whole. No update was
                 attempted.
         """
         header = request.header if isinstance(request, WireRequest) else request
@@ -186,7 +183,7 @@ class Device:
             raise BatchFailedError("Write", statuses)
 
     def read(self, request: p4r.ReadRequest) -> Iterator[p4r.ReadResponse]:
-        """Yield the responses to a Read, each about 1 MiB at most; no Write comes between them.
+        """Yield the responses to a Read, each of about 1 MiB at most. No Write comes between them.
 
         Raises:
             RefusedError: NOT_FOUND or FAILED_PRECONDITION for the request as a whole.
@@ -226,7 +223,7 @@ class Device:
         """Verify, save or commit a pipeline.
 
         Raises:
-            RefusedError: as the specification says; a pipeline that cannot be realized is INVALID_ARGUMENT with the
+            RefusedError: as the specification says. A pipeline that cannot be realized is INVALID_ARGUMENT, with the
                 reason.
         """
         actions = p4r.SetForwardingPipelineConfigRequest
@@ -267,7 +264,7 @@ class Device:
                     self._commit(pipeline)
 
     def get_pipeline(self, request: p4r.GetForwardingPipelineConfigRequest) -> p4r.GetForwardingPipelineConfigResponse:
-        """Return the pipeline config that Read and Write refer to; none if none is set.
+        """Return the pipeline config that Read and Write refer to; an empty one if none is set.
 
         Raises:
             RefusedError: NOT_FOUND for another device.
@@ -291,7 +288,7 @@ class Device:
         return response
 
     def capabilities(self, request: p4r.CapabilitiesRequest) -> p4r.CapabilitiesResponse:
-        """Return the version of the API; NOT_FOUND for another device."""
+        """Return the version of the API. Raise RefusedError (NOT_FOUND) for another device."""
         with self.lock:
             self.record("capabilities")
             if request.device_id:
@@ -301,7 +298,7 @@ class Device:
     # -- without a controller ----------------------------------------------------------------------------------------
 
     def install(self, config: p4r.ForwardingPipelineConfig) -> None:
-        """Commit a pipeline from this side, as a switch does that is started with its program.
+        """Commit a pipeline locally, as a switch does that starts with its program.
 
         Raises:
             RefusedError: INVALID_ARGUMENT with the reason.
@@ -310,10 +307,10 @@ class Device:
             self._commit(self._build(config))
 
     def set_port_up(self, port: int, up: bool) -> None:
-        """Say whether `port` has its link. A port of which nothing was ever said counts as up.
+        """Set whether `port` has its link. A port counts as up until it is first set.
 
-        While a port is down, group members and one-shot actions that watch it are not chosen, replicas to it give way
-        to their backup replicas, and gNMI shows it as DOWN.
+        While a port is down, group members and one-shot actions that watch it are not chosen, backup replicas replace
+        the replicas to it, and gNMI shows it as DOWN.
         """
         with self.lock:
             if up == self.is_port_up(port):
@@ -328,12 +325,11 @@ class Device:
             self.ports_changed.notify_all()
 
     def is_port_up(self, port: int) -> bool:
-        """What `set_port_up` said last."""
+        """Return the latest state that `set_port_up` set."""
         return port not in self._down
 
     def record(self, kind: str) -> None:
-        """Enter a message received from a controller into the log."""
-        self.rpc_count += 1
+        """Add a message received from a controller to the log."""
         self.rpc_log.append(RpcRecord(self.now_ns(), sys.intern(kind)))
 
     # -- streams -----------------------------------------------------------------------------------------------------
@@ -345,7 +341,7 @@ class Device:
         return ControllerStream(self, send, terminate)
 
     def packet_in(self, data: bytes) -> None:
-        """Take a packet that left the switch at its CPU port and send it to the primaries whose role wants it."""
+        """Send a packet that left the switch at its CPU port to the primaries whose role wants it."""
         with self.lock:
             message = self._committed.packet_in.unpack(data) if self._committed is not None else None
             if message is not None:
@@ -369,7 +365,7 @@ class Device:
                 _send(self._primaries_of(table_id), message)
 
     def next_tick_ns(self) -> int | None:
-        """When `tick` next has something to do, in the device's time; None if nothing is pending."""
+        """Return the device's time at which `tick` next has something to do; None if nothing is pending."""
         with self.lock:
             if self._committed is None:
                 return None
@@ -388,9 +384,9 @@ class Device:
             timeout_s: the longest wait, in seconds of real time.
 
         Returns:
-            False if the time was over first.
+            False if the wait timed out.
         """
-        time.sleep(0)  # a thread that releases a lock and takes it again at once would keep all others out
+        time.sleep(0)  # a thread that releases a lock and takes it again at once would keep all other threads out
         with self._acknowledged:
             return self._acknowledged.wait_for(
                 lambda: self._committed is None or not self._committed.digests.waiting, timeout_s
@@ -404,19 +400,21 @@ class Device:
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self.device_id:
-            raise RefusedError(Code.NOT_FOUND, f"no device {device_id} here, only device {self.device_id}")
+            raise RefusedError(Code.NOT_FOUND, f"this server has device {self.device_id}, not device {device_id}")
 
     def _check_primary(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
         self._check_device(request.device_id)
         if not self._arbitration.knows(request.role):
-            raise RefusedError(Code.NOT_FOUND, f"no controller ever took role {request.role!r}")
+            raise RefusedError(
+                Code.NOT_FOUND, f"no controller ever claimed role {request.role!r}; open a stream with it first"
+            )
         election_id = U128.decode(request.election_id) if request.HasField("election_id") else None
         if not self._arbitration.is_primary(request.role, election_id):
             shown = "an unset election id" if election_id is None else f"election id {election_id}"
             raise RefusedError(Code.PERMISSION_DENIED, f"{shown} is not that of the primary of role {request.role!r}")
 
     def _check_role_config(self, claim: Claim) -> Status | None:
-        """What is wrong with the role that a controller claims."""
+        """Return the fault in the role that a controller claims, None if there is none."""
         live = self._arbitration.live_roles()
         try:
             role_scope(claim.role, claim.role_config, {name: self._scopes[name] for name in live})
@@ -427,7 +425,7 @@ class Device:
     def _read_scope(self, role: str) -> RoleScope:
         scope = self._scopes.get(role)
         if scope is None:
-            raise RefusedError(Code.NOT_FOUND, f"no controller ever took role {role!r}")
+            raise RefusedError(Code.NOT_FOUND, f"no controller ever claimed role {role!r}; open a stream with it first")
         return scope
 
     def _pipeline(self) -> Pipeline:
@@ -456,7 +454,7 @@ class Device:
             self._saved = None
             self.switch = pipeline.switch
             self.switch.on_digest = self._on_digest
-            self._acknowledged.notify_all()  # lists of the former pipeline are awaited no longer
+            self._acknowledged.notify_all()  # acknowledgements of lists of the former pipeline are no longer awaited
             if self.on_pipeline is not None:
                 self.on_pipeline(self.switch)
 
@@ -464,7 +462,6 @@ class Device:
 
     def _on_digest(self, now_ns: int, name: str, _learn_list_id: int, values: tuple[int, ...]) -> None:
         with self.lock:
-            self.digest_count += 1
             pipeline = self._committed
             assert pipeline is not None
             batch = pipeline.learning.learn(name, values, now_ns, self._primaries_of)
@@ -477,7 +474,7 @@ class Device:
         _send(self._primaries_of(batch.digest_id), p4r.StreamMessageResponse(digest=message))
 
     def _primaries_of(self, number: int) -> list[ControllerStream]:
-        """The primaries whose role has the entity with this P4Info id."""
+        """Return the primaries whose role has the entity with this P4Info id."""
         return self._primaries(lambda scope: scope.covers(number))
 
     def _primaries(self, wanted: Callable[[RoleScope], bool]) -> list[ControllerStream]:
@@ -491,7 +488,7 @@ class Device:
     def _receive(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
         kind = message.WhichOneof("update")
         if kind == "arbitration":
-            # Waits until the writes of a former primary have ended, as the specification demands.
+            # The specification demands that the writes of a former primary have ended first.
             with self._rpcs:
                 self._arbitrate(stream, message.arbitration)
             return
@@ -508,19 +505,19 @@ class Device:
                     self._acknowledge(stream, message.digest_ack)
                 else:
                     raise RefusedError(
-                        Code.UNIMPLEMENTED, f"a stream message of kind {kind or 'nothing'} is not known here"
+                        Code.UNIMPLEMENTED, f"a stream message of kind {kind or 'nothing'} is not supported"
                     )
             except RefusedError as error:
                 stream.send(p4r.StreamMessageResponse(error=_stream_error(message, error.status)))
 
     def _arbitrate(self, stream: ControllerStream, update: p4r.MasterArbitrationUpdate) -> None:
         with self.lock:
-            # A message may have waited for the lock while its stream broke; it must not bring the stream back to life.
+            # A message may have waited for the lock while its stream broke. It must not bring the stream back to life.
             if stream.ended:
                 return
             self.record("arbitration")
             if update.role.id and not update.role.name:
-                text = f"role id {update.role.id}: roles have names since P4Runtime 1.4, ids are not known here"
+                text = f"role id {update.role.id}: roles have names since P4Runtime 1.4; give the role's name instead"
                 refusal = Termination(stream, Status(Code.INVALID_ARGUMENT, text))
                 self._tell([refusal, *self._arbitration.closed(stream)])
                 return
@@ -561,7 +558,9 @@ class Device:
             update.status.message = "you are the primary"
         else:
             update.status.message = (
-                "another is the primary" if notice.code == Code.ALREADY_EXISTS else "nobody is the primary"
+                "another controller is the primary"
+                if notice.code == Code.ALREADY_EXISTS
+                else "no controller is the primary"
             )
         return update
 
@@ -570,7 +569,7 @@ class Device:
             raise RefusedError(Code.FAILED_PRECONDITION, _NO_PIPELINE)
         data = self._committed.packet_out.pack(packet)
         if self.on_packet_out is None:
-            raise RefusedError(Code.UNIMPLEMENTED, "nothing carries packet-outs into this switch")
+            raise RefusedError(Code.UNIMPLEMENTED, "this switch has no path for packet-outs")
         self.on_packet_out(data)
 
     def _acknowledge(self, stream: ControllerStream, ack: p4r.DigestListAck) -> None:
@@ -608,4 +607,4 @@ def _stream_error(message: p4r.StreamMessageRequest, status: Status) -> p4r.Stre
 
 
 def _ignore_digest(_now_ns: int, _name: str, _learn_list_id: int, _values: tuple[int, ...]) -> None:
-    """Where the digests of a switch go that no longer runs."""
+    """Discard the digests of a switch that no longer runs."""

@@ -1,9 +1,8 @@
 """Digest lists as a pure state machine: data-plane messages and time in, lists out (specification: "DigestEntry").
 
 Messages gather per digest until the list is full or its first message is `max_timeout_ns` old. A list that was sent is
-remembered until every controller that received it has acknowledged it, or until it is `ack_timeout_ns` old; meanwhile
-the same message is not sent again. Time is an integer in nanoseconds, given by the caller: virtual or real makes no
-difference.
+remembered until every controller that received it has acknowledged it, or until it is `ack_timeout_ns` old. Until then
+the same message is not sent again. The caller gives the time as an integer in nanoseconds, virtual or real.
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ from dataclasses import dataclass, field
 __all__ = ["DigestBatch", "DigestConfig", "DigestLists"]
 
 _MOST_OUTSTANDING = 10_000
-"""Lists remembered until they are acknowledged; beyond, the oldest is forgotten. A controller that never acknowledges
-must not take all memory."""
+"""The number of lists remembered until they are acknowledged. Beyond it the oldest is forgotten, because a controller
+that never acknowledges must not take all memory."""
 
 Message = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DigestConfig:
-    """How the lists of one digest are cut and remembered; all zero means one message a list, nothing remembered."""
+    """The rules by which the lists of one digest are cut and remembered. All zero means one message a list, none
+    remembered."""
 
     max_timeout_ns: int = 0
     max_list_size: int = 0
-    """Messages; 0 means that only the timeout cuts a list."""
+    """The number of messages in a list; 0 means that only the timeout cuts a list."""
     ack_timeout_ns: int = 0
-    """0 means that acknowledgements are neither awaited nor remembered."""
+    """The timeout of acknowledgements, in nanoseconds; 0 means that they are neither awaited nor remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,19 @@ class DigestLists:
         self._list_ids = list_ids
         self._learning: dict[int, _Learning] = {}
         self._outstanding: dict[tuple[int, int], _Outstanding] = {}
-        self.lost_messages = 0
-        """Messages of lists that were due while no primary was there to take them."""
 
     @property
     def configs(self) -> dict[int, DigestConfig]:
-        """The enabled digests."""
+        """Return the enabled digests."""
         return {digest_id: learning.config for digest_id, learning in self._learning.items()}
 
     @property
     def waiting(self) -> bool:
-        """Whether a list that was sent is not yet acknowledged."""
+        """Return whether a list that was sent is not yet acknowledged."""
         return bool(self._outstanding)
 
     def configure(self, digest_id: int, config: DigestConfig) -> None:
-        """Enable a digest or change its parameters; messages already gathered stay."""
+        """Enable a digest or change its parameters. Messages already gathered stay."""
         learning = self._learning.get(digest_id)
         if learning is None:
             self._learning[digest_id] = _Learning(config)
@@ -91,7 +89,7 @@ class DigestLists:
             del self._outstanding[key]
 
     def learn(self, digest_id: int, message: Message, now_ns: int, streams: Collection[Hashable]) -> DigestBatch | None:
-        """Take one message of the data plane; return the list that it completes, to be sent to `streams`."""
+        """Add one message of the data plane. Return the list that it completes, to be sent to `streams`."""
         learning = self._learning.get(digest_id)
         if learning is None or message in learning.buffer or message in learning.unacknowledged:
             return None
@@ -104,7 +102,7 @@ class DigestLists:
         return None
 
     def tick(self, now_ns: int, streams: Callable[[int], Collection[Hashable]]) -> Iterator[DigestBatch]:
-        """Forget lists older than their `ack_timeout_ns`; yield the lists that are due, to be sent to
+        """Forget lists older than their `ack_timeout_ns`. Yield the lists that are due, to be sent to
         `streams(digest_id)`."""
         for key in [key for key, sent in self._outstanding.items() if sent.expires_ns <= now_ns]:
             self._forget(key)
@@ -115,7 +113,7 @@ class DigestLists:
                     yield batch
 
     def next_tick_ns(self) -> int | None:
-        """When `tick` next has something to do; None if nothing is pending."""
+        """Return the time at which `tick` next has something to do; None if nothing is pending."""
         due = [
             learning.first_ns + learning.config.max_timeout_ns
             for learning in self._learning.values()
@@ -124,7 +122,7 @@ class DigestLists:
         return min([*due, *(sent.expires_ns for sent in self._outstanding.values())], default=None)
 
     def acknowledge(self, digest_id: int, list_id: int, stream: Hashable) -> None:
-        """Take an acknowledgement; one for an unknown list is ignored, as the list may have expired."""
+        """Handle an acknowledgement. Ignore one for an unknown list, which may have expired."""
         key = (digest_id, list_id)
         sent = self._outstanding.get(key)
         if sent is not None:
@@ -133,7 +131,8 @@ class DigestLists:
                 self._forget(key)
 
     def await_only(self, streams: Collection[Hashable]) -> None:
-        """Await nothing more from streams other than `streams`: they are closed, or no longer a primary's."""
+        """Stop awaiting acknowledgements from streams other than `streams`: they are closed, or no longer a
+        primary's."""
         for key, sent in list(self._outstanding.items()):
             sent.awaited.intersection_update(streams)
             if not sent.awaited:
@@ -145,7 +144,6 @@ class DigestLists:
         messages = tuple(learning.buffer)
         learning.buffer.clear()
         if not streams:
-            self.lost_messages += len(messages)
             return None
         batch = DigestBatch(digest_id, next(self._list_ids), messages, now_ns)
         if learning.config.ack_timeout_ns:

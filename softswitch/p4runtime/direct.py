@@ -1,4 +1,4 @@
-"""DirectCounterEntry and DirectMeterEntry: what table entries carry, read and written by itself."""
+"""DirectCounterEntry and DirectMeterEntry: the resources of table entries, read and written separately."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from finsy.proto import p4r
 
 from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.metering import meter_config, meter_message
-from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.p4runtime.tables import TableStore, TableView
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import Entry
 
 __all__ = ["DirectCounterStore", "DirectMeterStore"]
 
 
 class _DirectStore:
-    """What both kinds share: finding the entries that a message means."""
+    """The part common to both kinds: finding the entries that a message means."""
 
     what: str
 
@@ -25,7 +25,7 @@ class _DirectStore:
         self._tables = tables
 
     def write(self, kind: int, entity: Any) -> None:
-        """Change the resource of one entry, or of every entry of the table where no key is given."""
+        """Change the resource of one entry, or of every entry of the table if no key is given."""
         view = self._tables.view(entity.table_entry.table_id)
         if kind != p4r.Update.MODIFY:
             raise view.refused(Code.INVALID_ARGUMENT, f"a direct {self.what} can only be modified")
@@ -36,7 +36,8 @@ class _DirectStore:
             self._put(view, entry, entity)
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the resource of one entry, of all of a table where no key is given, of all tables where the id is 0."""
+        """Yield the resource of one entry, of all entries of a table if no key is given, or of all tables if the id
+        is 0."""
         wanted = query.table_entry
         if wanted.table_id:
             view = self._tables.view(wanted.table_id)
@@ -102,12 +103,12 @@ class DirectCounterStore(_DirectStore):
 
 
 class DirectMeterStore(_DirectStore):
-    """Direct meters. A write without a config returns an entry's meter to green for everything."""
+    """Direct meters. A write without a config resets an entry's meter, which then marks everything green."""
 
     what = "meter"
 
     def read(self, query: p4r.DirectMeterEntry) -> Iterator[p4r.Entity]:
-        """As for direct counters; counters per colour do not exist here."""
+        """Yield entities as direct counters do. Counters per colour do not exist here."""
         self._refuse_counters(query)
         return super().read(query)
 

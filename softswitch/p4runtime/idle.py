@@ -1,7 +1,8 @@
-"""Idle timeouts: which entries no packet has hit for their time to live (specification: "Idle-timeout").
+"""Idle timeouts: the entries that no packet has hit for their time to live (specification: "Idle-timeout").
 
-A heap holds for each watched entry a time before which it cannot have expired. Packets only write the time of their
-hit into the entry; it is looked at when the heap's time has come. So a tick costs what is due, not what there is.
+A heap holds, for each watched entry, a time before which it cannot have expired. Packets only write the time of their
+hit into the entry, which is examined when the heap's time has come. So the cost of a tick depends on the number of due
+entries, not of all entries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SLACK = 64
 
 @dataclass(slots=True)
 class Watch(Generic[_Owner]):
-    """One watched entry: its time to live counts from its latest hit, or from `since_ns` where that is later."""
+    """One watched entry. Its time to live counts from its latest hit, or from `since_ns` if that is later."""
 
     owner: _Owner
     entry: Entry
@@ -36,7 +37,7 @@ class Watch(Generic[_Owner]):
 
 
 class IdleTimers(Generic[_Owner]):
-    """The watched entries; `owner` is what the caller wants to know of an entry again."""
+    """The watched entries; `owner` is the caller's own information on an entry."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Watch[_Owner]]] = []
@@ -44,13 +45,13 @@ class IdleTimers(Generic[_Owner]):
         self._ended = 0
 
     def watch(self, owner: _Owner, entry: Entry, timeout_ns: int, now_ns: int) -> Watch[_Owner]:
-        """Watch `entry` from now on."""
+        """Start to watch `entry`."""
         watch = Watch(owner, entry, timeout_ns, now_ns)
         self._push(watch)
         return watch
 
     def end(self, watch: Watch[_Owner]) -> None:
-        """Watch an entry no longer."""
+        """Stop watching an entry."""
         watch.ended = True
         self._ended += 1
         if self._ended > _SLACK + len(self._heap) // 2:
@@ -59,7 +60,7 @@ class IdleTimers(Generic[_Owner]):
             self._ended = 0
 
     def expired(self, now_ns: int) -> Iterator[Watch[_Owner]]:
-        """Yield what has expired by now; its time starts anew."""
+        """Yield the watches that have expired. Their time starts again."""
         while self._heap and self._heap[0][0] <= now_ns:
             watch = heapq.heappop(self._heap)[2]
             if watch.ended:
@@ -71,7 +72,7 @@ class IdleTimers(Generic[_Owner]):
             self._push(watch)
 
     def next_ns(self) -> int | None:
-        """A time before which nothing expires; None if nothing is watched."""
+        """Return a time before which nothing expires; None if nothing is watched."""
         while self._heap and self._heap[0][2].ended:
             heapq.heappop(self._heap)
             self._ended -= 1

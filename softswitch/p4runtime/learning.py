@@ -9,7 +9,7 @@ from finsy.proto import p4r
 from softswitch.p4runtime.digests import DigestBatch, DigestConfig, DigestLists
 from softswitch.p4runtime.p4data import DataType, UnsupportedTypeError, compile_type
 from softswitch.p4runtime.p4info import DigestInfo, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DigestStore"]
 
@@ -24,7 +24,7 @@ class DigestStore:
         self._types = {digest.id: _message_type(digest, info) for digest in info.digests.values()}
 
     def write(self, kind: int, entity: p4r.DigestEntry) -> None:
-        """INSERT enables, MODIFY changes, DELETE disables a digest."""
+        """Enable a digest (INSERT), change it (MODIFY) or disable it (DELETE)."""
         digest_id = entity.digest_id
         self.check(digest_id)
         name = f"digest {self._infos[digest_id].name}"
@@ -44,7 +44,7 @@ class DigestStore:
         )
 
     def read(self, query: p4r.DigestEntry) -> Iterator[p4r.Entity]:
-        """Yield the configuration of an enabled digest, of all where the id is 0."""
+        """Yield the configuration of an enabled digest, or of all of them if the id is 0."""
         if query.digest_id:
             self.check(query.digest_id)
         for digest_id, config in self._lists.configs.items():
@@ -73,7 +73,7 @@ class DigestStore:
     def learn(
         self, name: str, values: tuple[int, ...], now_ns: int, streams: Callable[[int], Collection[Hashable]]
     ) -> DigestBatch | None:
-        """Take what the data plane calls digest `name`; return the list that is now complete, to be sent to
+        """Add a message that the data plane made for digest `name`. Return the list that it completes, to be sent to
         `streams(digest_id)`."""
         digest_id = self._ids.get(name)
         return None if digest_id is None else self._lists.learn(digest_id, values, now_ns, streams(digest_id))

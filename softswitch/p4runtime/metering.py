@@ -5,18 +5,18 @@ from __future__ import annotations
 from finsy.proto import p4r
 
 from softswitch.p4runtime.p4info import MeterKind
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 
 __all__ = ["meter_config", "meter_message"]
 
 
 def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> MeterConfig:
-    """Return the switch's form of `message`.
+    """Return `message` in the switch's form.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an excess burst where the
-            meter has none, or a peak that differs from the committed rate where there is only one rate.
+        RefusedError: INVALID_ARGUMENT for negative values, a peak below the committed rate, an excess burst for a meter
+            that has none, or a peak that differs from the committed rate if there is only one rate.
     """
     if min(message.cir, message.cburst, message.pir, message.pburst, message.eburst) < 0:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: a rate or burst is negative")
@@ -31,7 +31,7 @@ def meter_config(message: p4r.MeterConfig, kind: MeterKind, place: str) -> Meter
     if kind is MeterKind.SINGLE_RATE_THREE_COLOR:
         excess = message.eburst
     elif message.eburst:
-        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: eburst is of single-rate three-colour meters only")
+        raise RefusedError(Code.INVALID_ARGUMENT, f"{place}: only single-rate three-colour meters have an eburst")
     return MeterConfig(message.cir, message.cburst, message.pir, message.pburst, excess)
 
 

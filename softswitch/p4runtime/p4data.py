@@ -1,7 +1,7 @@
 """P4Data messages to and from the integers of the data plane (specification: "Representation of Arbitrary P4 Types").
 
-The data plane knows a value as its leaves, left to right: the fields of a digest, the one cell of a register. A
-`DataType` is compiled once from the P4Info's type specification and then turns leaves into a message and back.
+The data plane holds a value as its leaves, left to right: the fields of a digest, the one cell of a register. A
+`DataType` is compiled once from the P4Info's type specification. It then turns leaves into a message and back.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from finsy.proto import p4d
 
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, decode_signed, encode, encode_signed
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["DataType", "UnsupportedTypeError", "compile_type"]
 
 
 _MOST_BITS = 65_535
-"""Far more than any P4 compiler allows, and few enough to compute with."""
+"""The widest integer, in bits. It exceeds what any P4 compiler allows, and is small enough to compute with."""
 
 
 class UnsupportedTypeError(ValueError):
-    """A type whose values this switch cannot exchange with a controller."""
+    """The type has values that this switch cannot exchange with a controller."""
 
 
 class DataType:
@@ -41,7 +41,7 @@ class DataType:
         """Return the integers of `message`.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT where the message has another shape, OUT_OF_RANGE where a value is too wide.
+            RefusedError: INVALID_ARGUMENT if the message has another shape, OUT_OF_RANGE if a value is too wide.
         """
         return tuple(self.drain(message))
 
@@ -69,7 +69,7 @@ class _Bits(DataType):
     def fill(self, message: p4d.P4Data, values: Iterator[int]) -> None:
         value = next(values)
         if self.signed:
-            # The data plane may hold the two's complement pattern; the message carries the value it stands for.
+            # The data plane may hold the two's complement pattern; the message carries the value that it represents.
             value &= (1 << self.width) - 1
             value -= (value >> (self.width - 1)) << self.width
             message.bitstring = encode_signed(value)
@@ -102,7 +102,7 @@ class _Bool(DataType):
 @dataclass(frozen=True)
 class _Compound(DataType):
     member: str
-    """Name of P4Data's oneof member: struct or tuple."""
+    """The name of P4Data's oneof member: struct or tuple."""
     parts: tuple[DataType, ...]
 
     @property
@@ -131,7 +131,7 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
     """Return the codec of a P4DataTypeSpec; `type_info` is the P4Info's P4TypeInfo.
 
     Raises:
-        UnsupportedTypeError: the type has a part that is not an integer, a bool, a struct or a tuple of such.
+        UnsupportedTypeError: the type has a part that is not an integer, a bool, or a struct or tuple of such.
     """
     kind = spec.WhichOneof("type_spec")
     if kind == "bitstring":
@@ -151,13 +151,13 @@ def compile_type(spec: Any, type_info: Any) -> DataType:
             return compile_type(new_type.original_type, type_info)
         if new_type.translated_type.WhichOneof("sdn_type") == "sdn_bitwidth":
             return _integer(new_type.translated_type.sdn_bitwidth)
-    raise UnsupportedTypeError(f"values of a {kind or 'missing'} type cannot be exchanged with a controller here")
+    raise UnsupportedTypeError(f"values of a {kind or 'missing'} type cannot be exchanged with a controller")
 
 
 def _integer(width: int, signed: bool = False) -> DataType:
     least = 1 if signed else 0
     if not least <= width <= _MOST_BITS:
-        raise UnsupportedTypeError(f"an integer of {width} bits; {least} to {_MOST_BITS} are possible")
+        raise UnsupportedTypeError(f"an integer of {width} bits is not supported, only {least} to {_MOST_BITS} bits")
     return _Bits(width, signed)
 
 
@@ -171,4 +171,4 @@ def _bits(spec: Any) -> DataType:
     kind = spec.WhichOneof("type_spec")
     if kind in ("bit", "int"):
         return _integer(getattr(spec, kind).bitwidth, kind == "int")
-    raise UnsupportedTypeError("varbit values cannot be exchanged with a controller here")
+    raise UnsupportedTypeError("varbit values cannot be exchanged with a controller")

@@ -1,6 +1,6 @@
-"""The P4Info as frozen records with lookups by id: everything the codecs need to know of a program.
+"""The P4Info as frozen records with look-ups by id: everything that the codecs need to know of a program.
 
-The index is built once per pipeline; the codecs never touch the P4Info message again.
+The index is built once per pipeline. After that the codecs never touch the P4Info message.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 
 
 class P4InfoError(ValueError):
-    """The P4Info contradicts itself or asks for what this switch cannot do."""
+    """The P4Info contradicts itself or asks for something that this switch does not support."""
 
 
 class MatchKind(Enum):
-    """How a key field matches; the value is the name of FieldMatch's oneof member."""
+    """The kind of a key field's match; the value is the name of FieldMatch's oneof member."""
 
     EXACT = "exact"
     LPM = "lpm"
@@ -46,7 +46,7 @@ class MatchKind(Enum):
 
 
 class MeterKind(Enum):
-    """How a meter marks packets."""
+    """The way in which a meter marks packets."""
 
     TWO_RATE_THREE_COLOR = 0
     SINGLE_RATE_THREE_COLOR = 1
@@ -54,7 +54,7 @@ class MeterKind(Enum):
 
 
 class Scope(Enum):
-    """Where a table allows an action."""
+    """The places where a table allows an action."""
 
     TABLE_AND_DEFAULT = 0
     TABLE_ONLY = 1
@@ -63,7 +63,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MatchInfo:
-    """One key field: P4Info id, name, width in bits (0 where the P4Info has none)."""
+    """One key field: its P4Info id, name and width in bits (0 if the P4Info has none)."""
 
     id: int
     name: str
@@ -73,7 +73,7 @@ class MatchInfo:
 
 @dataclass(frozen=True, slots=True)
 class ParamInfo:
-    """One action parameter: P4Info id, name, width in bits."""
+    """One action parameter: its P4Info id, name and width in bits."""
 
     id: int
     name: str
@@ -91,7 +91,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A match-action table; `profile_id`, `direct_counter_id` and `direct_meter_id` are 0 where it has none."""
+    """A match-action table; `profile_id` is 0 if it has none."""
 
     id: int
     name: str
@@ -102,19 +102,17 @@ class TableInfo:
     is_const: bool
     has_idle_timeout: bool
     profile_id: int
-    direct_counter_id: int
-    direct_meter_id: int
     meter_kind: MeterKind = MeterKind.TWO_RATE_THREE_COLOR
 
     @property
     def needs_priority(self) -> bool:
-        """Whether entries carry a non-zero priority: some field is ternary, range or optional."""
+        """Return whether entries carry a non-zero priority: some field is ternary, range or optional."""
         return any(match.kind in (MatchKind.TERNARY, MatchKind.RANGE, MatchKind.OPTIONAL) for match in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileInfo:
-    """An action profile or selector; `max_group_size` 0 means no static limit."""
+    """An action profile or selector; a `max_group_size` of 0 means that there is no static limit."""
 
     id: int
     name: str
@@ -140,7 +138,7 @@ class ArrayInfo:
 
 @dataclass(frozen=True, slots=True)
 class ValueSetInfo:
-    """A parser value set: what its members match, and how many there may be."""
+    """A parser value set: the fields that its members match, and the largest number of members."""
 
     id: int
     name: str
@@ -206,7 +204,7 @@ def index_p4info(p4info: p4i.P4Info) -> P4InfoIndex:
     """Return the index of `p4info`.
 
     Raises:
-        P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is unknown here.
+        P4InfoError: an id is zero or used twice, a reference leads nowhere, or a feature is unknown.
     """
     actions = _by_id(
         "action",
@@ -329,7 +327,9 @@ def _table(
             raise P4InfoError(f"table {name} refers to action {ref.id}, which the P4Info does not have")
         scopes[ref.id] = Scope(ref.scope)
     if table.implementation_id and table.implementation_id not in profiles:
-        raise P4InfoError(f"table {name} refers to action profile {table.implementation_id}, which is not there")
+        raise P4InfoError(
+            f"table {name} refers to action profile {table.implementation_id}, which the P4Info does not have"
+        )
     resources: dict[str, int] = {}
     for number in table.direct_resource_ids:
         if number not in direct:
@@ -345,7 +345,5 @@ def _table(
         is_const=table.is_const_table,
         has_idle_timeout=table.idle_timeout_behavior == p4i.Table.NOTIFY_CONTROL,
         profile_id=table.implementation_id,
-        direct_counter_id=resources.get("counter", 0),
-        direct_meter_id=resources.get("meter", 0),
         meter_kind=meter_kinds.get(resources.get("meter", 0), MeterKind.TWO_RATE_THREE_COLOR),
     )

@@ -1,7 +1,7 @@
 """Packet-in and packet-out: the @controller_header fields as metadata (specification: "Packet I/O").
 
-On the CPU port a packet carries the header in front of its payload, fields packed in declaration order; towards the
-controller the fields travel as metadata. A program without the header exchanges bare payloads.
+On the CPU port, a packet carries the header in front of its payload, with fields packed in declaration order. Towards
+the controller, the fields travel as metadata. A program without the header exchanges bare payloads.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from finsy.proto import p4r
 
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
 from softswitch.p4runtime.p4info import MetadataInfo
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["ControllerHeader"]
 
 
 class ControllerHeader:
-    """One of the two headers; `fields` is empty where the program has none."""
+    """One of the two headers; `fields` is empty if the program has none."""
 
     def __init__(self, fields: tuple[MetadataInfo, ...]) -> None:
         self._fields = fields
@@ -27,7 +27,7 @@ class ControllerHeader:
         """Return header and payload as the CPU port receives them.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT naming the metadata field that is missing, unknown, given twice or too wide.
+            RefusedError: INVALID_ARGUMENT with the metadata field that is missing, unknown, given twice or too wide.
         """
         given: dict[int, bytes] = {}
         known = {part.id for part in self._fields}

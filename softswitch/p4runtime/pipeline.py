@@ -1,7 +1,7 @@
 """One forwarding pipeline: a loaded program, its switch, and the P4Runtime view of everything in it.
 
-A pipeline that is saved but not yet committed is a whole one too: controllers fill its tables, and committing it means
-putting its switch in the place of the running one.
+A pipeline that is saved but not yet committed is complete, too: controllers fill its tables. Committing it replaces the
+running switch with its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from softswitch.p4runtime.packetio import ControllerHeader
 from softswitch.p4runtime.profiles import ProfileStore
 from softswitch.p4runtime.replication import ReplicationStore
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, p4info_id
-from softswitch.p4runtime.status import OK, Code, RefusedError, Status
 from softswitch.p4runtime.tables import TableStore
 from softswitch.p4runtime.valuesets import ValueSetStore
 from softswitch.p4runtime.wire import WireUpdates
+from softswitch.rpc.status import OK, Code, RefusedError, Status
 
 __all__ = ["EntityStore", "Pipeline"]
 
@@ -40,25 +40,25 @@ _CELLS = frozenset(
         "direct_meter_entry",
     }
 )
-"""Kinds of entities that always exist."""
+"""The kinds of entities that always exist."""
 
 
 class EntityStore(Protocol):
-    """All entities of one kind, as the messages that P4Runtime has for them."""
+    """All entities of one kind, in the form of P4Runtime's messages."""
 
     def write(self, kind: int, entity: Any) -> None:
         """Apply one update of type `kind` (INSERT, MODIFY or DELETE), or raise RefusedError and change nothing."""
 
     def read(self, query: Any) -> Iterator[p4r.Entity]:
-        """Yield the entities that `query` selects; RefusedError for a query that selects nothing that could exist."""
+        """Yield the entities that `query` selects. Raise RefusedError for a query that cannot select anything."""
 
     def current(self, entity: Any) -> Iterator[p4r.Entity]:
-        """Yield what an update with `entity` would change, as it is, with nothing left out; RefusedError as for
-        `write`."""
+        """Yield the present state, in full, of what an update with `entity` would change. Raise RefusedError as
+        `write` does."""
 
 
 class Pipeline:
-    """A program that runs, or that could.
+    """A program that runs, or that could run.
 
     Raises:
         RefusedError: INVALID_ARGUMENT if the program cannot be loaded or the P4Info does not describe it.
@@ -110,9 +110,9 @@ class Pipeline:
         }
 
     def write(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
-        """Apply updates one by one, whether others fail or not; return one status per update.
+        """Apply updates one by one, whether or not others fail, and return one status per update.
 
-        One that `scope` does not cover ends with PERMISSION_DENIED.
+        An update that `scope` does not cover ends with PERMISSION_DENIED.
         """
         if scope.ids is None:
             if isinstance(updates, WireUpdates):
@@ -123,8 +123,8 @@ class Pipeline:
     def write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
         """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per update.
 
-        The first failure undoes what came before it; the others then end with ABORTED. The caller holds the device's
-        lock all along, so no packet sees a state in between and the two modes are the same.
+        The first failure undoes the updates before it; all other updates then end with ABORTED. The caller holds the
+        device's lock throughout, so no packet sees an intermediate state and the two modes are the same.
         """
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
@@ -148,13 +148,13 @@ class Pipeline:
         return found if scope.ids is None else (entity for entity in found if scope.covers(p4info_id(entity)))
 
     def set_port_up(self, port: int, up: bool) -> None:
-        """Let the groups, one-shot sets and replicas that depend on `port` know."""
+        """Tell the groups, one-shot sets and replicas that depend on `port` whether it is up."""
         for profile in self.switch.action_profiles.values():
             profile.set_port_up(port, up)
         self.replication.set_port_up(port, up)
 
     def entities(self) -> Iterator[p4r.Entity]:
-        """Yield all forwarding state, in an order in which it can be written anew."""
+        """Yield all forwarding state, in an order in which it can be written again."""
         for query in (
             p4r.Entity(action_profile_member=p4r.ActionProfileMember()),
             p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
@@ -169,10 +169,11 @@ class Pipeline:
             yield from self.read(query)
 
     def adopt(self, other: Pipeline) -> None:
-        """Take over all forwarding state of `other`, to be done before anything is written.
+        """Take over all forwarding state of `other`, before anything else is written.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT naming what this program has no place for; this pipeline is then of no use.
+            RefusedError: INVALID_ARGUMENT with the state that this program has no place for. This pipeline is then
+                unusable.
         """
         self.tables.clear()
         for entity in other.entities():
@@ -212,7 +213,8 @@ class Pipeline:
         return store
 
     def _inverse(self, update: p4r.Update) -> list[p4r.Update]:
-        """The updates that undo `update`, to be computed before it; none for one that will be refused anyway."""
+        """Return the updates that undo `update`, computed before it. Return none for an update that will be refused
+        anyway."""
         entity = update.entity
         if update.type == p4r.Update.INSERT:
             return [p4r.Update(type=p4r.Update.DELETE, entity=entity)]

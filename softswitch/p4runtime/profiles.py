@@ -1,6 +1,6 @@
 """Action profiles and selectors: members, groups and one-shot sets (specification: "ActionProfileMember" and on).
 
-A one-shot set is a group of one table entry's own in the switch; nothing else refers to it.
+In the switch, a one-shot set is a group that belongs to one table entry; nothing else refers to it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from softswitch.p4runtime.bytestring import OutOfRangeError, decode
 from softswitch.p4runtime.codec import ActionCodec
 from softswitch.p4runtime.p4info import P4InfoError, P4InfoIndex, ProfileInfo
 from softswitch.p4runtime.refusals import refusing
-from softswitch.p4runtime.status import Code, RefusedError
 from softswitch.profiles import Group
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tables import ActionProfile
 
 __all__ = ["OneShot", "ProfileStore", "ProfileView"]
 
 _MOST_WEIGHT = 1 << 16
-"""The most that the weights of one group may add up to: a member occupies a slot per unit of weight."""
+"""The largest sum of the weights of one group: a member occupies a slot per unit of weight."""
 
 _PORT_BITS = 9
 """The width of v1model's ports, which members may watch."""
@@ -39,25 +39,26 @@ class ProfileView:
     actions: Mapping[int, ActionCodec]
     group_messages: dict[int, p4r.ActionProfileGroup] = field(default_factory=dict)
     one_shots: int = 0
-    """Table entries that were programmed in one shot."""
+    """The number of table entries that were programmed in one shot."""
     set_members: int = 0
-    """Actions in one-shot sets: each counts as a member."""
+    """The number of actions in one-shot sets, each of which counts as a member."""
     occupied: int = 0
-    """What all groups together take of the selector's size: members or weights, as its size semantics says."""
+    """The part of the selector's size that all groups together take, in members or weights as its size semantics
+    says."""
 
     @property
     def numbers(self) -> dict[int, int]:
-        """The first element of a call, by action id."""
+        """Return the first element of a call, by action id."""
         positions = {name: number for number, name in enumerate(self.profile.actions)}
         return {number: positions[codec.name] for number, codec in self.actions.items()}
 
     @property
     def place(self) -> str:
-        """How messages call it."""
+        """Return the profile's name in messages."""
         return f"action profile {self.info.name}"
 
     def call(self, action: p4r.Action) -> tuple[str, tuple[int, ...]]:
-        """Return name and arguments of `action`; INVALID_ARGUMENT for one that the profile does not have."""
+        """Return name and arguments of `action`. Refuse one that the profile does not have with INVALID_ARGUMENT."""
         codec = self.actions.get(action.action_id)
         if codec is None:
             raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {action.action_id}")
@@ -68,12 +69,13 @@ class ProfileView:
         return RefusedError(code, f"{self.place}: {reason}")
 
     def check_weights(self, weights: list[int], by_members: bool, limit: int) -> list[int]:
-        """Return the weights to use; refuse what the profile does not allow, and a group whose size is above `limit`.
+        """Return the weights to use. Refuse weights that the profile does not allow, and a group whose size is above
+        `limit`.
 
         Args:
             weights: as the controller sent them.
-            by_members: whether a group's size is its number of members, or else the sum of their weights.
-            limit: 0 means none.
+            by_members: whether a group's size is its number of members instead of the sum of their weights.
+            limit: the largest size; 0 means none.
         """
         if self.info.weights_disallowed:
             if any(weights):
@@ -93,7 +95,7 @@ class ProfileView:
         return weights
 
     def size(self, weights: Collection[int]) -> int:
-        """What a group with these weights takes of the selector's size."""
+        """Return the part of the selector's size that a group with these weights takes."""
         return len(weights) if self.info.sum_of_members else sum(weights)
 
     def refuse_overflow(self, more: int) -> None:
@@ -112,12 +114,12 @@ class OneShot(NamedTuple):
     """The one-shot set of a table entry."""
 
     written: bytes
-    """The ActionProfileActionSet as it was written."""
+    """The serialized ActionProfileActionSet."""
     group: Group
     size: int
-    """What it takes of the selector's size."""
+    """The part of the selector's size that it takes."""
     members: int
-    """What it takes of the profile's: its actions."""
+    """The number of its actions, which count as the profile's members."""
 
 
 class ProfileStore:
@@ -129,7 +131,7 @@ class ProfileStore:
             tables = [info.tables[table] for table in profile.table_ids if table in info.tables]
             implementation = switch.action_profiles.get(profile.name)
             if implementation is None and not profile.table_ids:
-                continue  # p4c leaves out of the program what no table uses
+                continue  # p4c omits profiles that no table uses from the program
             if implementation is None:
                 raise P4InfoError(f"action profile {profile.name!r} of the P4Info is not in the program")
             actions = {action: ActionCodec(info.actions[action]) for table in tables for action in table.actions}
@@ -138,7 +140,7 @@ class ProfileStore:
         self.groups = GroupStore(self)
 
     def view(self, profile_id: int) -> ProfileView:
-        """Return one profile; INVALID_ARGUMENT for an id that the program does not have."""
+        """Return one profile. Refuse an id that the program does not have with INVALID_ARGUMENT."""
         view = self._views.get(profile_id)
         if view is None:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no action profile with id {profile_id}")
@@ -151,7 +153,7 @@ class ProfileStore:
     def make_one_shot(
         self, view: ProfileView, actions: p4r.ActionProfileActionSet, instead: OneShot | None = None
     ) -> OneShot:
-        """Make the group of a one-shot set, which may take the place of another that goes.
+        """Make the group of a one-shot set, which may replace another set that goes.
 
         Raises:
             RefusedError: INVALID_ARGUMENT if members or groups are in use, or for a bad action or weight.
@@ -186,8 +188,10 @@ class ProfileStore:
         written: bytes,
         instead: OneShot | None = None,
     ) -> OneShot:
-        """Make a group of calls that fit the profile; `watch` are the ports that they depend on, none for an empty one;
-        `written` is the serialized ActionProfileActionSet.
+        """Make a group of calls that fit the profile.
+
+        `watch` are the ports that the calls depend on; it is empty if there are none. `written` is the serialized
+        ActionProfileActionSet.
 
         Raises:
             RefusedError: as `make_one_shot`.
@@ -225,7 +229,7 @@ class MemberStore:
         self._profiles = profiles
 
     def write(self, kind: int, entity: p4r.ActionProfileMember) -> None:
-        """INSERT, MODIFY or DELETE a member."""
+        """Apply an INSERT, MODIFY or DELETE of a member."""
         view = self._profiles.view(entity.action_profile_id)
         _check_id(view, "member", entity.member_id)
         if kind == p4r.Update.DELETE:
@@ -266,7 +270,7 @@ class GroupStore:
         self._profiles = profiles
 
     def write(self, kind: int, entity: p4r.ActionProfileGroup) -> None:
-        """INSERT, MODIFY or DELETE a group."""
+        """Apply an INSERT, MODIFY or DELETE of a group."""
         view = self._profiles.view(entity.action_profile_id)
         number = entity.group_id
         _check_id(view, "group", number)
@@ -278,7 +282,7 @@ class GroupStore:
             del view.group_messages[number]
             return
         if not view.info.with_selector:
-            raise view.refused(Code.INVALID_ARGUMENT, "has no selector, so no groups")
+            raise view.refused(Code.INVALID_ARGUMENT, "has no selector and therefore no groups")
         if view.one_shots:
             raise view.refused(Code.INVALID_ARGUMENT, "groups cannot be mixed with one-shot sets")
         weights = self._weights(view, entity)

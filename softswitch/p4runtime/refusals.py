@@ -1,4 +1,4 @@
-"""Refusals of the switch's tables and arrays as P4Runtime's status codes."""
+"""P4Runtime's status codes for refusals by the switch's tables and arrays."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from softswitch.errors import DuplicateEntry, NoSuchEntry, TableError, TableFull
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["as_status", "refusing"]
 
 
 def as_status(error: TableError, otherwise: Code = Code.INVALID_ARGUMENT) -> RefusedError:
-    """Return `error` with the specification's code for it; `otherwise` is that of a request that does not fit."""
+    """Return `error` with the specification's code for it; `otherwise` is the code of a request that does not fit."""
     if isinstance(error, DuplicateEntry):
         code = Code.ALREADY_EXISTS
     elif isinstance(error, NoSuchEntry):

@@ -1,8 +1,7 @@
 """Multicast groups and clone sessions (specification: "PacketReplicationEngineEntry").
 
-A replica with backup replicas goes to the first port of its list that is up. Where none is, or where there is no backup
-replica, it goes to its primary port: egress runs and counts as always, and what becomes of the packet is the port's
-business.
+A replica with backup replicas goes to the first port of its list that is up. If no port is up, or there is no backup
+replica, it goes to its primary port: egress runs and counts as always, and the port decides what becomes of the packet.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from finsy.proto import p4r
 
 from softswitch import CloneSession, Switch
 from softswitch.p4runtime.bytestring import OutOfRangeError, decode, encode
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import QUEUES
 
 __all__ = ["ReplicationStore"]
 
-# Widths of v1model's egress_port, egress_rid and mcast_grp; sessions as many as the reference switch has.
+# The widths of v1model's egress_port, egress_rid and mcast_grp, and the reference switch's number of sessions.
 _PORT_BITS = 9
 _INSTANCE_MAX = 0xFFFF
 _GROUP_MAX = 0xFFFF
 _SESSION_MAX = 0x7FFF
 
 Replica = tuple[int, int]
-"""(port, instance)"""
+"""(port, instance)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What clones get besides replicas."""
+    """The settings of a clone session besides its replicas."""
 
     truncate_bytes: int | None
     queue: int
@@ -40,20 +39,20 @@ class _Session:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The replicas of one group or session: each a list to choose from, most preferred first; `session` is None for a
-    multicast group."""
+    """The replicas of one group or session. Each is a list to choose from, most preferred first; `session` is None for
+    a multicast group."""
 
     choices: tuple[tuple[Replica, ...], ...]
     session: _Session | None = None
 
     @property
     def watched(self) -> frozenset[int]:
-        """The ports whose state makes a difference."""
+        """Return the ports whose state makes a difference."""
         return frozenset(port for choice in self.choices if len(choice) > 1 for port, _ in choice)
 
 
 class ReplicationStore:
-    """PacketReplicationEngineEntry entities. What was written is kept as it was, for reading back."""
+    """PacketReplicationEngineEntry entities. The written messages are kept for reading back."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
@@ -62,11 +61,11 @@ class ReplicationStore:
         self._group_plans: dict[int, _Plan] = {}
         self._session_plans: dict[int, _Plan] = {}
         self._watchers: dict[int, set[tuple[bool, int]]] = {}
-        """port -> (whether a clone session, number) of what depends on it"""
+        """The (whether a clone session, number) of everything that depends on a port, by port."""
         self._down: set[int] = set()
 
     def write(self, kind: int, entity: p4r.PacketReplicationEngineEntry) -> None:
-        """INSERT, MODIFY or DELETE a multicast group or a clone session."""
+        """Apply an INSERT, MODIFY or DELETE of a multicast group or a clone session."""
         which = entity.WhichOneof("type")
         if which == "multicast_group_entry":
             group = p4r.MulticastGroupEntry()
@@ -96,7 +95,7 @@ class ReplicationStore:
             raise RefusedError(Code.INVALID_ARGUMENT, "the packet replication engine entry is empty")
 
     def set_port_up(self, port: int, up: bool) -> None:
-        """Choose anew where `port` makes a difference."""
+        """Choose again where `port` makes a difference."""
         if up:
             self._down.discard(port)
         else:
@@ -132,7 +131,7 @@ class ReplicationStore:
             )
 
     def read(self, query: p4r.PacketReplicationEngineEntry) -> Iterator[p4r.Entity]:
-        """Yield one group or session, or all of that kind where the id is 0."""
+        """Yield one group or session, or all of that kind if the id is 0."""
         which = query.WhichOneof("type")
         if which == "multicast_group_entry":
             wanted = query.multicast_group_entry.multicast_group_id
@@ -209,7 +208,7 @@ def _choices(entry: p4r.MulticastGroupEntry | p4r.CloneSessionEntry, place: str)
 
 
 def _port(data: bytes, place: str) -> tuple[int, bytes]:
-    """Return the port, and its canonical byte string."""
+    """Return the port and its canonical byte string."""
     try:
         port = decode(data, _PORT_BITS)
     except OutOfRangeError as error:

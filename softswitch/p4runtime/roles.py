@@ -1,13 +1,14 @@
-"""What a role may do (specification: "Role Config").
+"""The rights of a role (specification: "Role Config").
 
-The specification leaves the form of `role.config` to an agreement between server and clients. Here that is Stratum's
-message `stratum.P4RoleConfig`, which controllers in use already send:
+The specification leaves the form of `role.config` to an agreement between server and clients. This switch uses
+Stratum's message `stratum.P4RoleConfig`, which existing controllers already send:
 
 - `exclusive_p4_ids`, `shared_p4_ids`: the P4Info ids of tables, action profiles, counters, meters, registers, value
-  sets and digests that the role may write; a read of the role shows only these. What is exclusive to one role no
-  other role with a config may claim. Multicast groups and clone sessions have no P4Info id and belong to every role.
+  sets and digests that the role may write. A read of the role shows only these. An id that is exclusive to one role
+  cannot be claimed by another role with a config. Multicast groups and clone sessions have no P4Info id and belong to
+  every role.
 - `receives_packet_ins`, `packet_in_filter`: whether packet-ins reach the role's primary, and only those with that
-  value in that metadata field. Digests and idle timeouts reach it where the digest or table is the role's.
+  value in that metadata field. Digests and idle timeouts reach it if the digest or table belongs to the role.
 - `can_push_pipeline`: whether it may set the pipeline.
 
 A role without a config has full access, as the default role has.
@@ -22,7 +23,7 @@ from typing import Any
 from finsy.proto import p4r, stratum
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["FULL_ACCESS", "RoleScope", "p4info_id", "role_scope"]
 
@@ -32,20 +33,20 @@ class RoleScope:
     """The limits of one role."""
 
     ids: frozenset[int] | None = None
-    """P4Info ids that it may write and read; None means all."""
+    """The P4Info ids that it may write and read; None means all."""
     exclusive: frozenset[int] = frozenset()
-    """Those of `ids` that no other role with a config may have."""
+    """The `ids` that no other role with a config may have."""
     receives_packet_ins: bool = True
     packet_in_filter: tuple[int, int] | None = None
     """(metadata id, value) that a packet-in must have."""
     can_push_pipeline: bool = True
 
     def covers(self, number: int | None) -> bool:
-        """Whether an entity with P4Info id `number` is the role's; None is an entity without one."""
+        """Return whether the role covers an entity with P4Info id `number`; None is an entity without one."""
         return self.ids is None or number is None or number in self.ids
 
     def wants(self, packet: p4r.PacketIn) -> bool:
-        """Whether the role's primary gets `packet`."""
+        """Return whether the role's primary receives `packet`."""
         if not self.receives_packet_ins or self.packet_in_filter is None:
             return self.receives_packet_ins
         number, value = self.packet_in_filter
@@ -62,11 +63,11 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
 
     Args:
         role: the name of the role, for messages.
-        config: a google.protobuf.Any, None where the controller sent none.
+        config: a google.protobuf.Any, None if the controller sent none.
         others: the limits of the other roles that controllers hold now.
 
     Raises:
-        RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims what is another's.
+        RefusedError: INVALID_ARGUMENT if it is not a P4RoleConfig, contradicts itself or claims another role's ids.
     """
     if config is None:
         return FULL_ACCESS
@@ -77,7 +78,7 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
         known = False
     if not known:
         kind = config.TypeName() or "nothing"
-        raise _refused(role, f"it must hold a {message.DESCRIPTOR.full_name}, it holds {kind}, or not even that")
+        raise _refused(role, f"it must hold a {message.DESCRIPTOR.full_name}, but holds {kind} or a malformed message")
     exclusive, shared = frozenset(message.exclusive_p4_ids), frozenset(message.shared_p4_ids)
     if 0 in exclusive | shared:
         raise _refused(role, "0 is not a P4Info id")
@@ -89,7 +90,7 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
             continue
         taken = (exclusive & other.ids) | (shared & other.exclusive)
         if taken:
-            raise _refused(role, f"id {min(taken)} belongs to role {name!r} already, and cannot be exclusive to one")
+            raise _refused(role, f"id {min(taken)} already belongs to role {name!r} and cannot be exclusive to another")
     packet_filter = None
     if message.HasField("packet_in_filter"):
         wanted = message.packet_in_filter
@@ -100,7 +101,7 @@ def role_scope(role: str, config: Any, others: Mapping[str, RoleScope]) -> RoleS
 
 
 def p4info_id(entity: p4r.Entity) -> int | None:
-    """The P4Info id of what `entity` belongs to; None for the packet replication engine, which has none."""
+    """Return the P4Info id that `entity` belongs to; None for the packet replication engine, which has none."""
     kind = entity.WhichOneof("entity")
     find = _IDS.get(kind) if kind is not None else None
     return None if find is None else find(entity)

@@ -1,7 +1,6 @@
 """The gRPC shell around `Device`: P4Runtime and gNMI on one port.
 
-Everything that decides is in `Device` and in `softswitch.gnmi`; here messages are moved between gRPC's threads and
-those.
+`Device` and `softswitch.gnmi` make all decisions. This module moves messages between them and gRPC's threads.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ import grpc  # type: ignore[import-untyped]
 from finsy.proto import p4r, rpc_status
 
 from softswitch.gnmi.service import GnmiService
-from softswitch.p4runtime import rpc
 from softswitch.p4runtime.device import ControllerStream, Device
-from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError, Status
 from softswitch.p4runtime.wire import WireRequest
+from softswitch.rpc import handlers
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["Server"]
 
@@ -39,34 +38,37 @@ _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 _P4_ERROR_URL = "type.googleapis.com/p4.v1.Error"
 
 _ERROR_TEXT_BYTES = 16 << 10
-"""Texts of per-update errors beyond this total are left out, their codes stay. The reply travels as metadata: with 1000
-failed updates of 40 bytes each it must stay below the 64 KiB that common clients accept, or the client would see no
-error at all."""
+"""The limit of the total length of per-update error texts. Texts beyond it are left out; the codes stay.
+
+The reply travels as metadata. With 1000 failed updates of 40 bytes each it must stay below the 64 KiB that common
+clients accept, or the client would see no error at all.
+"""
 
 
 _BACKLOG = 10_000
-"""Messages that may wait for a slow client before further packet-ins are dropped."""
+"""The number of messages that may wait for a slow client before further packet-ins are dropped."""
 
 _HARD_BACKLOG = 10
-"""Times `_BACKLOG`: before everything but arbitration is dropped, as the specification allows. A client that never
-reads must not take all memory."""
+"""The multiple of `_BACKLOG` from which everything but arbitration is dropped, as the specification allows. A client
+that never reads must not take all memory."""
 
 
 class Server:
     """A gRPC server for one or several devices.
 
-    A P4Runtime message finds its device by device id. A gNMI request does by `prefix.target` (the device id in
-    decimal), which may be left out where there is only one device.
+    A P4Runtime message names its device by device id. A gNMI request names it by `prefix.target` (the device id in
+    decimal), which may be left out if there is only one device.
 
     Args:
         devices: the devices, by distinct device ids.
         address: "host:port"; port 0 takes a free one.
-        credentials: of the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
-        max_workers: RPCs served at a time, where an open stream or gNMI subscription counts as one; others wait. None
-            means 32, and 16 more per device.
+        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
+        max_workers: the number of RPCs served at a time, where an open stream or gNMI subscription counts as one;
+            others
+            wait. None means 32, and 16 more per device.
 
     Raises:
-        ValueError: no device, or two of the same id.
+        ValueError: there is no device, or two have the same id.
         OSError: the address cannot be used.
     """
 
@@ -101,13 +103,14 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where clients connect: the host as given, the port as bound; a Unix socket ("unix:PATH") as given."""
+        """Return the address that clients connect to: the host as given, the port as bound; a Unix socket
+        ("unix:PATH") as given."""
         if self._address.startswith("unix:"):
             return self._address
         return f"{self._address.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._grpc.start()
 
     def stop(self, grace_s: float | None = None) -> None:
@@ -147,8 +150,8 @@ class _P4RuntimeService:
         except RefusedError as error:
             _abort(context, error)
         finally:
-            # A pipeline refers to itself in many ways, so one that goes stays until the collector runs, which a switch
-            # in real time lets happen very seldom.
+            # A pipeline has many references to itself. It stays in memory until the garbage collector runs, which a
+            # switch in real time permits very seldom.
             gc.collect()
         return p4r.SetForwardingPipelineConfigResponse()
 
@@ -169,11 +172,12 @@ class _P4RuntimeService:
             _abort(context, error)
 
     def stream(self, requests: Iterable[p4r.StreamMessageRequest], context: Any) -> Iterator[p4r.StreamMessageResponse]:
-        # The queue decouples the device, which must not wait for a slow client while its lock is held, from the socket.
+        # The queue decouples the device from the socket: the device must not wait for a slow client while it holds its
+        # lock.
         outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None] = SimpleQueue()
         session = _Session(self._devices, outbox)
         if not context.add_callback(lambda: outbox.put(None)):
-            return  # the call has ended already
+            return  # the call has already ended
         reader = threading.Thread(target=session.serve, args=(requests,), name="softswitch-stream", daemon=True)
         reader.start()
         try:
@@ -188,31 +192,31 @@ class _P4RuntimeService:
         device = self._devices.get(device_id)
         if device is None:
             known = ", ".join(map(str, self._devices))
-            raise RefusedError(Code.NOT_FOUND, f"no device {device_id} here; devices: {known}")
+            raise RefusedError(Code.NOT_FOUND, f"this server has no device {device_id}; devices: {known}")
         return device
 
 
 def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
-    """The service as gRPC wants it. Not by the generated class, which would make a message of every update."""
+    """Return the service as a gRPC handler. The generated class would make a message of every update."""
     return grpc.method_handlers_generic_handler(
         "p4.v1.P4Runtime",
         {
-            "Write": rpc.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
-            "Read": rpc.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
-            "SetForwardingPipelineConfig": rpc.unary_unary(
+            "Write": handlers.unary_unary(service.write, WireRequest.parse, p4r.WriteResponse),
+            "Read": handlers.unary_stream(service.read, p4r.ReadRequest.FromString, p4r.ReadResponse),
+            "SetForwardingPipelineConfig": handlers.unary_unary(
                 service.set_pipeline,
                 p4r.SetForwardingPipelineConfigRequest.FromString,
                 p4r.SetForwardingPipelineConfigResponse,
             ),
-            "GetForwardingPipelineConfig": rpc.unary_unary(
+            "GetForwardingPipelineConfig": handlers.unary_unary(
                 service.get_pipeline,
                 p4r.GetForwardingPipelineConfigRequest.FromString,
                 p4r.GetForwardingPipelineConfigResponse,
             ),
-            "StreamChannel": rpc.stream_stream(
+            "StreamChannel": handlers.stream_stream(
                 service.stream, p4r.StreamMessageRequest.FromString, p4r.StreamMessageResponse
             ),
-            "Capabilities": rpc.unary_unary(
+            "Capabilities": handlers.unary_unary(
                 service.capabilities, p4r.CapabilitiesRequest.FromString, p4r.CapabilitiesResponse
             ),
         },
@@ -220,7 +224,7 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
 
 
 class _Session:
-    """One StreamChannel: it belongs to no device until its first arbitration message names one."""
+    """One StreamChannel, which belongs to no device until its first arbitration message names one."""
 
     def __init__(
         self, devices: dict[int, Device], outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None]
@@ -232,19 +236,19 @@ class _Session:
         self._closed = False
 
     def serve(self, requests: Iterable[p4r.StreamMessageRequest]) -> None:
-        """Hand the client's messages to the device until the client has no more, or is gone."""
+        """Pass the client's messages to the device until the client has no more, or is gone."""
         try:
             for request in requests:
                 self._receive(request)
         except grpc.RpcError:
-            pass  # how the iterator tells that the call was cancelled
+            pass  # the iterator's sign that the call was cancelled
         except RefusedError as error:
             self._outbox.put(error.status)  # not a message
         finally:
             self._outbox.put(None)
 
     def close(self) -> None:
-        """Tell the device that the stream is gone; later messages are ignored."""
+        """Tell the device that the stream is gone. Later messages are ignored."""
         with self._lock:
             self._closed = True
             stream = self._stream
@@ -262,13 +266,14 @@ class _Session:
         device = self._devices.get(request.arbitration.device_id)
         if request.WhichOneof("update") != "arbitration":
             error = p4r.StreamError(
-                canonical_code=Code.PERMISSION_DENIED, message="arbitrate first: no device is chosen"
+                canonical_code=Code.PERMISSION_DENIED,
+                message="no device is chosen yet: send an arbitration message first",
             )
             self._outbox.put(p4r.StreamMessageResponse(error=error))
             return None
         if device is None:
             known = ", ".join(map(str, self._devices))
-            text = f"no device {request.arbitration.device_id} here; devices: {known}"
+            text = f"this server has no device {request.arbitration.device_id}; devices: {known}"
             self._outbox.put(Status(Code.NOT_FOUND, text))
             return None
         with self._lock:
@@ -281,7 +286,8 @@ class _Session:
         waiting = self._outbox.qsize()
         if waiting >= _BACKLOG:
             kind = message.WhichOneof("update")
-            # Packets are dropped first when a client is slow, what it may have to answer only when it seems stuck.
+            # If a client is slow, packets are dropped first. Messages that it may have to answer are dropped only if it
+            # seems stuck.
             if kind == "packet" or (waiting >= _BACKLOG * _HARD_BACKLOG and kind != "arbitration"):
                 return
         self._outbox.put(message)

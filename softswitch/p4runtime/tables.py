@@ -1,7 +1,7 @@
 """TableEntry messages over the switch's tables (specification: "TableEntry").
 
-The switch's table is the truth about keys, actions and counters; kept beside it is only what the data plane has no use
-for: metadata, idle timeouts, one-shot sets as they were written.
+The switch's table holds keys, actions and counters. The store keeps beside it what the data plane does not use:
+metadata, idle timeouts, and one-shot sets as they were written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from softswitch.p4runtime.metering import meter_config, meter_message
 from softswitch.p4runtime.p4info import MatchKind, P4InfoError, P4InfoIndex, Scope, TableInfo
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 from softswitch.tables import Entry, Table
 
@@ -33,12 +33,12 @@ _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DEL
 
 @dataclass(slots=True)
 class _Beside:
-    """What is kept of an entry beside the switch's table."""
+    """The properties of an entry that are kept beside the switch's table."""
 
     controller_metadata: int = 0
     metadata: bytes = b""
     since_ns: int = 0
-    """When the entry was written."""
+    """The time at which the entry was written."""
     watch: Watch[TableView] | None = None
     """Its idle timeout, if it has one."""
     one_shot: OneShot | None = None
@@ -65,20 +65,22 @@ class TableView:
         )
         self.info = info
         self.table = table
-        # BMv2's JSON does not tell initial entries from constant ones.
+        # BMv2's JSON does not distinguish initial entries from constant ones.
         table.is_const = info.is_const
-        # Nor does it tell the size of a table with initial entries: p4c writes their number instead.
+        # It does not have the size of a table with initial entries either: p4c writes their number instead.
         table.max_size = max(table.max_size, info.size)
         self.profile = profile
         self.key = KeyCodec(f"table {info.name}", info.fields)
         self.actions = {number: ActionCodec(index.actions[number]) for number in info.actions}
         unknown = [codec.name for codec in self.actions.values() if codec.name not in table.actions]
         if unknown and profile is None:
-            raise P4InfoError(f"table {info.name} has no action {unknown[0]!r} in the program, but in the P4Info")
+            raise P4InfoError(
+                f"table {info.name} has an action {unknown[0]!r} in the P4Info that the program does not have"
+            )
         self.by_name = {codec.name: codec for codec in self.actions.values()}
         self.needs_priority = info.needs_priority
         self.agrees = _agrees(info, table, index)
-        """Whether what fits the P4Info fits the program too, as it does unless values are translated."""
+        """Whether every value that fits the P4Info also fits the program. This holds unless values are translated."""
         self.beside: dict[int, _Beside] = {}
         self.beside_default = _Beside()
 
@@ -91,7 +93,8 @@ class TableView:
         if self.needs_priority:
             if priority <= 0:
                 raise self.refused(
-                    Code.INVALID_ARGUMENT, f"priority {priority} is not positive, as this table needs it"
+                    Code.INVALID_ARGUMENT,
+                    f"priority {priority} is not positive, but the table has ternary, range or optional fields",
                 )
         elif priority:
             raise self.refused(
@@ -100,7 +103,7 @@ class TableView:
         return self.key.decode(entry.match), priority
 
     def find(self, entry: p4r.TableEntry) -> Entry:
-        """Return the entry with the key of `entry`; NOT_FOUND if there is none."""
+        """Return the entry with the key of `entry`. Raise RefusedError (NOT_FOUND) if there is none."""
         key, priority = self.locate(entry)
         with refusing():
             handle = self.table.find(key, priority)
@@ -152,10 +155,10 @@ class TableView:
             message.meter_config.CopyFrom(meter_message(entry.meter.config))
 
     def default_resources(self, wanted: p4r.TableEntry) -> Entry:
-        """Return what holds the counter and the meter of the default entry, which `wanted` names.
+        """Return the counter and the meter of the default entry, which `wanted` names.
 
         Raises:
-            RefusedError: INVALID_ARGUMENT where `wanted` has match fields or a priority too, or an idle timeout.
+            RefusedError: INVALID_ARGUMENT if `wanted` also has match fields, a priority or an idle timeout.
         """
         if wanted.match or wanted.priority:
             raise self.refused(Code.INVALID_ARGUMENT, "the default entry has neither match fields nor a priority")
@@ -165,7 +168,8 @@ class TableView:
 
     @property
     def has_const_default(self) -> bool:
-        """Whether the default entry never changes; the specification wants it so where there is an action profile."""
+        """Return whether the default entry never changes. The specification demands this for tables with an action
+        profile."""
         return self.info.const_default or self.profile is not None
 
     def default_message(self, query: p4r.TableEntry) -> p4r.TableEntry:
@@ -213,7 +217,7 @@ class TableStore:
     # -- entities ----------------------------------------------------------------------------------------------------
 
     def write(self, kind: int, entity: p4r.TableEntry) -> None:
-        """INSERT, MODIFY or DELETE an entry, or MODIFY the default entry."""
+        """Apply an INSERT, MODIFY or DELETE of an entry, or a MODIFY of the default entry."""
         view = self.view(entity.table_id)
         if entity.is_const:
             raise view.refused(Code.INVALID_ARGUMENT, "is_const cannot be written")
@@ -260,7 +264,7 @@ class TableStore:
             yield found
 
     def everything(self) -> Iterator[p4r.Entity]:
-        """Yield the queries that select all that a controller may have written."""
+        """Yield the queries that select everything that a controller may have written."""
         yield p4r.Entity(table_entry=_EVERYTHING)
         for number, view in self._views.items():
             key = p4r.TableEntry(table_id=number, is_default_action=True)
@@ -273,7 +277,7 @@ class TableStore:
                 yield p4r.Entity(direct_meter_entry=p4r.DirectMeterEntry(table_entry=key))
 
     def clear(self) -> None:
-        """Delete all entries that are not constant; those that the program came with, as controllers' own."""
+        """Delete all entries that are not constant. The program's initial entries count as controllers' own."""
         for view in self._views.values():
             if not view.info.is_const:
                 view.table.clear()
@@ -285,7 +289,7 @@ class TableStore:
     # -- idle timeouts -----------------------------------------------------------------------------------------------
 
     def idle(self, now_ns: int) -> list[tuple[int, list[p4r.TableEntry]]]:
-        """Return the entries that no packet has hit for their idle timeout, by table id; their time starts anew."""
+        """Return the entries that no packet has hit for their idle timeout, by table id. Their time starts again."""
         found: dict[int, list[p4r.TableEntry]] = {}
         for watch in self._timers.expired(now_ns):
             message = p4r.TableEntry()
@@ -294,31 +298,32 @@ class TableStore:
         return list(found.items())
 
     def next_idle_ns(self) -> int | None:
-        """A time before which no entry has been idle for its timeout; None if none has a timeout."""
+        """Return a time before which no entry has been idle for its timeout; None if none has a timeout."""
         return self._timers.next_ns()
 
     # -- shared with direct resources --------------------------------------------------------------------------------
 
     def view(self, table_id: int) -> TableView:
-        """Return one table; INVALID_ARGUMENT for an id that the program does not have."""
+        """Return one table. Refuse an id that the program does not have with INVALID_ARGUMENT."""
         view = self._views.get(table_id)
         if view is None:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the program has no table with id {table_id}")
         return view
 
     def plain_insertion(self, table_id: int, metadata: bytes) -> Callable[[Iterable[tuple[Any, ...]]], int] | None:
-        """Return a function that inserts entries which fit the P4Info and have nothing beside key and action but all
-        the same `metadata`; None for a table where there is more to an entry.
+        """Return a function that inserts entries which fit the P4Info, or None for a table whose entries have other
+        properties.
 
-        It takes (key, priority, action's name, arguments) of each, or with an action profile (key, priority, calls,
-        weights, serialized one-shot set), ends at the first that the table refuses, and returns how many it inserted.
+        The entries have nothing but key, action and the given `metadata`. For each of them the function takes (key,
+        priority, action's name, arguments), or with an action profile (key, priority, calls, weights, serialized
+        one-shot set). It stops at the first entry that the table refuses, and returns how many it inserted.
         """
         view = self.view(table_id)
         if not view.agrees or view.info.has_idle_timeout:
             return None
         if view.profile is not None:
             return partial(self._put_one_shots, view, view.profile, metadata)
-        # Nothing writes to what is beside an entry without an idle timeout: one is enough for all.
+        # Entries without an idle timeout can share one record, because nothing writes to it.
         return partial(_put_marked, view, _Beside(0, metadata)) if metadata else view.table.put_all
 
     def _put_one_shots(
@@ -336,7 +341,7 @@ class TableStore:
                 beside[put_set(key, priority, one_shot.group).handle] = _Beside(0, metadata, now_ns, None, one_shot)
                 count += 1
         except (TableError, RefusedError):
-            # The caller finds out by the number.
+            # The returned number tells the caller.
             if one_shot is not None:
                 self._profiles.drop_one_shot(profile, one_shot)
         return count
@@ -456,7 +461,7 @@ class TableStore:
         view.beside_default = _Beside(entry.controller_metadata, entry.metadata)
 
     def _reference(self, view: TableView, kind: str | None, action: p4r.TableAction) -> tuple[int | None, int | None]:
-        """Return member and group of a table with an action profile; one of them is not None."""
+        """Return member and group of an entry in a table with an action profile; one of them is not None."""
         profile = view.profile
         if kind is None:
             raise view.refused(Code.INVALID_ARGUMENT, "the action is missing")
@@ -470,7 +475,7 @@ class TableStore:
         return None, action.action_profile_group_id
 
     def _extras(self, view: TableView, entry: p4r.TableEntry) -> _Extras | None:
-        """Check everything of `entry` that is neither key nor action; return what is to be written."""
+        """Check everything of `entry` that is neither key nor action, and return what is to be written."""
         if entry.idle_timeout_ns or entry.HasField("time_since_last_hit"):
             if not view.info.has_idle_timeout:
                 raise view.refused(Code.INVALID_ARGUMENT, "does not support idle timeouts")
@@ -498,7 +503,7 @@ class TableStore:
             return
         if extras.counter is not None:
             entry.packets, entry.bytes = extras.counter
-        # A meter that a write does not mention returns to its default, unlike a counter.
+        # Unlike a counter, a meter that a write does not mention returns to its default.
         if extras.has_meter and entry.meter.config != extras.meter:
             entry.meter.configure(extras.meter)
 

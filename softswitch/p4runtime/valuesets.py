@@ -10,14 +10,14 @@ from finsy.proto import p4r
 from softswitch import Switch
 from softswitch.p4runtime.codec import KeyCodec
 from softswitch.p4runtime.p4info import MatchInfo, MatchKind, P4InfoError, P4InfoIndex
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.valuesets import ValueElement, ValueSet
 
 __all__ = ["ValueSetStore"]
 
 
 class ValueSetStore:
-    """ValueSetEntry entities. A set always exists; writing replaces its members."""
+    """ValueSetEntry entities. A set always exists; a write replaces its members."""
 
     def __init__(self, info: P4InfoIndex, switch: Switch) -> None:
         self._infos = info.value_sets
@@ -33,7 +33,7 @@ class ValueSetStore:
             self._written[number] = []
 
     def write(self, kind: int, entity: p4r.ValueSetEntry) -> None:
-        """MODIFY the members of a set."""
+        """Replace the members of a set. Only MODIFY is possible."""
         number = entity.value_set_id
         members = self._members(number)
         info = self._infos[number]
@@ -43,7 +43,7 @@ class ValueSetStore:
         if len(entity.members) > info.size:
             raise RefusedError(
                 Code.RESOURCE_EXHAUSTED,
-                f"{place}: {len(entity.members)} members are given, it has room for {info.size}",
+                f"{place}: {len(entity.members)} members are given, but there is room for {info.size}",
             )
         wanted = [self._codecs[number].decode(member.match) for member in entity.members]
         if len(set(wanted)) < len(wanted):
@@ -54,7 +54,7 @@ class ValueSetStore:
         self._written[number] = wanted
 
     def read(self, query: p4r.ValueSetEntry) -> Iterator[p4r.Entity]:
-        """Yield one set, or all where the id is 0; members in the order in which they were written."""
+        """Yield one set, or all if the id is 0. Members come in the order in which they were written."""
         for number in [query.value_set_id] if query.value_set_id else list(self._sets):
             self._members(number)
             entry = p4r.ValueSetEntry(value_set_id=number)
@@ -75,7 +75,7 @@ class ValueSetStore:
 
 
 def _element(value: Any, match: MatchInfo) -> ValueElement:
-    """What the parser compares with for `value` as the codec has it."""
+    """Return the element that the parser compares with, for `value` in the codec's form."""
     if match.kind is MatchKind.EXACT:
         exact: int = value
         return exact

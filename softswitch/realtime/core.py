@@ -1,12 +1,12 @@
 """A switch in real time, without its clock and its sockets: packets in, batches of packets to send out.
 
-The account is the virtual switch's (`softswitch.virtual.switch`): packets in plus `replicated` equals packets out plus
-dropped plus queued, at every instant. So are the steps: all copies that ingress made are queued before any port
-chooses, egress runs when a packet's turn has come, and a line is occupied for what egress made of the packet.
+It keeps the virtual switch's account (`softswitch.virtual.switch`): packets in plus `replicated` equals packets out
+plus dropped plus queued, at every instant. It takes the same steps, too: all copies that ingress made are queued before
+any port chooses, egress runs when a packet's turn has come, and a line is occupied for what egress made of the packet.
 
-What differs is that nobody calls at the right instant. A port with a rate therefore lives on its own time: before
-anything is queued, and whenever the switch is called, everything that was due on it is done, each step at the instant
-at which it was due (`Outlet.serve`). Waking late delays packets but costs no rate and changes no order.
+In real time, no call comes at exactly the right instant. Therefore a port with a rate lives on its own time. Before
+anything is queued, and whenever the switch is called, every step that was due on the port is done as of the instant at
+which it was due (`Outlet.serve`). Waking late delays packets but costs no rate and changes no order.
 """
 
 from __future__ import annotations
@@ -27,68 +27,69 @@ _NOWHERE = -1
 """The port of packets that have none."""
 
 TURN = 128
-"""Packets that one port is given in one go, coming or leaving, so that no port keeps the others waiting."""
+"""The number of packets that one port receives or sends in one go, so that no port keeps the others waiting."""
 
 
 class Drop(StrEnum):
-    """Why a packet ended inside the switch."""
+    """The reason why a packet ended inside the switch."""
 
     INGRESS = "ingress"
-    """the program dropped it before the queues"""
+    """The program dropped it before the queues."""
     NO_PORT = "no_port"
-    """sent to a port that the switch does not have"""
+    """It was sent to a port that the switch does not have."""
     NO_QUEUE = "no_queue"
-    """sent to a queue that the port does not have"""
+    """It was sent to a queue that the port does not have."""
     QUEUE_FULL = "queue_full"
-    """its queue had no room"""
+    """Its queue had no room."""
     EGRESS = "egress"
-    """the program dropped it behind the queues"""
+    """The program dropped it behind the queues."""
     PORT_DOWN = "port_down"
-    """sent to a port that is down, or waiting there when it went down"""
+    """It was sent to a port that is down, or waited there when the port went down."""
     NO_PEER = "no_peer"
-    """nobody was at the other end of the port"""
+    """The other end of the port had no peer."""
     REFUSED = "refused"
-    """the port cannot send it: too long for its interface, or too short for its kind"""
+    """The port cannot send it: it is too long for the interface, or too short for its kind."""
 
 
 Ways = dict[int, tuple[Callable[[bytes], object], list[int]]]
-"""The queues a packet may pass without stopping, by `port << 3 | queue`: where to put it, [packets, bytes] so far."""
+"""The queues that a packet may pass without stopping, by `port << 3 | queue`: where to put it, [packets, bytes] so
+far."""
 
 Forward = Callable[[int, bytes, int, Ways], Sequence[QueuedPacket] | Literal[False] | None]
-"""A packet's way as far as it goes at once; see `softswitch.compiler.fused`."""
+"""A function that moves a packet as far as it can go at once; see `softswitch.compiler.fused`."""
 
 _OBSTACLE_DROPS = {Obstacle.DOWN: Drop.PORT_DOWN, Obstacle.REFUSED: Drop.REFUSED, Obstacle.NO_PEER: Drop.NO_PEER}
 
 
 @dataclass(frozen=True, slots=True)
 class PortAccount:
-    """Packets and bytes of one port since the switch started."""
+    """The packets and bytes of one port since the switch started."""
 
     packets_in: int
     bytes_in: int
     packets_out: int
     bytes_out: int
     dropped: int
-    """on their way out of this port"""
+    """Packets dropped on their way out of this port."""
     queued: int
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where all packets are, at one instant."""
+    """The whereabouts of all packets at one instant."""
 
     packets_in: int
     replicated: int
-    """packets the switch made itself: each copy beyond the first of a multicast or a clone"""
+    """Packets that the switch made itself: each copy beyond the first of a multicast or a clone."""
     packets_out: int
     dropped: dict[str, int]
-    """by reason"""
+    """Dropped packets by reason."""
     queued: int
     ports: dict[int, PortAccount]
 
     @property
     def missing(self) -> int:
-        """Packets that vanished; negative: that appeared. 0 in a correct switch."""
+        """Return the number of packets that vanished; a negative number appeared. A correct switch has 0."""
         return self.packets_in + self.replicated - self.packets_out - sum(self.dropped.values()) - self.queued
 
 
@@ -114,14 +115,14 @@ class Outlet:
         self.port = port
         self.scheduler = scheduler
         self.sending: list[bytes] = []
-        """packets to send now, in this order"""
+        """Packets to send now, in this order."""
         self.up = True
         self.blocked = False
-        """whether the port did not take a packet; nothing leaves the queues until it is asked again"""
+        """Whether the port refused a packet. Nothing leaves the queues until the port is tried again."""
         self.due_ns: int | None = None
-        """when the queues next give a packet; None: not by themselves"""
+        """The time at which the queues next release a packet; None if that does not happen by itself."""
         self.served_ns = 0
-        """everything that was due until then is done"""
+        """The time until which everything that was due is done."""
         self.packets_in = self.bytes_in = self.packets_out = self.bytes_out = self.dropped = 0
 
 
@@ -129,8 +130,8 @@ class Core:
     """The switch between its ports.
 
     Args:
-        switch: the two halves of a pipeline; None drops every packet (no program yet).
-        queues: how many of a port's queues a program may use; packets for others are dropped and counted.
+        switch: the two halves of a pipeline; None drops every packet because there is no program yet.
+        queues: the number of a port's queues that a program may use. Packets for other queues are dropped and counted.
 
     Times are nanoseconds and must not decrease from call to call.
     """
@@ -146,7 +147,8 @@ class Core:
 
     @property
     def switch(self) -> Pipelines | None:
-        """May be replaced between two calls: what waits then still leaves by the one that queued it."""
+        """The pipeline. It may be replaced between two calls; waiting packets still leave by the one that queued
+        them."""
         return self._switch
 
     @switch.setter
@@ -157,7 +159,7 @@ class Core:
             self._forward = getattr(switch, "forward", None) or _forward_by(switch)
 
     def add(self, port: int, scheduler: PortScheduler) -> Outlet:
-        """A new port. Raises ValueError if there is one of that number."""
+        """Add a port. Raise ValueError if there is already one of that number."""
         if port in self.outlets:
             raise ValueError(f"port {port} is given twice")
         outlet = self.outlets[port] = Outlet(port, scheduler)
@@ -188,7 +190,8 @@ class Core:
     # -- packets out ---------------------------------------------------------------------------------------------------
 
     def serve_due(self, now_ns: int) -> int | None:
-        """Do what is due on all ports by `now_ns`. Returns when something is due next; None: nothing waits."""
+        """Do what is due on all ports by `now_ns`. Return the time at which something is due next, None if nothing
+        waits."""
         earliest = None
         for outlet in (*self.outlets.values(), self._nowhere):
             due_ns = outlet.due_ns
@@ -203,8 +206,8 @@ class Core:
     def serve(self, outlet: Outlet, now_ns: int) -> None:
         """Let packets leave the queues of a port, each at the instant at which its turn came.
 
-        No more than `TURN` leave at the same instant: a line that takes no time must not have the port's whole backlog
-        in the kernel's hands before it can say that this is too much, and a program may requeue for ever.
+        At most `TURN` packets leave at the same instant. A line that takes no time must not pass the port's whole
+        backlog to the kernel before it can push back, and a program may requeue for ever.
         """
         scheduler = outlet.scheduler
         due_ns = outlet.due_ns
@@ -229,16 +232,16 @@ class Core:
             self._plan(outlet, outlet.served_ns)
 
     def sending(self) -> list[Outlet]:
-        """The ports with packets to send; `sent` or `refused` is to be called for each."""
+        """Return the ports with packets to send. Call `sent` or `refused` for each."""
         return [outlet for outlet in self.outlets.values() if outlet.sending and not outlet.blocked]
 
     def sent(self, outlet: Outlet, packets: int, length_bytes: int) -> None:
-        """Take note that the first `packets` of `outlet.sending`, removed from it already, are on their way."""
+        """Note that the first `packets` of `outlet.sending`, which are already removed from it, are on their way."""
         outlet.packets_out += packets
         outlet.bytes_out += length_bytes
 
     def refused(self, outlet: Outlet, obstacle: Obstacle, now_ns: int) -> None:
-        """Take note that the port did not take the first packet of `outlet.sending`, and why."""
+        """Note that the port did not take the first packet of `outlet.sending`, and why."""
         if obstacle is Obstacle.FULL:
             outlet.blocked = True
             self._plan(outlet, now_ns)
@@ -254,7 +257,8 @@ class Core:
         self._plan(outlet, now_ns)
 
     def set_up(self, outlet: Outlet, up: bool, now_ns: int) -> None:
-        """A port went up or down. What waits at a port that goes down is dropped: it would be stale when it returns."""
+        """Note that a port went up or down. Packets that wait at a port that goes down are dropped, because they would
+        be stale when it returns."""
         outlet.up = up
         outlet.blocked = False
         if not up:
@@ -264,7 +268,7 @@ class Core:
 
     @property
     def account(self) -> Account:
-        """Where all packets are."""
+        """Return the whereabouts of all packets."""
         ports = {
             outlet.port: PortAccount(
                 outlet.packets_in,
@@ -288,7 +292,7 @@ class Core:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _plan(self, outlet: Outlet, now_ns: int) -> None:
-        """Work out anew what can happen next at a port, from `now_ns` on."""
+        """Compute what can happen next at a port, from `now_ns` on."""
         scheduler = outlet.scheduler
         outlet.served_ns = max(outlet.served_ns, now_ns)
         outlet.due_ns = None if outlet.blocked else scheduler.next_eligible_ns(outlet.served_ns)
@@ -297,7 +301,7 @@ class Core:
             self._open_ways(outlet, is_free and outlet.up and not outlet.blocked)
 
     def _open_ways(self, outlet: Outlet, is_open: bool) -> None:
-        """Let packets pass a port's queues without stopping, or not."""
+        """Let packets pass a port's queues without stopping, or stop letting them."""
         for queue in range(self._queues):
             if is_open:
                 self._ways[outlet.port << 3 | queue] = (outlet.sending.append, outlet.scheduler.passed[queue])
@@ -323,7 +327,7 @@ class Core:
                 self.serve(outlet, now_ns)
 
     def _outlet(self, port: int) -> Outlet:
-        """Where packets for a port wait.
+        """Return the outlet where packets for a port wait.
 
         As on simple_switch, egress also runs for packets that cannot leave: it may count, clone or recirculate them.
         """
@@ -337,7 +341,7 @@ class Core:
                 outlet.dropped += packets
 
     def _admit(self, packets: Iterable[QueuedPacket], switch: Pipelines, now_ns: int) -> None:
-        """Queue packets that `switch` made, each in a queue that is where it would be at `now_ns`."""
+        """Queue packets that `switch` made, each in a queue whose state is that of `now_ns`."""
         for packet in packets:
             outlet = self._outlet(packet.port)
             if not 0 <= packet.queue < self._queues:
@@ -355,7 +359,7 @@ class Core:
                     self._drop(Drop.QUEUE_FULL, 1, outlet)
 
     def _depart(self, departures: Sequence[Any], switch: Pipelines, now_ns: int, outlet: Outlet) -> int:
-        """Pass on what egress made of a packet. Returns the bytes that go out of `outlet`'s own line."""
+        """Pass on what egress made of a packet. Return the number of bytes that leave by `outlet`'s own line."""
         made = sent_bytes = 0
         for departure in departures:
             data = departure.packet
@@ -381,6 +385,6 @@ class Core:
 
 
 def _forward_by(switch: Pipelines) -> Forward:
-    """The way up to the queues, by a switch whose halves are not fused."""
+    """Return the way up to the queues for a switch whose halves are not fused."""
     ingress = switch.ingress
     return lambda port, data, now_ns, _ways: ingress(port, data, now_ns)

@@ -1,4 +1,4 @@
-"""The thread that moves packets: it asks the ports, runs the switch, sends, and sleeps when there is nothing to do."""
+"""The thread that moves packets. It polls the ports, runs the switch, sends, and sleeps when there is nothing to do."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from softswitch.tm import PortScheduler
 __all__ = ["Controllers", "DataPlane"]
 
 _RETRY_NS = 250_000
-"""How long a port that pushed back is left alone: the kernel does not always tell when it has room again."""
+"""How long to leave a port alone that pushed back. The kernel does not always report that it has room again."""
 
 _LOOK_NS = 1_000_000
-"""How often, at most, controllers' deadlines and news of interfaces are looked at besides moving packets."""
+"""The shortest interval between two looks at controllers' deadlines and news of interfaces while packets move."""
 
 _IDLE_LOOK_NS = 10**9
-"""The same where nothing happens."""
+"""The interval between two such looks while nothing happens."""
 
 _REOPEN_NS = 200_000_000
-"""How often a port that is down is tried, should the kernel's news of it be lost."""
+"""How often to try to open a port that is down, in case the kernel's news of it is lost."""
 
 
 class Controllers(Protocol):
-    """What the data plane owes the control plane; `softswitch.p4runtime.device.Device` is it."""
+    """The duties of the data plane towards the control plane; `softswitch.p4runtime.device.Device` implements them."""
 
     def tick(self, now_ns: int) -> None: ...
 
@@ -43,15 +43,14 @@ class Controllers(Protocol):
 class DataPlane:
     """Ports around a core, and the one thread that serves them.
 
-    Whoever holds `lock` has the switch to himself; the thread holds it while it works and hands it over between two
-    batches to whoever waits. A controller that stops reading holds no lock, so nothing it does or leaves undone stops
-    the packets.
+    The holder of `lock` has the switch to itself. The thread holds it while it works, and hands it over to a waiter
+    between two batches. A controller that stops reading holds no lock, so no controller can stop the packets.
 
     Args:
         core: the switch, without ports.
-        clock: nanoseconds, never going back; the one the core has.
+        clock: the core's clock, in nanoseconds, which never goes back.
         lock: the lock that controllers take as well.
-        controllers: who gets digests, idle notifications and packet-ins in time.
+        controllers: the receiver of digests, idle notifications and packet-ins.
         on_port: called with the lock held when a port went up or down.
     """
 
@@ -88,7 +87,7 @@ class DataPlane:
     # -- before it starts ----------------------------------------------------------------------------------------------
 
     def add(self, number: int, port: Port, scheduler: PortScheduler) -> None:
-        """Add a port. Raises ValueError if there is one of that number."""
+        """Add a port. Raise ValueError if there is already one of that number."""
         outlet = self.core.add(number, scheduler)
         self._ports[number] = port
         self._inlets.append((number, port))
@@ -96,17 +95,19 @@ class DataPlane:
             self.core.set_up(outlet, False, 0)
 
     def add_cpu_port(self, number: int) -> None:
-        """Give packets for port `number` to the controllers. Raises ValueError if there is a port of that number."""
+        """Send packets for port `number` to the controllers. Raise ValueError if there is already a port of that
+        number."""
         self.core.add(number, PortScheduler(None))
         self._cpu_port = number
 
     def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
-        """Begin to serve. `on_failure` is called if the thread ends by itself; `stop` then raises why."""
+        """Start to serve. `on_failure` is called if the thread ends by itself; `stop` then raises the reason."""
         self._on_failure = on_failure
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, close the ports, and raise what stopped the thread before, if something did. Twice is once."""
+        """Stop, close the ports, and raise the error that stopped the thread before, if any. A second call does
+        nothing."""
         if self._stopping:
             return
         with self._lock:
@@ -133,17 +134,17 @@ class DataPlane:
 
     @property
     def account(self) -> Account:
-        """Where all packets are."""
+        """Return the whereabouts of all packets."""
         return self.core.account
 
     @property
     def lost(self) -> dict[int, int]:
-        """Packets lost before the switch could have them, by port."""
+        """Return the packets lost before they reached the switch, by port."""
         return {number: port.lost for number, port in self._ports.items()}
 
     @property
     def up(self) -> dict[int, bool]:
-        """Whether each port is up."""
+        """Return whether each port is up."""
         return {number: port.up for number, port in self._ports.items()}
 
     # -- the thread ----------------------------------------------------------------------------------------------------
@@ -159,7 +160,8 @@ class DataPlane:
             self._on_failure()
 
     def _work(self) -> int | None:
-        """Serve ports and queues until nothing is left to do now. Returns when something is due; None: nothing is."""
+        """Serve ports and queues until nothing is left to do now. Return the time when something is due, None if
+        nothing is."""
         core, clock, lock = self.core, self._clock, self._lock
         receive, inlets = core.receive, self._inlets
         while True:
@@ -185,7 +187,7 @@ class DataPlane:
                 lock.yield_()
 
     def _sleep(self, due_ns: int | None) -> None:
-        """Wait, without the lock, until something is due, has come, or another thread has had the lock."""
+        """Wait, without the lock, until something is due or has arrived, or another thread has held the lock."""
         wake_ns = self._look_ns if due_ns is None else min(due_ns, self._look_ns)
         if self._blocked:
             wake_ns = min(wake_ns, self._retry_ns)
@@ -213,7 +215,7 @@ class DataPlane:
             self._look_ns = at_ns
 
     def _look(self, now_ns: int) -> None:
-        """Do what is due towards controllers, and hear what the kernel has to say about interfaces."""
+        """Do what is due towards controllers, and process the kernel's news of interfaces."""
         self._looked_ns = now_ns
         self._controllers.tick(now_ns)
         due_ns = self._controllers.next_tick_ns()
@@ -241,7 +243,7 @@ class DataPlane:
                 self._on_port(number, port.up)
 
     def _flush(self, now_ns: int) -> None:
-        """Send what the core has to send, and tell it what became of it."""
+        """Send what the core has to send, and report the outcome to it."""
         while outlets := self.core.sending():
             for outlet in outlets:
                 if outlet.port == self._cpu_port:
@@ -277,7 +279,7 @@ class DataPlane:
     # -- other threads -------------------------------------------------------------------------------------------------
 
     def _on_return(self) -> None:
-        """If another thread is done with the switch, what is due next may have changed."""
+        """Wake the thread, because another thread that used the switch may have changed what is due next."""
         if self._sleeping and threading.get_ident() != self._thread.ident:
             self._wake()
 

@@ -1,7 +1,7 @@
 """System calls that Python has no binding for: many packets a call, and sleeping with a fine clock.
 
-Calls that return at once keep the interpreter's lock (`PyDLL`): giving it up for a few microseconds would hand it to
-one of gRPC's threads for a whole switch interval, for every batch of packets. Sleeping gives it up.
+Calls that return at once keep the interpreter's lock (`PyDLL`). Releasing it for a few microseconds would hand it to
+one of gRPC's threads for a whole switch interval, for every batch of packets. Sleeping releases it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import accumulate
 __all__ = ["BATCH", "BatchSender", "Poller", "set_timer_slack_ns"]
 
 BATCH = 128
-"""Packets handed to the kernel by one call at most."""
+"""The largest number of packets passed to the kernel by one call."""
 
 _PR_SET_TIMERSLACK = 29
 _MSG_DONTWAIT = 0x40
@@ -36,7 +36,7 @@ class _MessageHeader(ctypes.Structure):
         ("vector_count", ctypes.c_size_t),
         ("control", ctypes.c_void_p),
         ("control_length", ctypes.c_size_t),
-        ("flags", ctypes.c_long),  # an int, and what follows it up to the end of struct msghdr
+        ("flags", ctypes.c_long),  # an int, and the rest of struct msghdr
         ("length", ctypes.c_long),
     )
 
@@ -59,12 +59,12 @@ _sendmmsg.restype = ctypes.c_int
 
 
 class BatchSender:
-    """Sends packets on a socket, up to `BATCH` by one system call."""
+    """A sender of packets on a socket, up to `BATCH` by one system call."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # The arguments of sendmmsg, made once: message i is one piece, of which only address and length change.
-        pieces = array("Q", bytes(16 * BATCH))  # struct iovec, as the two machine words it consists of
+        # The arguments of sendmmsg are made once. Message i is one piece, of which only address and length change.
+        pieces = array("Q", bytes(16 * BATCH))  # struct iovec as its two machine words
         self._words = memoryview(pieces)
         first, _ = pieces.buffer_info()
         self._headers = (_MessageHeader * BATCH)()
@@ -79,10 +79,10 @@ class BatchSender:
         """Send packets from the front, each as one message, without waiting.
 
         Returns:
-            How many the kernel took; 0 only for none given.
+            The number of packets that the kernel took. It is 0 only if none were given.
 
         Raises:
-            OSError: it did not take the first one.
+            OSError: the kernel did not take the first one.
         """
         packets = packets[:BATCH]
         count = len(packets)
@@ -91,7 +91,7 @@ class BatchSender:
         joined = b"".join(packets)
         lengths = list(map(len, packets))
         address = ctypes.c_void_p.from_buffer(ctypes.c_char_p(joined)).value or 0
-        # Packets of the same lengths as those before are mostly put together in the same place.
+        # Packets of the same lengths as the previous ones are mostly assembled in the same place.
         if address != self._address or lengths != self._lengths:
             words = self._words
             words[0 : 2 * count : 2] = memoryview(array("Q", accumulate(lengths[:-1], initial=address)))
@@ -105,7 +105,7 @@ class BatchSender:
 
 
 class Poller:
-    """Sleeps until a file descriptor is ready or an instant has come, as exactly as the kernel's timers are."""
+    """A sleeper until a file descriptor is ready or an instant has come, as exact as the kernel's timers."""
 
     def __init__(self) -> None:
         self._requests = (_PollRequest * 0)()
@@ -115,14 +115,15 @@ class Poller:
         self._ppoll.restype = ctypes.c_int
 
     def watch(self, descriptors: Sequence[int]) -> None:
-        """Watch these for something to read or an error from now on, and no others."""
+        """Watch these, and no other descriptors, for something to read or an error from now on."""
         self._requests = (_PollRequest * len(descriptors))()
         for request, fd in zip(self._requests, descriptors, strict=True):
             request.fd = fd
             request.events = select.POLLIN
 
     def wait(self, timeout_ns: int | None) -> list[tuple[int, int]]:
-        """Sleep for `timeout_ns` at most (None: without limit). Returns (descriptor, poll events) of what is ready."""
+        """Sleep for at most `timeout_ns` (None: without limit). Return (descriptor, poll events) of everything that
+        is ready."""
         timeout = None
         if timeout_ns is not None:
             self._timeout.seconds, self._timeout.nanoseconds = divmod(max(0, timeout_ns), 10**9)
@@ -139,5 +140,6 @@ class Poller:
 
 
 def set_timer_slack_ns(slack_ns: int) -> None:
-    """How late the kernel may wake this thread to save power; 50 us unless told. Not being allowed is no error."""
+    """Set how late the kernel may wake this thread to save power, 50 us by default. A lack of permission is not an
+    error."""
     _prompt.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(slack_ns), 0, 0, 0)

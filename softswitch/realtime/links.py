@@ -1,4 +1,4 @@
-"""News of the kernel about network interfaces: come, gone, up, down."""
+"""The kernel's news of network interfaces: added, removed, up, down."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _RTMGRP_LINK = 1
 class LinkNews:
     """A netlink socket that becomes readable when anything about any interface has changed.
 
-    What has changed is not read from the messages, which may be lost when many come at once: whoever is woken looks at
-    its interfaces.
+    The messages themselves are not read, because some may be lost when many come at once. The reader checks its
+    interfaces instead.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class LinkNews:
 
     @property
     def fd(self) -> int:
-        """The socket."""
+        """Return the socket's file descriptor."""
         return self._socket.fileno()
 
     def drain(self) -> bool:
-        """Forget the messages; returns whether there were any."""
+        """Discard the messages; return whether there were any."""
         news = False
         while True:
             try:
@@ -35,7 +35,7 @@ class LinkNews:
             except BlockingIOError:
                 return news
             except OSError:
-                pass  # messages were lost, which is news too
+                pass  # lost messages are news, too
             news = True
 
     def close(self) -> None:

@@ -11,14 +11,14 @@ __all__ = ["HandoverLock"]
 
 
 class HandoverLock:
-    """A reentrant lock that a release hands to whoever has waited longest.
+    """A reentrant lock that a release hands to the thread that has waited longest.
 
-    An ordinary lock that is released and taken again at once, as the data plane does between two batches, keeps all
-    other threads out: they wake too late, every time. Here the releasing thread makes the longest waiter the owner and
-    has to queue itself. `threading.Condition` takes this lock as it takes an RLock.
+    The data plane releases its lock and takes it again at once between two batches. With an ordinary lock this keeps
+    all other threads out, because they always wake too late. Here the releasing thread makes the longest waiter the
+    owner and has to queue itself. `threading.Condition` accepts this lock as it accepts an RLock.
 
-    `on_return` is called, if set, whenever a thread gives the lock up for good, just before it does: what the lock
-    guards may have changed.
+    `on_return`, if set, is called just before a thread gives the lock up for good, because what the lock guards may
+    have changed.
     """
 
     __slots__ = ("_count", "_mutex", "_owner", "_waiting", "on_return")
@@ -32,11 +32,11 @@ class HandoverLock:
 
     @property
     def wanted(self) -> bool:
-        """Whether a thread waits for it."""
+        """Return whether a thread waits for it."""
         return bool(self._waiting)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock, once more if this thread has it. False: not within `timeout` seconds, or not at once."""
+        """Take the lock, or take it once more if this thread has it. Return False if `timeout` seconds pass first."""
         me = threading.get_ident()
         if self._owner == me:
             self._count += 1
@@ -61,7 +61,8 @@ class HandoverLock:
             return False
 
     def release(self) -> None:
-        """Give the lock up, or to the longest waiter; as often as it was acquired. RuntimeError: it is not held."""
+        """Release the lock, or hand it to the longest waiter, once for each `acquire`. Raise RuntimeError if it is
+        not held."""
         if self._owner != threading.get_ident():
             raise RuntimeError("this thread does not hold the lock")
         if self._count > 1:
@@ -70,7 +71,8 @@ class HandoverLock:
         self._give()
 
     def yield_(self) -> None:
-        """Let those who wait go first, then take the lock again; at once if nobody waits. It must be held once."""
+        """Let the waiting threads go first, then take the lock again. It must be held once. Return at once if nobody
+        waits."""
         if self._waiting:
             self._give()
             self.acquire()
@@ -94,7 +96,7 @@ class HandoverLock:
     ) -> None:
         self.release()
 
-    # What threading.Condition asks of a reentrant lock.
+    # The methods that threading.Condition needs of a reentrant lock.
 
     def _is_owned(self) -> bool:
         return self._owner == threading.get_ident()

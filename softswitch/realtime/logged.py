@@ -1,4 +1,4 @@
-"""What happens to packets, as text: for a switch that was asked to log, and only for it."""
+"""Packet events as text, only for a switch that was asked to log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVELS = {
 
 
 class _LazyFile(logging.FileHandler):
-    """Writes to a file, which sees the messages at once only if it is told to."""
+    """A writer to a file, which sees the messages at once only if it is told to flush."""
 
     def __init__(self, path: Path, flushing: bool) -> None:
         super().__init__(path, mode="w", encoding="utf-8")
@@ -37,7 +37,7 @@ class _LazyFile(logging.FileHandler):
 
 
 def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None:
-    """Send the switch's messages from `level` up to stdout or a file, or nowhere. Raises OSError for the file."""
+    """Send the switch's messages from `level` up to stdout or a file, or nowhere. Raise OSError for the file."""
     if level == "off" or not (console or file is not None):
         return
     handler: logging.Handler = logging.StreamHandler(sys.stdout) if file is None else _LazyFile(file, flushing)
@@ -49,7 +49,7 @@ def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None
 
 
 def log_step() -> Tracer:
-    """What writes each step of each packet to the log, at level trace."""
+    """Return a tracer that writes each step of each packet to the log, at level trace."""
     text = TraceText()
 
     def step(event: Event) -> None:
@@ -60,11 +60,11 @@ def log_step() -> Tracer:
 
 
 class LoggedPipelines:
-    """`switch`, with a message for each packet that comes, is queued, dropped or leaves.
+    """`switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
 
     Args:
         switch: the pipelines that do the work.
-        dump_bytes: how many of each packet's first bytes to log in hexadecimal, at level info.
+        dump_bytes: the number of each packet's first bytes to log in hexadecimal, at level info.
     """
 
     def __init__(self, switch: Pipelines, dump_bytes: int) -> None:
@@ -73,7 +73,7 @@ class LoggedPipelines:
         self._number = 0
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[QueuedPacket]:
-        """Ingress, with messages."""
+        """Run ingress and log it."""
         self._number += 1
         number = self._number
         _log.debug("packet %d: %d bytes received on port %d", number, len(data), port)
@@ -88,7 +88,7 @@ class LoggedPipelines:
     def egress(
         self, q: Any, enq_ns: int, now_ns: int, enq_qdepth_pkts: int, deq_qdepth_pkts: int, /
     ) -> Sequence[DepartedPacket]:
-        """Egress, with messages."""
+        """Run egress and log it."""
         departures = self._switch.egress(q, enq_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)
         waited_us = (now_ns - enq_ns) // 1000
         for departure in departures:

@@ -1,8 +1,8 @@
 """A network interface as a port: AF_PACKET with a receive ring shared with the kernel.
 
-Reception costs no system call: the kernel writes each frame and its state into a slot of the ring (TPACKET_V2, see the
-kernel's packet_mmap documentation), the state of many slots is read at once, and the slots are given back at once.
-A frame larger than a slot, such as a segmentation offload makes, is fetched with a call of its own.
+Reception costs no system call. The kernel writes each frame and its state into a slot of the ring (TPACKET_V2, see the
+kernel's packet_mmap documentation). The state of many slots is read at once, and the slots are returned at once. A
+frame larger than a slot, as a segmentation offload makes it, is fetched with a call of its own.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SIOCGIFFLAGS = 0x8913
 _SIOCGIFMTU = 0x8921
 
 _USER = 1 << 0
-"""the slot holds a frame"""
+"""The slot holds a frame."""
 _COPY = 1 << 1
-"""the frame is larger than its slot and waits, whole, to be received"""
+"""The frame is larger than its slot and waits, whole, to be received."""
 _VLAN_VALID = 1 << 4
-"""the kernel has taken the outer VLAN tag out of the frame"""
+"""The kernel has taken the outer VLAN tag out of the frame."""
 _VLAN_TPID_VALID = 1 << 6
 _SPECIAL = _COPY | _VLAN_VALID
 
@@ -52,17 +52,18 @@ _RING_BYTES = 8 << 20
 _BLOCK_BYTES = 1 << 17
 _SLOT_BYTES = (2048, 4096, 8192, 16384)
 _SLOT_OVERHEAD_BYTES = 128
-"""what a slot has to hold besides the frame: its header, padding, and a VLAN tag"""
+"""The space in a slot besides the frame: its header, padding, and a VLAN tag."""
 _LARGE_FRAMES_BYTES = 4 << 20
-"""how much of frames larger than a slot may wait"""
+"""The largest amount of waiting frames that are larger than a slot."""
 _LARGEST_FRAME = 1 << 18
 
 
 class PacketSocketPort:
     """A port on the network interface `name`.
 
-    It sees every frame that arrives there, whomever it is for, but none that this machine sends through it. The port
-    is down while the interface is down or missing, and comes back, by `reopen`, when an interface of that name does.
+    It sees every frame that arrives there, whatever its destination, but none that this machine sends through it. The
+    port is down while the interface is down or missing. It comes back, by `reopen`, when an interface of that name
+    does.
 
     Raises:
         PortError: there is no such interface, or the process may not open it.
@@ -80,24 +81,24 @@ class PacketSocketPort:
 
     @property
     def up(self) -> bool:
-        """Whether the interface exists and is up."""
+        """Return whether the interface exists and is up."""
         return self._socket is not None
 
     @property
     def fd(self) -> int | None:
-        """The socket, which is readable when a frame has come."""
+        """Return the socket's descriptor, which is readable when a frame has arrived."""
         return None if self._socket is None else self._socket.fileno()
 
     @property
     def lost(self) -> int:
-        """Frames that came while the ring was full, or that could not be fetched."""
+        """Return the number of frames that arrived while the ring was full, or that could not be fetched."""
         if self._socket is not None:
             _, lost = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
             self._lost += lost
         return self._lost
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Frames that have come, `limit` at most, from the destination address on, without the checksum."""
+        """Return at most `limit` frames that have arrived, from the destination address on, without the checksum."""
         if self._socket is None:
             return ()
         words, stride = self._words, self._slot_words
@@ -141,7 +142,8 @@ class PacketSocketPort:
         return frames
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send frames from the front of the list, removing each one taken. Says why the first that is left is."""
+        """Send frames from the front of the list, removing each one taken. Return why the first remaining frame was
+        not taken."""
         if self._socket is None:
             return Obstacle.DOWN
         obstacle = send_all(self._sender.send, packets)
@@ -150,7 +152,7 @@ class PacketSocketPort:
         return obstacle
 
     def reopen(self) -> bool:
-        """See whether the interface is there and up, still the same one; returns whether `fd` has changed."""
+        """Check whether the interface exists, is up and is still the same; return whether `fd` has changed."""
         before = self._socket
         try:
             index = socket.if_nametoindex(self.name)
@@ -164,7 +166,7 @@ class PacketSocketPort:
             try:
                 self._open()
             except OSError:
-                self._close()  # it vanished again, or is not ready; the kernel will tell when it is
+                self._close()  # it vanished again, or is not ready; the kernel will report when it is
         return self._socket is not before
 
     def close(self) -> None:
@@ -217,11 +219,11 @@ class PacketSocketPort:
         self._ring.close()
 
     def _give_back(self, start: int, end: int, states: int) -> None:
-        """Give the slots from byte `start` to `end` back to the kernel; `states` has the bits of all their states.
+        """Return the slots from byte `start` to `end` to the kernel; `states` has the bits of all their states.
 
-        A slot is free as soon as all of its state is 0, and the kernel may fill it at once. So the byte with the lowest
-        bits goes last, and bytes are copied one by one: what copies words may store some bytes of them twice, which
-        would wipe out the state of the frame that has come in between.
+        A slot is free as soon as its whole state is 0, and the kernel may fill it at once. So the byte with the lowest
+        bits is written last, and bytes are copied one by one. A copy by words may store some bytes twice, which would
+        wipe out the state of a frame that has arrived in between.
         """
         slot, given = self._slot_bytes, self._bytes
         zeros = _ZEROS[: (end - start) // slot]
@@ -231,7 +233,7 @@ class PacketSocketPort:
         given[start:end:slot] = zeros
 
     def _special(self, state: int, word: int, frame: bytes) -> bytes:
-        """A frame that is not in its slot as it was on the wire; empty if it is lost."""
+        """Return a frame whose slot does not hold it as it was on the wire; empty if it is lost."""
         assert self._socket is not None
         if state & _COPY:
             try:
@@ -252,7 +254,7 @@ def _mtu(name: str) -> int:
 
 
 def _is_up(name: str) -> bool:
-    """Whether the interface is up; a carrier is not asked for, so that a cable may come later."""
+    """Return whether the interface is up. The carrier does not matter, so that a cable may come later."""
     try:
         return bool(struct.unpack_from("H", _ask(name, _SIOCGIFFLAGS), 16)[0] & 1)
     except OSError:
@@ -260,12 +262,12 @@ def _is_up(name: str) -> bool:
 
 
 def _ask(name: str, request: int) -> bytes:
-    """An ioctl on an interface. /sys is not asked: it may show another network namespace."""
+    """Call an ioctl on an interface. /sys is no alternative: it may show another network namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         return fcntl.ioctl(asking.fileno(), request, struct.pack("16s24x", name.encode()))
 
 
 def _why(name: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
-        return f"{name}: a network interface needs root or CAP_NET_RAW; without, give unix:PATH"
+        return f"{name}: a network interface needs root or CAP_NET_RAW; unix:PATH needs neither"
     return f"{name}: {error.strerror or error}"

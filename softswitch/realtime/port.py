@@ -1,4 +1,4 @@
-"""What a port of the switch is to the outside: where packets come from and go to."""
+"""The ports of the switch as seen from inside: where packets come from and go to."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ __all__ = ["Obstacle", "Port", "PortError", "send_all"]
 
 
 class PortError(Exception):
-    """A port cannot be opened; the message names it and says why."""
+    """A port cannot be opened; the message names it and the reason."""
 
 
 class Obstacle(Enum):
-    """Why a port did not take a packet."""
+    """The reason why a port did not take a packet."""
 
     FULL = "full"
-    """no room now; offer it again when the port is writable, or after a while"""
+    """There is no room now. Offer the packet again when the port is writable, or after a while."""
     DOWN = "down"
-    """the port carries nothing until it is up again"""
+    """The port carries nothing until it is up again."""
     REFUSED = "refused"
-    """this packet can never be sent there"""
+    """This packet can never be sent there."""
     NO_PEER = "no_peer"
-    """nobody is at the other end"""
+    """The other end has no peer."""
 
 
 class Port(Protocol):
-    """One port. Nothing waits; a port that breaks becomes down, and never raises."""
+    """One port. Its methods never wait. A port that breaks goes down, and never raises."""
 
     @property
     def name(self) -> str:
-        """As the user wrote it."""
+        """Return the name as the user wrote it."""
 
     @property
     def up(self) -> bool:
-        """Whether it can carry packets."""
+        """Return whether the port can carry packets."""
 
     @property
     def fd(self) -> int | None:
-        """What to poll for packets that come; None while it is down."""
+        """Return the descriptor to poll for arriving packets; None while the port is down."""
 
     @property
     def lost(self) -> int:
-        """Packets that came and were lost before `receive` could have them."""
+        """Return the number of packets that were lost before `receive` could return them."""
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Packets that have come, `limit` at most, the oldest first."""
+        """Return at most `limit` packets that have arrived, the oldest first."""
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send packets from the front of the list, removing each one taken. Says why the first that is left is."""
+        """Send packets from the front of the list, removing each one taken. Return why the first remaining packet
+        was not taken."""
 
     def reopen(self) -> bool:
-        """See whether the port is up or down now; returns whether `fd` has changed."""
+        """Check whether the port is up or down now; return whether `fd` has changed."""
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release the port's resources."""
 
 
 _OBSTACLES = {
@@ -73,7 +74,8 @@ _OBSTACLES = {
 
 
 def send_all(send: Callable[[list[bytes]], int], packets: list[bytes]) -> Obstacle | None:
-    """Call `send` until all packets are sent, or one is not taken; it returns how many it took or raises OSError."""
+    """Call `send` until all packets are sent, or one is not taken. `send` returns how many it took or raises
+    OSError."""
     try:
         while packets:
             del packets[: send(packets)]

@@ -14,7 +14,7 @@ __all__ = ["TappedPort"]
 
 
 class TappedPort:
-    """`port`, with what comes in DIRECTORY/NAME_in.pcap and what leaves in DIRECTORY/NAME_out.pcap.
+    """`port`, with its received packets in DIRECTORY/NAME_in.pcap and its sent ones in DIRECTORY/NAME_out.pcap.
 
     Raises OSError if a file cannot be written.
     """
@@ -31,33 +31,33 @@ class TappedPort:
 
     @property
     def name(self) -> str:
-        """The port's."""
+        """Return the port's name."""
         return self._port.name
 
     @property
     def up(self) -> bool:
-        """The port's."""
+        """Return whether the port is up."""
         return self._port.up
 
     @property
     def fd(self) -> int | None:
-        """The port's."""
+        """Return the port's descriptor."""
         return self._port.fd
 
     @property
     def lost(self) -> int:
-        """The port's."""
+        """Return the port's number of lost packets."""
         return self._port.lost
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """What has come, after writing it down."""
+        """Receive packets and record them."""
         packets = self._port.receive(limit)
         if packets:
             self._in.write(packets, time.time_ns())
         return packets
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send, and write down what was taken."""
+        """Send packets and record those that were taken."""
         given = list(packets)
         obstacle = self._port.send(packets)
         taken = given[: len(given) - len(packets)]
@@ -66,7 +66,7 @@ class TappedPort:
         return obstacle
 
     def reopen(self) -> bool:
-        """The port's."""
+        """Reopen the port."""
         return self._port.reopen()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A Unix datagram socket as a port: a switch that needs no root and no network interface."""
+"""A Unix datagram socket as a port: a switch that needs neither root nor a network interface."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class UnixPort:
 
     @property
     def fd(self) -> int:
-        """The socket."""
+        """Return the socket's descriptor."""
         return self._socket.fileno()
 
     def receive(self, limit: int) -> Sequence[bytes]:
-        """Datagrams that have come, `limit` at most."""
+        """Return at most `limit` datagrams that have arrived."""
         frames: list[bytes] = []
         receive = self._socket.recv
         try:
@@ -59,11 +59,12 @@ class UnixPort:
         return frames
 
     def send(self, packets: list[bytes]) -> Obstacle | None:
-        """Send frames from the front of the list, removing each one taken. Says why the first that is left is."""
+        """Send frames from the front of the list, removing each one taken. Return why the first remaining frame was
+        not taken."""
         return send_all(self._send_one, packets)
 
     def reopen(self) -> bool:
-        """A socket stays as it is."""
+        """Return False: a socket stays as it is."""
         return False
 
     def close(self) -> None:
@@ -77,10 +78,10 @@ class UnixPort:
 
 
 def _clear(path: str) -> None:
-    """Remove a socket that nobody serves."""
+    """Remove a socket that no process serves."""
     try:
         if not stat.S_ISSOCK(Path(path).stat().st_mode):
-            return  # binding will say that the name is taken
+            return  # binding will report that the name is taken
     except OSError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 class StfError(Exception):
-    """A test that cannot be run; the message is one line ``FILE:LINE: reason``."""
+    """A test that cannot be run. The message is one line ``FILE:LINE: reason``."""
 
     def __init__(self, file: str, line: int, reason: str) -> None:
         super().__init__(f"{file}:{line}: {reason}")
@@ -19,9 +19,9 @@ class StfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """A number with digits that match anything: they are 0 in ``value`` and in ``mask``.
+    """A number with digits that match anything, which are 0 in ``value`` and in ``mask``.
 
-    ``mask`` covers the digits as written, and is None for a decimal number, whose digits are no whole bits.
+    ``mask`` covers the digits as written. It is None for a decimal number, whose digits are not whole bits.
     """
 
     value: int
@@ -43,7 +43,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``field:value``."""
+    """One match field of an entry, ``field:value``."""
 
     field: str
     value: Value
@@ -57,7 +57,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What an entry of a table with an action profile refers to."""
+    """The member or group that an entry of a table with an action profile refers to."""
 
     kind: Literal["member", "group"]
     number: int
@@ -94,7 +94,8 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or is them if ``exact``."""
+    """A packet through ``port`` that begins with ``digits`` (hexadecimal, ``*`` for any), or equals them if
+    ``exact``."""
 
     line: int
     port: int
@@ -114,7 +115,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The next packet comes ``time_ns`` after the test began."""
+    """The arrival of the next packet, ``time_ns`` after the start of the test."""
 
     line: int
     time_ns: int
@@ -131,7 +132,8 @@ class ExpectDigest:
 
 @dataclass(frozen=True, slots=True)
 class CheckCounter:
-    """``index`` is a number, or the label of an entry; ``unit`` None asks that nothing was counted."""
+    """A check of a counter. ``index`` is a number, or the label of an entry; ``unit`` None demands that nothing was
+    counted."""
 
     line: int
     counter: str
@@ -152,9 +154,9 @@ class CheckRegister:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A verb, the name of the object it is about if there is one, and numbers.
+    """A verb, the name of its object if there is one, and numbers.
 
-    ``label`` is the entry that an index names instead, in which case ``operands`` are the numbers behind it.
+    ``label`` is the entry that an index names instead; ``operands`` are then the numbers behind it.
     """
 
     line: int
@@ -166,7 +168,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class MeterRates:
-    """``index`` None sets the whole array. Committed, then peak: (units per microsecond, burst in units)."""
+    """The rates of a meter: committed, then peak, each (units per microsecond, burst in units). ``index`` None sets
+    all cells."""
 
     line: int
     meter: str
@@ -185,7 +188,7 @@ class AddMember:
 
 @dataclass(frozen=True, slots=True)
 class AddGroup:
-    """``members`` are (member, weight)."""
+    """A new group; ``members`` are (member, weight)."""
 
     line: int
     profile: str

@@ -1,4 +1,4 @@
-"""What a test expects to leave a switch, against what left."""
+"""The comparison of what a test expects to leave a switch with what left."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from .commands import Digits, Expect, ExpectDigest
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An expectation that was not met, or a packet that none asks for; ``str`` is one line."""
+    """An expectation that was not met, or a packet that no expectation asks for; ``str`` is one line."""
 
     file: str
     line: int
     reason: str
     packet: int | None = None
-    """the line of the ``packet`` that it is about: that of what left, or the last one before an expectation"""
+    """The line of the ``packet`` that led to the unexpected output, or of the last one before the expectation."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.reason}"
 
 
 Fault = tuple[int, str, int | None]
-"""(line, reason, line of the packet if one left)"""
+"""(line, reason, line of the packet if one left)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A packet that left, and the line of the ``packet`` that it left in consequence of."""
+    """A packet that left, and the line of the ``packet`` that led to it."""
 
     line: int
     digits: str
@@ -36,7 +36,7 @@ class _Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """A digest, and the line of the ``packet`` that it was made for."""
+    """A digest, and the line of the ``packet`` that led to it."""
 
     line: int
     values: tuple[int, ...]
@@ -45,8 +45,8 @@ class _Learned:
 class Expectations:
     """Packets by port and digests by name, each compared in order once the test is over.
 
-    A test that expects no packet at all is about something else; then, as p4c has it, only the ports through which
-    packets came in are looked at.
+    If a test expects no packet at all, it tests something else. As in p4c, only the ports through which packets came in
+    are then checked.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Expectations:
         self._learned: dict[str, list[_Learned]] = {}
 
     def received(self, port: int) -> None:
-        """A packet came in."""
+        """Note that a packet came in."""
         self._ports_in.add(port)
 
     def packet(self, wanted: Expect) -> None:
@@ -67,14 +67,14 @@ class Expectations:
         self._sent.setdefault(port, []).append(_Sent(line, data.hex().upper()))
 
     def digest(self, name: str, wanted: ExpectDigest) -> None:
-        """``name`` is the digest's full name."""
+        """Note a digest; ``name`` is its full name."""
         self._digests.setdefault(name, []).append(wanted)
 
     def learned(self, line: int, name: str, values: tuple[int, ...]) -> None:
         self._learned.setdefault(name, []).append(_Learned(line, values))
 
     def faults(self) -> list[Fault]:
-        """What was expected and did not happen, and what happened unexpected."""
+        """Return what was expected and did not happen, and what happened unexpectedly."""
         faults: list[Fault] = []
         ports = self._packets.keys() | self._sent.keys() if self._packets else self._ports_in
         for port in sorted(ports):
@@ -100,7 +100,7 @@ def _packet_faults(port: int, expected: Sequence[Expect], sent: Sequence[_Sent])
 
 
 def _difference(wanted: Expect, found: str) -> str | None:
-    """Why a packet is not the one expected, None if it is."""
+    """Return how a packet differs from the expected one, None if it does not."""
     digits = wanted.digits
     if len(found) < len(digits) or (wanted.exact and len(found) != len(digits)):
         least = "" if wanted.exact else "at least "
@@ -116,7 +116,7 @@ def _digest_faults(name: str, expected: Sequence[ExpectDigest], learned: Sequenc
     for wanted, found in zip(expected, learned, strict=False):
         for place, (want, have) in enumerate(zip(wanted.values, found.values, strict=True)):
             if not _matches(want, have):
-                reason = f"digest {name}: field {place} is {have:#x}, not what is expected"
+                reason = f"digest {name}: field {place} is {have:#x}, which is not what is expected"
                 faults.append((wanted.line, reason, found.line))
                 break
     faults += [
@@ -134,7 +134,7 @@ def _digest_faults(name: str, expected: Sequence[ExpectDigest], learned: Sequenc
 
 
 def _matches(wanted: Digits, value: int) -> bool:
-    """A number is meant as it is; where it has a ``*``, only the digits that are written count."""
+    """Return whether a value matches. Where the pattern has a ``*``, only the digits that are written count."""
     if not wanted.wild:
         return value == wanted.value
     assert wanted.mask is not None

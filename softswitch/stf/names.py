@@ -1,4 +1,4 @@
-"""What a name in a test means: the full name of a program's object, an alias of the P4Info, or the end of a name."""
+"""The resolution of names in a test: the full name of an object, an alias of the P4Info, or the end of a name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, str]) -> str:
-    """The one of ``names`` that ``wanted`` means; what is whole parts of a name goes before any other end of it.
+    """Return the one of ``names`` that ``wanted`` means. An end that consists of whole parts of a name comes first.
 
     Raises ValueError with one line if there is none, or more than one.
     """
@@ -25,7 +25,7 @@ def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, 
 
 
 def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
-    """The position of the match field ``wanted``, where ``h$0.f`` is ``h[0].f`` and ``h.valid`` is ``h.isValid()``.
+    """Return the position of the match field ``wanted``; ``h$0.f`` is ``h[0].f`` and ``h.valid`` is ``h.isValid()``.
 
     Raises ValueError with one line if there is none, or more than one.
     """
@@ -47,7 +47,7 @@ def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
 
 
 def read_aliases(path: Path) -> dict[str, str]:
-    """Full names by alias, of a P4Info in protobuf text format.
+    """Return the full names by alias of a P4Info in protobuf text format.
 
     Raises OSError, or ValueError with one line if it cannot be read.
     """
@@ -59,6 +59,6 @@ def read_aliases(path: Path) -> dict[str, str]:
         text_format.Parse(path.read_text("utf-8"), info)
     except (text_format.ParseError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: is not a P4Info in protobuf text format: {reason}") from None
+        raise ValueError(f"{path}: not a P4Info in protobuf text format: {reason}") from None
     objects = (info.tables, info.actions, info.counters, info.direct_counters, info.registers, info.meters)
     return {o.preamble.alias: o.preamble.name for group in objects for o in group}

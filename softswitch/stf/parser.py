@@ -20,8 +20,8 @@
     meter_array_set_rates NAME RATE:BURST RATE:BURST
 
 A VALUE is a number, in whose hexadecimal or binary digits ``*`` matches anything, ``VALUE/PREFIX``, ``VALUE&&&MASK`` or
-``LOW->HIGH``. ENTRY is the name that an ``add`` gave; the INDEX of a direct counter or meter is an entry's number, from
-0 in the order of adding. Rates are per microsecond, the committed one first.
+``LOW->HIGH``. ENTRY is the name that an ``add`` gave. The INDEX of a direct counter or meter is an entry's number,
+which counts from 0 in the order of adding. Rates are per microsecond, the committed one first.
 
 Beyond p4c's language::
 
@@ -33,10 +33,11 @@ Beyond p4c's language::
     add TABLE [PRIORITY] FIELD:VALUE ... member|group NUMBER [= ENTRY]
     pvs_add NAME VALUE ...            pvs_clear NAME
 
-``time`` says when the next packet comes, counted from the begin of the test; without it a packet comes a millisecond
-after the one before. A test that has an ``expect_digest`` has all its digests compared, name by name and in order.
+``time`` sets the arrival of the next packet, counted from the start of the test. Without it, a packet arrives a
+millisecond after the one before. In a test with an ``expect_digest``, all digests are compared, name by name and in
+order.
 
-Nothing here knows a program: :mod:`softswitch.stf.runner` finds what the names mean.
+The parser knows no program: :mod:`softswitch.stf.runner` resolves the names.
 """
 
 from __future__ import annotations
@@ -94,13 +95,13 @@ _CONTROLS = {
     "pvs_clear": (True, 0, 0),
 }
 _LABELLED = frozenset({"counter_read", "counter_write", "meter_get_rates"})
-"""Those whose first number may be the name of an entry instead."""
+"""The verbs whose first number may be the name of an entry instead."""
 
 _RELATIONS = ("==", "!=", "<=", "<", ">=", ">")
 
 
 def parse(text: str, file: str) -> tuple[Command, ...]:
-    """The statements of ``text``; ``file`` is used in messages.
+    """Return the statements of ``text``; ``file`` is used in messages.
 
     Raises :class:`StfError` for the first line that is not a statement.
     """
@@ -140,7 +141,7 @@ def _data(verb: str, text: str, line: int) -> Packet | Expect:
         if wrong := re.search("[^0-9A-F]", digits):
             raise StatementError(f"packet: {wrong[0]!r} is not a hexadecimal digit")
         if len(digits) % 2:
-            raise StatementError(f"packet: {len(digits)} hexadecimal digits are no whole number of bytes")
+            raise StatementError(f"packet: {len(digits)} hexadecimal digits are not a whole number of bytes")
         return Packet(line, int(port), bytes.fromhex(digits))
     exact = digits.endswith("$")
     digits = digits.removesuffix("$")
@@ -172,7 +173,7 @@ def _match(tokens: Tokens) -> Match:
 
 
 def _listed(tokens: Tokens, read: Callable[[Tokens], _Item]) -> tuple[_Item, ...]:
-    """``( item, item, ... )``."""
+    """Read ``( item, item, ... )``."""
     tokens.sign("(")
     items: list[_Item] = []
     if not tokens.accept(")"):
@@ -209,7 +210,7 @@ def _action_or_choice(tokens: Tokens) -> Action | Choice:
 
 
 def _entry(tokens: Tokens) -> int | str:
-    """An index, or the name of an entry."""
+    """Read an index, or the name of an entry."""
     if tokens.peek()[0] == "name":
         return tokens.name("an entry").removeprefix("$")
     return tokens.integer("a number")
@@ -307,7 +308,7 @@ def _wait(_tokens: Tokens, line: int) -> Wait:
 def _time(tokens: Tokens, line: int) -> Time:
     time_ns = tokens.decimal("a time") * 1000
     if time_ns.denominator != 1:
-        raise StatementError("time: is no whole number of nanoseconds; it is given in microseconds")
+        raise StatementError("time: not a whole number of nanoseconds; give microseconds")
     return Time(line, int(time_ns))
 
 

@@ -1,4 +1,4 @@
-"""Multicast groups and clone sessions as BMv2's command line makes them."""
+"""Multicast groups and clone sessions in the way of BMv2's command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from softswitch import CloneSession, Switch
 
 
 class Replication:
-    """Nodes are made first, then associated with groups. ValueError with one line for what cannot be done."""
+    """Nodes, which are made first and then associated with groups. Raises ValueError with one line for an impossible
+    command."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch

@@ -1,11 +1,12 @@
-"""Runs the commands of a test against a :class:`~softswitch.Switch`.
+"""The run of a test's commands against a :class:`~softswitch.Switch`.
 
-As in p4c: packets through a port are compared in order, once the test is over, with the expectations of that port, and
-one that nothing expects is a failure (in a test without any ``expect``, if it leaves where one came in); among ternary
-entries the higher priority wins; a ternary value cares for the hexadecimal digits that are written, so that ``0x12``
-leaves the bits above it open. Unlike in p4c: an exact field must be given, ``expect PORT`` is one packet of whatever
-content, ``check_counter`` is checked where it stands, and ``no_packet`` says that nothing left in consequence of the
-``packet`` before it.
+As in p4c, packets through a port are compared in order with the expectations of that port once the test is over. A
+packet that no expectation asks for is a failure; in a test without any ``expect``, only if it leaves where one came in.
+Among ternary entries the higher priority wins. A ternary value covers the hexadecimal digits that are written, so that
+``0x12`` leaves the bits above it open.
+
+Unlike in p4c, an exact field must be given, ``expect PORT`` is one packet of any content, ``check_counter`` is checked
+at its place, and ``no_packet`` means that nothing left in consequence of the ``packet`` before it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from .names import resolve, resolve_field
 from .replication import Replication
 
 _STEP_NS = 1_000_000
-"""Time between packets: nothing a test can see depends on it but timestamps and meters."""
+"""The time between packets. A test can observe it only in timestamps and meters."""
 
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -62,7 +63,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``expectations`` were checked; the test passes if ``failures``, ordered by line, is empty."""
+    """The outcome of a test. ``expectations`` were checked; it passes if ``failures``, ordered by line, is empty."""
 
     expectations: int
     failures: tuple[Failure, ...]
@@ -80,7 +81,8 @@ def run(program: Program, commands: Sequence[Command], file: str, aliases: Mappi
 
 
 class Run:
-    """One run on ``switch``, which is the test's from now on; it must be new, as entries are numbered from 0."""
+    """One run on ``switch``, which belongs to the test from now on. It must be new, because entries are numbered
+    from 0."""
 
     def __init__(self, switch: Switch, file: str, aliases: Mapping[str, str]) -> None:
         self._file = file
@@ -90,7 +92,7 @@ class Run:
         self._next_ns: int | None = None
         self._expectations = Expectations()
         self.line = 0
-        """of the command that was executed last, or is being executed"""
+        """The line of the command that was executed last, or is being executed."""
         self._packets: list[int] = []
         self._last: list[tuple[int, bytes]] | None = None
         self._checked = 0
@@ -104,7 +106,7 @@ class Run:
         switch.on_digest = self._on_digest
 
     def execute(self, command: Command) -> None:
-        """Raises :class:`StfError` for a command that does not fit the program."""
+        """Execute a command. Raises :class:`StfError` if it does not fit the program."""
         self.line = command.line
         try:
             self._execute(command)
@@ -112,7 +114,7 @@ class Run:
             raise StfError(self._file, command.line, str(error)) from None
 
     def result(self) -> Result:
-        """What came of the commands so far."""
+        """Return the outcome of the commands so far."""
         faults = [
             Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
             for line, reason, packet in self._expectations.faults()
@@ -162,7 +164,7 @@ class Run:
     def _expect_digest(self, command: ExpectDigest) -> None:
         name = self._name("digest", command.name, self._digests)
         if len(command.values) != self._digests[name]:
-            raise ValueError(f"digest '{name}': has {self._digests[name]} fields, {len(command.values)} are given")
+            raise ValueError(f"digest '{name}': has {self._digests[name]} fields, but {len(command.values)} are given")
         self._checked += 1
         self._expectations.digest(name, command)
 
@@ -176,7 +178,7 @@ class Run:
 
     @_execute.register
     def _wait(self, command: Wait) -> None:
-        """Nothing is under way between two commands."""
+        """Do nothing: no packet is on its way between two commands."""
 
     # ------------------------------------------------------------------------------------------------------- tables
 
@@ -184,7 +186,9 @@ class Run:
     def _add(self, command: Add) -> None:
         table = self._table(command.table)
         if table.by_priority and command.priority is None:
-            raise ValueError(f"table '{table.name}': an entry needs a priority, it has ternary or range fields")
+            raise ValueError(
+                f"table '{table.name}': an entry needs a priority because the table has ternary or range fields"
+            )
         key: list[KeyElement] = [None] * len(table.match_types)
         given: set[int] = set()
         for match in command.matches:
@@ -202,7 +206,7 @@ class Run:
         priority = command.priority or 0
         if isinstance(command.action, Choice):
             if table.profile is None:
-                raise ValueError(f"table '{table.name}': has no action profile, an entry needs an action")
+                raise ValueError(f"table '{table.name}': has no action profile, so an entry needs an action")
             handle = table.insert_indirect(key, priority, **{command.action.kind: command.action.number})
         else:
             handle = table.insert(key, priority, *self._call(table, command.action))
@@ -236,7 +240,9 @@ class Run:
         name = self._name("value set", command.value_set, value_sets)
         widths = self._value_set_widths(name)
         if len(command.values) != len(widths):
-            raise ValueError(f"value set '{name}': has {len(widths)} fields, {len(command.values)} values are given")
+            raise ValueError(
+                f"value set '{name}': has {len(widths)} fields, but {len(command.values)} values are given"
+            )
         try:
             member = tuple(_member(value, width) for value, width in zip(command.values, widths, strict=True))
         except ValueError as error:
@@ -244,7 +250,7 @@ class Run:
         value_sets[name].add(member)
 
     def _value_set_widths(self, name: str) -> list[int]:
-        """The widths of what the program looks up in a value set."""
+        """Return the widths of the values that the program looks up in a value set."""
         for state in self._switch.program.ir.parser.states.values():
             if any(transition.value_set == name for transition in state.transitions):
                 return [part.width for part in state.key]
@@ -363,14 +369,14 @@ class Run:
         return self._name("meter", wanted, {**self._switch.meters, **self._direct_meters})
 
     def _entry_of(self, owner: str, table: Table, index: int | str) -> Entry:
-        """The entry of a direct counter or meter: by the name that it was added with, or by its number."""
+        """Return the entry of a direct counter or meter, by the name that it was added with or by its number."""
         if isinstance(index, int):
             return table.entry(index)
         if index not in self._labels:
-            raise ValueError(f"{owner}: there is no entry '{index}': one gets a name where it is added, by '= NAME'")
+            raise ValueError(f"{owner}: there is no entry '{index}'; name an entry where it is added, by '= NAME'")
         named, handle = self._labels[index]
         if named is not table:
-            raise ValueError(f"{owner}: is of table '{table.name}', entry '{index}' is of table '{named.name}'")
+            raise ValueError(f"{owner}: belongs to table '{table.name}', but entry '{index}' to table '{named.name}'")
         return table.entry(handle)
 
     @staticmethod
@@ -380,7 +386,7 @@ class Run:
         return index
 
     def _call(self, table: Table, action: Action) -> tuple[str, list[int]]:
-        """(action, arguments in the order of its parameters)."""
+        """Return (action, arguments in the order of its parameters)."""
         return self._resolved(f"table '{table.name}'", _parameters(table), action)
 
     def _profile_call(self, profile: ActionProfile, action: Action) -> tuple[str, list[int]]:
@@ -407,12 +413,12 @@ class Run:
 
 
 def _parameters(table: Table) -> dict[str, list[str]]:
-    """The names of the parameters of each action."""
+    """Return the names of the parameters of each action."""
     return {name: [param.name for param in params] for name, params in table.action_params.items()}
 
 
 def _element(value: Value, kind: str, width: int) -> KeyElement:
-    """What a table takes for a value; raises ValueError with the reason why the value is none of this kind."""
+    """Return a value in the form that a table takes. Raise ValueError with the reason if the value has another kind."""
     number, cared, full = value.first.value, value.first.mask, (1 << width) - 1
     wanted = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)
     if value.relation:
@@ -437,7 +443,7 @@ def _element(value: Value, kind: str, width: int) -> KeyElement:
 
 
 def _member(value: Value, width: int) -> ValueElement:
-    """An element of a member of a value set; ValueError with the reason if the value does not fit ``width`` bits."""
+    """Return an element of a value set's member. Raise ValueError with the reason if it does not fit ``width`` bits."""
     number, second, full = value.first.value, value.second, (1 << width) - 1
     if number > full or (value.relation in ("&&&", "->") and second > full):
         raise ValueError(f"{max(number, second)} does not fit {width} bits")
@@ -449,7 +455,7 @@ def _member(value: Value, width: int) -> ValueElement:
         return number & second, second
     if value.relation == "->":
         if second < number:
-            raise ValueError(f"{number}->{second} is no range")
+            raise ValueError(f"{number}->{second} is not a range")
         return range(number, second + 1)
     if value.first.wild:
         assert value.first.mask is not None

@@ -18,11 +18,11 @@ _TOKEN = re.compile(
 
 
 class StatementError(Exception):
-    """What is wrong with a statement."""
+    """The fault in a statement."""
 
 
 class Tokens:
-    """The tokens of a line that are not read yet, each with its kind. What does not fit raises StatementError."""
+    """The unread tokens of a line, each with its kind. Raises StatementError for a token that does not fit."""
 
     def __init__(self, text: str) -> None:
         self._items: list[tuple[str, str]] = []
@@ -39,20 +39,20 @@ class Tokens:
             place = found.end()
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """(kind, text) of a token to come; beyond the last one the kind is ``end``."""
+        """Return (kind, text) of a later token; beyond the last one the kind is ``end``."""
         place = self._next + ahead
         return self._items[place] if place < len(self._items) else ("end", "end of line")
 
     @property
     def more(self) -> bool:
-        """Whether a token is left."""
+        """Return whether a token is left."""
         return self._next < len(self._items)
 
     def take(self, kind: str, what: str) -> str:
         found, value = self.peek()
         if found != kind:
             raise StatementError(
-                f"expected {what}, found {value!r}" if found != "end" else f"expected {what}, the line ends"
+                f"expected {what}, found {value!r}" if found != "end" else f"expected {what}, but the line ends"
             )
         self._next += 1
         return value
@@ -73,7 +73,7 @@ class Tokens:
         return Fraction(text)
 
     def digits(self, what: str) -> Digits:
-        """A number that may have ``*`` among its hexadecimal or binary digits."""
+        """Read a number that may have ``*`` among its hexadecimal or binary digits."""
         text = self.take("number", what)
         if "." in text:
             raise StatementError(f"expected {what}, found {text!r}")
@@ -92,7 +92,7 @@ class Tokens:
         self._next += 1
 
     def accept(self, sign: str) -> bool:
-        """Whether ``sign`` is next; if so it is read."""
+        """Return whether ``sign`` is next, and read it if so."""
         if self.peek() == ("sign", sign):
             self._next += 1
             return True

@@ -1,16 +1,17 @@
-"""What can happen to a packet.
+"""The steps of a packet's way.
 
 Widths are in bits; ``position`` is FILE:LINE of the P4 source, None if that is unknown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from softswitch.lookup import KeyElement
 
 Value = int | bytes
-"""A field's value; bytes for one of variable length."""
+"""A field's value; bytes for a field of variable length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """``fields`` are (name, value, width)."""
+    """The parser extracts a header; ``fields`` are (name, value, width)."""
 
     header: str
     fields: tuple[tuple[str, Value, int], ...]
@@ -53,7 +54,7 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """``wanted`` is None where its condition does not hold, or the header is not there."""
+    """A checksum is verified. ``wanted`` is None if its condition does not hold, or the header is invalid."""
 
     field: str
     wanted: int | None
@@ -69,7 +70,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One field of a table's key: the packet's value and what the entry asks for, None if no entry matched."""
+    """One field of a table's key: the packet's value and the entry's element, None if no entry matched."""
 
     name: str
     kind: str
@@ -80,7 +81,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """``handle`` of the entry is None for a miss, ``priority`` where it does not count."""
+    """A table is applied. ``handle`` of the entry is None for a miss, ``priority`` if the table has no priorities."""
 
     table: str
     keys: tuple[Match, ...]
@@ -92,7 +93,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The member of an action profile that was taken, None for one of the entry's own."""
+    """An action profile selects a member, None for a call of the entry's own."""
 
     table: str
     group: int | None
@@ -101,7 +102,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """``arguments`` are (name, value, width)."""
+    """An action runs; ``arguments`` are (name, value, width)."""
 
     action: str
     arguments: tuple[tuple[str, int, int], ...]
@@ -114,7 +115,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """``text`` is the P4, or else the name of the primitive."""
+    """A statement runs; ``text`` is the P4 source, or else the name of the primitive."""
 
     text: str
     position: str | None
@@ -136,7 +137,7 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A header with all its fields; it is ``valid`` if its source was."""
+    """A header is copied with all its fields; it is ``valid`` if its source was."""
 
     target: str
     source: str
@@ -145,7 +146,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Marked to be dropped."""
+    """The packet is marked to be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class RegisterWritten:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """An index out of range was used; ``what`` names the array."""
+    """The program used an index out of range; ``what`` names the array."""
 
     what: str
 
@@ -189,7 +190,7 @@ class Digested:
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """``copies`` are (port, queue)."""
+    """The packet is cloned; ``copies`` are (port, queue)."""
 
     session: int
     copies: tuple[tuple[int, int], ...]
@@ -197,7 +198,7 @@ class Cloned:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """``copies`` are (port, replication id)."""
+    """The packet is replicated; ``copies`` are (port, replication id)."""
 
     group: int
     copies: tuple[tuple[int, int], ...]
@@ -234,7 +235,7 @@ class Recirculated:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """``headers`` are those that the deparser emitted."""
+    """The packet is sent; ``headers`` are those that the deparser emitted."""
 
     port: int
     data: bytes
@@ -272,3 +273,6 @@ Event = (
     | Recirculated
     | Sent
 )
+
+Tracer = Callable[[Event], object]
+"""A function that takes the events in the order in which they happen."""

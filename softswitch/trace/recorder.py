@@ -1,37 +1,58 @@
-"""The switch as traced code sees it: every step it reports becomes an event."""
+"""The switch as traced code sees it, which turns every reported step into an event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from softswitch import ir
 from softswitch.lookup import Entry, KeyElement, MatchField, match_fields
+from softswitch.tables import Table
 
 from . import events
-from .events import Event, Value
-
-if TYPE_CHECKING:
-    from softswitch.switch import Queued, Switch
-    from softswitch.tables import Table
-
-Tracer = Callable[[Event], object]
-"""Takes the events, in the order in which things happen."""
+from .events import Tracer, Value
 
 _AGAIN = {4: "recirculated", 6: "resubmitted"}
 
 
-class Recorder:
-    """Stands between traced code and its switch.
+class Traced(Protocol):
+    """The part of a switch that the recorder itself uses."""
 
-    It is the ``sw`` of the generated ``build``: whatever is not a step of its own is the switch's. Lookups are
-    explained by searching all entries of a table: tracing is for looking at packets, not for speed.
+    @property
+    def tables(self) -> Mapping[str, Table]: ...
+
+    def discard(self, reason: str) -> list[Any]: ...
+
+    def overrun(self, what: str) -> None: ...
+
+    def parser_error(self, code: int) -> None: ...
+
+    def learn(self, now_ns: int, name: str, number: int, values: tuple[int, ...]) -> None: ...
+
+    def filled(self, text: str, values: Sequence[int]) -> str: ...
+
+    def log(self, text: str, *values: int) -> None: ...
+
+    def resubmit(self, *arguments: Any, **named: Any) -> list[Any]: ...
+
+
+class Copy(Protocol):
+    """A packet that ingress made by cloning."""
+
+    port: int
+    queue: int
+
+
+class Recorder:
+    """An intermediary between traced code and its switch.
+
+    It is the ``sw`` of the generated ``build``; every attribute that is not a step comes from the switch. To explain a
+    look-up it searches all entries of a table, because tracing is for looking at packets, not for speed.
     """
 
-    def __init__(self, switch: Switch, tracer: Tracer) -> None:
+    def __init__(self, switch: Traced, program: ir.ProgramIR, tracer: Tracer) -> None:
         self._switch = switch
         self._tell = tracer
-        program = switch.program.ir
         self._headers = program.headers
         self._error_names = {code: name for name, code in program.errors.items()}
         self._tables = {
@@ -49,7 +70,7 @@ class Recorder:
 
     @property
     def trace(self) -> Recorder:
-        """What generated code calls ``_trace``."""
+        """Return the recorder, under the name that generated code calls ``_trace``."""
         return self
 
     # ------------------------------------------------------------------------------- services of the switch, reported
@@ -75,7 +96,7 @@ class Recorder:
         self._switch.log(text, *values)
 
     def resubmit(self, *arguments: Any) -> list[Any]:
-        """As the switch's own, but what it drops is reported."""
+        """Resubmit a packet as the switch does, and report it if it is dropped."""
         unbound: Callable[..., list[Any]] = type(self._switch).resubmit
         return unbound(self, *arguments)
 
@@ -104,9 +125,9 @@ class Recorder:
         self._tell(events.Condition(text, position, bool(value)))
 
     def applied(self, name: str, key: tuple[int, ...], result: Sequence[Any] | None) -> None:
-        """``result`` is what the lookup found, None for a miss."""
+        """Report a look-up; ``result`` is what it found, None for a miss."""
         spec = self._tables[name]
-        table: Table = self._switch.tables[name]
+        table = self._switch.tables[name]
         self._entry = None if result is None else _found(table, self._fields[name], key, result)
         wanted: Sequence[KeyElement] = [None] * len(key) if self._entry is None else self._entry.key
         matches = tuple(
@@ -170,7 +191,7 @@ class Recorder:
 
     # ------------------------------------------------------------------------------------------------------ leaving
 
-    def cloned(self, session: int, copies: Sequence[Queued]) -> None:
+    def cloned(self, session: int, copies: Sequence[Copy]) -> None:
         self._tell(events.Cloned(session, tuple((copy.port, copy.queue) for copy in copies)))
 
     def replicated(self, group: int, replicas: Sequence[tuple[int, int]], queue: int) -> None:
@@ -196,7 +217,7 @@ def _width(field: ir.Field, value: Value) -> int:
 
 
 def _found(table: Table, fields: Sequence[MatchField], key: tuple[int, ...], result: Sequence[Any]) -> Entry | None:
-    """The entry that a lookup of ``key`` yielded: the best of those with this very result that match."""
+    """Return the entry that a look-up of ``key`` yielded: the best matching one among those with this very result."""
     found = [
         entry
         for entry in table.entries()

@@ -1,4 +1,5 @@
-"""Events in words: one line each, indented by what it belongs to, in spans that a terminal may colour."""
+"""Events as text: one line each, indented below the table or state that they belong to, in spans that can be
+coloured."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from .events import Event, Value
 Style = Literal["plain", "head", "name", "value", "good", "bad", "faint"]
 
 _SHOWN_BYTES = 24
-"""Bytes of a packet or of a variable field that a line shows."""
+"""The number of bytes of a packet or of a variable field that a line shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line and what kind of thing it is."""
+    """A piece of a line, with its style."""
 
     text: str
     style: Style = "plain"
@@ -28,18 +29,18 @@ Line = tuple[Span, ...]
 
 
 def plain(line: Iterable[Span]) -> str:
-    """A line without colours."""
+    """Return a line without colours."""
     return "".join(span.text for span in line)
 
 
 class TraceText:
-    """Turns events into lines. It keeps only where it is, so that what belongs to a table or a state is indented."""
+    """A translator of events into lines. It keeps the present table or state, for the indentation."""
 
     def __init__(self) -> None:
         self._depth = 0
 
     def lines(self, event: Event) -> list[Line]:
-        """The lines for the next event: mostly one, sometimes none."""
+        """Return the lines for the next event: mostly one, sometimes none."""
         return [(Span("  " * depth), *spans) if spans else () for depth, spans in self._lines(event)]
 
     @singledispatchmethod
@@ -51,7 +52,7 @@ class TraceText:
         return [(0, spans)]
 
     def _step(self, *spans: Span, inner: int = 1) -> list[tuple[int, Line]]:
-        """A step of the way; what follows belongs to it."""
+        """Return the line of a step under which the following steps are indented."""
         self._depth = 1 + inner
         return [(1, spans)]
 
@@ -231,14 +232,15 @@ class TraceText:
 
 
 def shown(value: Value) -> str:
-    """A value as a reader of P4 expects it: small ones in decimal, large ones, which are often addresses, not."""
+    """Return a value as a reader of P4 expects it: small ones in decimal, large ones, which are often addresses, in
+    hex."""
     if isinstance(value, bytes):
         return _octets(value)
     return str(value) if abs(value) < 1 << 16 else f"{value:#x}"
 
 
 def wanted(key: events.Match) -> str:
-    """What an entry asks for."""
+    """Return the text of an entry's element."""
     if key.wanted is None:
         return "anything"
     if isinstance(key.wanted, int):

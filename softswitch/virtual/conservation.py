@@ -1,4 +1,4 @@
-"""The accounts of a fabric: no packet appears, and none is lost, without being counted."""
+"""The accounts of a fabric, which show that no packet appears or vanishes without being counted."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from dataclasses import dataclass
 
 
 class ConservationError(AssertionError):
-    """The accounts do not add up: packets were lost or made unseen. A fault of the simulator, never of its user."""
+    """The accounts do not add up: packets were lost or made without being counted. The fault is the simulator's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchAccount:
-    """Packets of one switch: those that came or were made must be those that left, ended or wait."""
+    """The packets of one switch: those that came or were made must equal those that left, ended or wait."""
 
     name: str
     packets_in: int
     replicated: int
     packets_out: int
     dropped: Mapping[str, int]
-    """by reason"""
+    """Dropped packets by reason."""
     queued: int
 
     @property
     def packets_dropped(self) -> int:
-        """For whatever reason."""
+        """Return the number of dropped packets."""
         return sum(self.dropped.values())
 
     @property
     def missing(self) -> int:
-        """Packets that vanished; negative: that appeared. 0 in a correct run."""
+        """Return the number of packets that vanished; a negative number appeared. A correct run has 0."""
         return self.packets_in + self.replicated - self.packets_out - self.packets_dropped - self.queued
 
 
 @dataclass(frozen=True, slots=True)
 class WireAccount:
-    """Packets of one direction of a link."""
+    """The packets of one direction of a link."""
 
     name: str
     sent: int
@@ -43,7 +43,7 @@ class WireAccount:
 
     @property
     def in_flight(self) -> int:
-        """Packets being sent or under way."""
+        """Return the number of packets being sent or under way."""
         return self.sent - self.delivered
 
 
@@ -55,20 +55,20 @@ class Conservation:
     switches: tuple[SwitchAccount, ...]
     wires: tuple[WireAccount, ...]
     host_sent: int
-    """packets that left hosts"""
+    """Packets that left hosts."""
     host_received: int
     injected: int
-    """packets handed to switches, not by a wire"""
+    """Packets passed to switches other than by a wire."""
     events_pending: int
 
     @property
     def in_flight(self) -> int:
-        """Packets on all wires."""
+        """Return the number of packets on all wires."""
         return sum(wire.in_flight for wire in self.wires)
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What does not add up, in words. Empty in a correct run."""
+        """Return a description of every fault in the accounts; empty in a correct run."""
         faults = [
             f"switch {account.name}: {account.missing} packets missing ({account.packets_in} in, {account.replicated} "
             f"replicated, {account.packets_out} out, {account.packets_dropped} dropped, {account.queued} queued)"

@@ -1,4 +1,4 @@
-"""Virtual time: callbacks in order of time, and of scheduling where times are equal."""
+"""Virtual time: callbacks in order of time and, at equal times, of scheduling."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from heapq import heappop, heappush
 
 
 class EventLoop:
-    """A clock that jumps from event to event. Not thread-safe: whoever shares it holds a lock around `run`."""
+    """A clock that jumps from event to event. It is not thread-safe: threads that share it hold a lock around `run`."""
 
     __slots__ = ("_events", "_running", "_scheduled", "_stopped", "now_ns")
 
     def __init__(self, now_ns: int = 0) -> None:
         self.now_ns = now_ns
-        """the current time; read it, never write it"""
+        """The present time. Callers read it and never write it."""
         self._events: list[tuple[int, int, Callable[..., object], tuple[object, ...]]] = []
         self._scheduled = 0  # breaks ties, so that callbacks are never compared
         self._running = False
         self._stopped = False
 
     def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` at `time_ns`. Raises ValueError for a time in the past, TypeError for no integer."""
+        """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError for anything but
+        an integer."""
         if time_ns < self.now_ns:
             raise ValueError(f"time_ns: {time_ns} is in the past (it is {self.now_ns})")
         if not isinstance(time_ns, int):
@@ -30,28 +31,24 @@ class EventLoop:
         heappush(self._events, (time_ns, self._scheduled, callback, args))
 
     def after(self, delay_ns: int, callback: Callable[..., object], *args: object) -> None:
-        """Call `callback(*args)` in `delay_ns`. Raises as `at` does."""
+        """Call `callback(*args)` in `delay_ns`. Raise as `at` does."""
         self.at(self.now_ns + delay_ns, callback, *args)
 
     @property
     def pending(self) -> int:
-        """How many events are still to come."""
+        """Return the number of events still to come."""
         return len(self._events)
 
-    @property
-    def next_event_ns(self) -> int | None:
-        """When the next event is due. None: there is none."""
-        return self._events[0][0] if self._events else None
-
     def stop(self) -> None:
-        """Make the `run` in progress return after the current callback; without one, do nothing."""
+        """Make the `run` in progress return after the current callback. Do nothing without one."""
         self._stopped = self._running
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """Run the events due up to and including `until_ns`, at most `max_events`. Returns how many ran.
+        """Run the events due up to and including `until_ns`, at most `max_events`. Return how many ran.
 
-        Then `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first: another call goes on from there.
-        What a callback raises ends the run, and the event that raised is gone. Raises RuntimeError inside a callback.
+        Afterwards `now_ns` is `until_ns`, unless `stop` or `max_events` ended the run first; another call then
+        continues. An exception in a callback ends the run, and its event is gone. Raises RuntimeError inside a
+        callback.
         """
         if self._running:
             raise RuntimeError("the event loop is already running: a callback schedules with at() or after()")

@@ -12,7 +12,7 @@ from softswitch.virtual.switch import Pipelines, VirtualSwitch
 from softswitch.virtual.wire import Wire
 
 Endpoint = tuple[VirtualSwitch | VirtualHost | str, int]
-"""a node, or its name, and a port of it; the port of a host is 0"""
+"""A node, or its name, and a port of it; the port of a host is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Link:
 
 
 class VirtualFabric:
-    """Nodes and links on one event loop. Node names are unique; ValueError for a fabric that cannot be built."""
+    """Nodes and links on one event loop. Node names are unique. Raises ValueError for a fabric that cannot be built."""
 
     def __init__(self, loop: EventLoop) -> None:
         self.loop = loop
@@ -33,19 +33,19 @@ class VirtualFabric:
         self.links: list[Link] = []
 
     def add_switch(self, name: str, switch: Pipelines) -> VirtualSwitch:
-        """A switch without links."""
+        """Add a switch without links."""
         self._check_new(name)
         node = self.switches[name] = VirtualSwitch(self.loop, name, switch)
         return node
 
     def add_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> VirtualHost:
-        """A host without a link; `on_packet(now_ns, data)` takes what arrives there."""
+        """Add a host without a link; `on_packet(now_ns, data)` receives what arrives there."""
         self._check_new(name)
         node = self.hosts[name] = VirtualHost(self.loop, name, on_packet)
         return node
 
     def connect(self, one: Endpoint, other: Endpoint, rate_bps: int, delay_ns: int) -> Link:
-        """A full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns` to the other end."""
+        """Add a full-duplex link of `rate_bps` each way; the last bit of a packet takes `delay_ns` to the other end."""
         ends = self._free_port(one), self._free_port(other)
         if ends[0] == ends[1]:
             raise ValueError(f"{ends[0][0].name}: port {ends[0][1]} cannot be connected to itself")
@@ -58,13 +58,13 @@ class VirtualFabric:
         return link
 
     def run(self, until_ns: int | None = None, max_events: int | None = None) -> int:
-        """`EventLoop.run`, then `check`. Returns the number of events."""
+        """Run the event loop (`EventLoop.run`), then `check`. Return the number of events."""
         events = self.loop.run(until_ns, max_events)
         self.check()
         return events
 
     def conservation(self) -> Conservation:
-        """Every packet's whereabouts, now."""
+        """Return the present whereabouts of every packet."""
         wires = [wire for link in self.links for wire in (link.forward, link.backward)]
         return Conservation(
             now_ns=self.loop.now_ns,
@@ -101,7 +101,7 @@ class VirtualFabric:
         if isinstance(node, str):
             known = self.switches.get(node) or self.hosts.get(node)
             if known is None:
-                raise ValueError(f"{node}: there is no node of that name (add it before connecting it)")
+                raise ValueError(f"{node}: there is no node of that name; add it before connecting it")
             node = known
         node.check_free(port)
         return node, port

@@ -1,4 +1,4 @@
-"""A host: one network interface that sends in order, and somebody who takes what arrives."""
+"""A host: one network interface that sends in order, and a receiver for the packets that arrive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from softswitch.virtual.wire import Wire
 
 
 class VirtualHost:
-    """The interface is an unbounded FIFO at the rate of the host's link."""
+    """A host whose interface is an unbounded FIFO at the rate of the host's link."""
 
     __slots__ = (
         "_awake",
@@ -32,16 +32,16 @@ class VirtualHost:
         self._awake = False  # an event at the end of the packet on the wire is scheduled
         self.name = name
         self.on_packet = on_packet
-        """called with the time and the packet for each packet that arrives"""
+        """A callback with the time and the packet for each packet that arrives."""
         self.on_idle: Callable[[int], None] | None = None
-        """called with the time when the last bit has left and nothing waits; set it before sending"""
+        """A callback with the time when the last bit has left and nothing waits. Set it before sending."""
         self.wire: Wire | None = None
-        """the way out; None until connected"""
+        """The outgoing wire; None until connected."""
         self.backlog_bytes = 0
-        """bytes waiting behind the packet that is being sent"""
+        """The bytes waiting behind the packet that is being sent."""
         self.packets_sent = self.packets_received = 0
         self.packets_dropped = 0
-        """packets given to a host that is not connected"""
+        """The packets sent while the host was not connected."""
 
     def check_free(self, port: int) -> None:
         """Raise ValueError if `port` cannot be connected."""
@@ -51,14 +51,9 @@ class VirtualHost:
             raise ValueError(f"{self.name}: port 0 is already connected")
 
     def attach(self, port: int, wire: Wire) -> None:
-        """Give the host its way out. Raises as `check_free` does."""
+        """Connect the host to its outgoing wire. Raise as `check_free` does."""
         self.check_free(port)
         self.wire = wire
-
-    @property
-    def backlog_packets(self) -> int:
-        """Packets waiting behind the one that is being sent."""
-        return len(self._waiting)
 
     def send(self, data: bytes) -> None:
         """Send a packet after those already given."""
@@ -73,7 +68,7 @@ class VirtualHost:
             self._transmit(wire, data)
 
     def receive(self, port: int, data: bytes) -> None:
-        """Take a packet off the wire."""
+        """Receive a packet from the wire."""
         self.packets_received += 1
         self.on_packet(self._loop.now_ns, data)
 

@@ -14,7 +14,7 @@ from softswitch.virtual.wire import Wire
 
 
 class QueuedPacket(Protocol):
-    """What ingress asks the traffic manager to queue."""
+    """A packet that ingress asks the traffic manager to queue."""
 
     @property
     def port(self) -> int: ...
@@ -25,7 +25,7 @@ class QueuedPacket(Protocol):
 
 
 class DepartedPacket(Protocol):
-    """What egress made of one queued packet."""
+    """The result of egress for one queued packet."""
 
     @property
     def port(self) -> int: ...
@@ -46,22 +46,22 @@ class Pipelines(Protocol):
 
 
 class Drop(StrEnum):
-    """Why a packet ended inside a switch."""
+    """The reason why a packet ended inside a switch."""
 
     INGRESS = "ingress"
-    """the program dropped it before the queues"""
+    """The program dropped it before the queues."""
     NO_LINK = "no_link"
-    """sent to a port without a link; egress ran for it first, as on any other port"""
+    """It was sent to a port without a link. Egress ran for it first, as on any other port."""
     NO_QUEUE = "no_queue"
-    """sent to a queue that the port does not have"""
+    """It was sent to a queue that the port does not have."""
     QUEUE_FULL = "queue_full"
-    """its queue had no room"""
+    """Its queue had no room."""
     EGRESS = "egress"
-    """the program dropped it behind the queues"""
+    """The program dropped it behind the queues."""
 
 
 class _Outlet:
-    """An egress port: its queues, its wire, and the instants at which it is going to look at them."""
+    """An egress port: its queues, its wire, and the instants at which it will look at them."""
 
     __slots__ = ("port", "scheduler", "wakes_ns", "wire")
 
@@ -73,9 +73,9 @@ class _Outlet:
 
 
 class VirtualSwitch:
-    """Ingress when a packet has arrived, egress when its turn has come, both in no time.
+    """A switch that runs ingress when a packet has arrived and egress when its turn has come, both in no time.
 
-    Packets in plus `replicated` equals packets out plus dropped plus queued, always (`VirtualFabric.check`).
+    Packets in plus `replicated` always equals packets out plus dropped plus queued (`VirtualFabric.check`).
     """
 
     __slots__ = (
@@ -95,27 +95,27 @@ class VirtualSwitch:
     def __init__(self, loop: EventLoop, name: str, switch: Pipelines) -> None:
         self._loop = loop
         self._outlets: dict[int, _Outlet] = {}
-        self._unlinked = 0  # packets about to go through egress at ports without a link
+        self._unlinked = 0  # packets about to pass egress at ports without a link
         self.name = name
         self.switch = switch
-        """may be replaced at any time: packets that wait then still leave by the one that queued them"""
+        """The pipeline. It may be replaced at any time; waiting packets still leave by the one that queued them."""
         self.ports: dict[int, PortScheduler] = {}
-        """the queues of each connected port; configure them at any time"""
+        """The queues of each connected port, which may be configured at any time."""
         self.packets_in = self.packets_out = 0
         self.packets_injected = 0
-        """those of `packets_in` that no wire delivered"""
+        """The `packets_in` that no wire delivered."""
         self.replicated = 0
-        """packets the switch made itself: each copy beyond the first of a multicast or a clone"""
+        """Packets that the switch made itself: each copy beyond the first of a multicast or a clone."""
         self.dropped: Counter[Drop] = Counter()
 
     @property
     def packets_dropped(self) -> int:
-        """Packets that ended here, for whatever reason."""
+        """Return the number of packets that ended here, for any reason."""
         return sum(self.dropped.values())
 
     @property
     def packets_queued(self) -> int:
-        """Packets waiting in the queues of all ports, or on their way to a port without a link."""
+        """Return the number of packets waiting in the queues of all ports, or on their way to a port without a link."""
         return self._unlinked + sum(scheduler.queued_packets for scheduler in self.ports.values())
 
     def check_free(self, port: int) -> None:
@@ -124,7 +124,7 @@ class VirtualSwitch:
             raise ValueError(f"{self.name}: port {port} is already connected")
 
     def attach(self, port: int, wire: Wire) -> None:
-        """Give a port its way out, and queues of the wire's rate. Raises as `check_free` does."""
+        """Connect a port to its outgoing wire, with queues of the wire's rate. Raise as `check_free` does."""
         self.check_free(port)
         scheduler = PortScheduler(wire.line.rate_bps)
         outlet = _Outlet(port, scheduler, wire)
@@ -138,7 +138,7 @@ class VirtualSwitch:
         self.receive(port, data)
 
     def receive(self, port: int, data: bytes) -> None:
-        """Take a packet off the wire of `port`."""
+        """Receive a packet from the wire of `port`."""
         now_ns = self._loop.now_ns
         self.packets_in += 1
         switch = self.switch
@@ -152,12 +152,12 @@ class VirtualSwitch:
             self._serve(outlet, now_ns)
 
     def _admit(self, packets: Iterable[QueuedPacket], switch: Pipelines, now_ns: int) -> list[_Outlet]:
-        """Queue packets that `switch` made. Returns the ports that got some."""
+        """Queue packets that `switch` made. Return the ports that got some."""
         outlets: list[_Outlet] = []
         for packet in packets:
             outlet = self._outlets.get(packet.port)
             if outlet is None:
-                # Programs recirculate by way of ports that nothing is connected to.
+                # Programs recirculate through ports that nothing is connected to.
                 self._unlinked += 1
                 self._loop.at(now_ns, self._depart_unlinked, switch, packet, now_ns)
             elif outlet.scheduler.enqueue(packet.queue, (switch, packet), packet.length_bytes, now_ns):
@@ -168,7 +168,7 @@ class VirtualSwitch:
         return outlets
 
     def _serve(self, outlet: _Outlet, now_ns: int) -> None:
-        """Send from a port while its line is free, then see to be called again."""
+        """Send from a port while its line is free, then schedule the next call."""
         scheduler = outlet.scheduler
         line = outlet.wire.line
         while line.free_ns <= now_ns:
@@ -176,13 +176,13 @@ class VirtualSwitch:
             if leaving is None:
                 break
             if self._depart(outlet, leaving, now_ns):
-                break  # a program may requeue for ever; leaving it to the event loop lets its caller end that
+                break  # a program may requeue for ever; through the event loop, its caller can end that
         ready_ns = scheduler.next_eligible_ns(now_ns)
         if ready_ns is not None:
             self._wake_at(outlet, max(ready_ns, line.free_ns))
 
     def _depart(self, outlet: _Outlet, leaving: Dequeued, now_ns: int) -> bool:
-        """Run egress for one packet and send what comes out. Returns whether something went back to a queue."""
+        """Run egress for one packet and send the result. Return whether something went back to a queue."""
         switch, packet = cast("tuple[Pipelines, QueuedPacket]", leaving.item)
         departures = switch.egress(packet, leaving.enq_ns, now_ns, leaving.enq_qdepth_pkts, leaving.deq_qdepth_pkts)
         sent_bytes = self._send(outlet, departures, switch, now_ns)
@@ -198,7 +198,7 @@ class VirtualSwitch:
     def _send(
         self, outlet: _Outlet | None, departures: Sequence[DepartedPacket], switch: Pipelines, now_ns: int
     ) -> int:
-        """Send what egress made of a packet that left `outlet`. Returns the bytes on `outlet`'s own line."""
+        """Send what egress made of a packet that left `outlet`. Return the number of bytes on `outlet`'s own line."""
         made = sent_bytes = 0
         for departure in departures:
             data = departure.packet

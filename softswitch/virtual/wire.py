@@ -9,19 +9,19 @@ from softswitch.virtual.eventloop import EventLoop
 
 
 class Node(Protocol):
-    """What a wire can end at."""
+    """A node that a wire can end at."""
 
     @property
     def name(self) -> str: ...
 
     def receive(self, port: int, data: bytes) -> None:
-        """A packet's last bit has come in at `port`, now."""
+        """Receive a packet whose last bit has come in at `port`, now."""
 
 
 class Wire:
-    """Sends packets one after another at `rate_bps`; each arrives `delay_ns` after its last bit left.
+    """A sender of packets one after another at `rate_bps`; each arrives `delay_ns` after its last bit left.
 
-    Store and forward: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns; see `Pacer` for the rounding.
+    It stores and forwards: a packet of L bytes occupies the wire for 8e9 L / rate_bps ns; see `Pacer` for the rounding.
     Raises ValueError for a rate below 1 or a negative delay.
     """
 
@@ -52,11 +52,11 @@ class Wire:
 
     @property
     def name(self) -> str:
-        """Its two ends, for people."""
+        """Return the names of its two ends."""
         return f"{self.source.name}:{self.source_port} -> {self.destination.name}:{self.destination_port}"
 
     def transmit(self, data: bytes) -> None:
-        """Send a packet now, or right after what is being sent."""
+        """Send a packet now, or right after the one that is being sent."""
         loop = self._loop
         length_bytes = len(data)
         self.sent_packets += 1

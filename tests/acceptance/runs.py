@@ -10,7 +10,7 @@ from pathlib import Path
 
 from echelon.execution import IterationRecord, JobRecord
 from echelon.fluid import alone_iteration_s
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.virtual import fluid_run
@@ -21,7 +21,7 @@ SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 
 @cache
 def scenario(name: str) -> Scenario:
-    return load_scenario(SCENARIOS / f"{name}.yaml", PARAMETERS)
+    return load_scenario(SCENARIOS / f"{name}.yaml")
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,16 @@ from time import process_time
 from typing import TypeVar
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import Job
-from echelon.jobs.pipeline import gpipe
-from echelon.lowering.capabilities import softswitch
+from echelon.jobs.paradigms.data import all_reduce
+from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering
 from echelon.plan import Plan
-from echelon.policies import POLICIES, make_policy
+from echelon.policies import make_policy, policy_names
 from echelon.policies.base import Policy
+from echelon.targets.softswitch.capabilities import softswitch
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def _job(name: str, is_ring: bool, rng: Random) -> Job:
     if is_ring:
         n = max(3, round((1 + math.sqrt(1 + 2 * flows)) / 2))  # 2 n (n - 1) flows
         workers = [f"h{(first + i) % HOSTS}" for i in range(n)]
-        graph = ring_all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
+        graph = all_reduce(workers, Fraction(rng.randint(50, 500), 1000), rng.randint(100, 2000) * 10**6)
     else:
         stages = rng.randint(2, 16)
         micro_batches = max(2, round(flows / (2 * (stages - 1))))
@@ -160,7 +160,7 @@ def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float
 
 def bench() -> Iterator[tuple[str, float, str]]:
     rig, jobs = Rig(), jobs_of(101)
-    for name in POLICIES:
+    for name in policy_names():
         point = rig.measure(make_policy(name), jobs[:-1], jobs[-1])
         of = f"{name}, {point.jobs} jobs, {point.flows} flows"
         yield f"plan, {of}", 1000 * point.plan_s, "ms"
@@ -182,8 +182,8 @@ def main() -> None:
     every = jobs_of(max(counts) + 1)
     gc.freeze()
     with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("planning", total=len(POLICIES) * sum(counts))
-        for name in POLICIES:
+        task = progress.add_task("planning", total=len(policy_names()) * sum(counts))
+        for name in policy_names():
             points = []
             for count in counts:
                 progress.update(task, description=f"{name}, {count} jobs")

@@ -6,7 +6,7 @@ import statistics
 import time
 from pathlib import Path
 
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 from echelon.virtual import run as virtual_run
 
@@ -15,7 +15,7 @@ ROUNDS = 3
 
 
 def bench() -> list[tuple[str, float, str]]:
-    scenario = load_scenario(SCENARIOS / "dp_pair.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "dp_pair.yaml")
     rows = []
     for policy in ("fair", "echelon"):
         speeds = []

@@ -18,7 +18,7 @@ from rich.progress import track
 from echelon.client import Client
 from echelon.fabric.load import load_fabric
 from echelon.service.resources import Timings
-from echelon.virtual.fabric import VirtualTestbed
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from tests.echelon.service.lab import PATIENCE_S, Daemon, settle
 
 LEAVES, SPINES = 26, 6

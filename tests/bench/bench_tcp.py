@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from echelon.documents import parse_document
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import ScenarioSpec, build_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.models import Consistent
@@ -39,9 +39,7 @@ SCENARIO = {
 
 
 def bench() -> list[tuple[str, float, str]]:
-    made = build_scenario(
-        parse_document(ScenarioSpec, SCENARIO, "bench", {"known_policies": PARAMETERS}), Path("bench")
-    )
+    made = build_scenario(parse_document(ScenarioSpec, SCENARIO, "bench"), Path("bench"))
     rows = []
     for name, scale in (("web-search flows", Fraction(1)), ("the same at 1/100, a connection each", Fraction(1, 100))):
         flows = Consistent((("a1", "b2"), ("a2", "b2")), 150_000_000, load_sizes("web_search").scaled(scale))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from finsy.proto import p4r
 
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 
 
 @dataclass(frozen=True)

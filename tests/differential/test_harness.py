@@ -16,7 +16,7 @@ import pytest
 from finsy.proto import p4r
 
 from softswitch import Switch, load_program
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 from tests.differential.campaign import campaign, judge
 from tests.differential.case import Case, Outcome, Output, Packets, Sent, Write, Written, dump, parse
 from tests.differential.catalogue import HERE, names, subject

@@ -81,4 +81,5 @@ def test_a_test_that_is_not_there(tmp_path: Path) -> None:
 def test_a_target_that_is_not_installed(tmp_path: Path) -> None:
     done = run(tmp_path, "--target", "bmv2", PATH=str(tmp_path))
     assert done.returncode == 2
-    assert done.stderr == "ptf: target bmv2: simple_switch_grpc is not installed; put it on the PATH\n"
+    assert done.stderr.startswith("ptf: target bmv2: simple_switch_grpc is not installed (")
+    assert done.stderr.count("\n") == 1

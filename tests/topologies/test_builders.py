@@ -143,7 +143,7 @@ def test_thesis() -> None:
     [
         (lambda: builders.leaf_spine(0, 1), "leaves: 0 is too few (give 1 or more)"),
         (lambda: builders.leaf_spine(2, 2, 0), "hosts per leaf: 0 is too few (give 1 or more)"),
-        (lambda: builders.leaf_spine(2, 2, 1, 0), "oversubscription is 0 (give more than 0; 1: none)"),
+        (lambda: builders.leaf_spine(2, 2, 1, 0), "oversubscription is 0 (give more than 0; 1 means none)"),
         (
             lambda: builders.leaf_spine(1, 1, 1, 10**9),
             "oversubscription is 1000000000: uplinks would carry less than 1",
@@ -151,7 +151,7 @@ def test_thesis() -> None:
         (lambda: builders.leaf_spine(2, 600), "leaf_spine_2_600_4: switches.leaf1: has 604 links"),
         (lambda: builders.leaf_spine(10**6, 1), "4000000 hosts are too many (a fabric has at most 64000)"),
         (lambda: builders.leaf_spine(10**4, 10**4, 1), "100010000 links are too many (give fewer switches)"),
-        (lambda: builders.fat_tree(3), "k is 3: a fat-tree's switches have an even number of ports"),
+        (lambda: builders.fat_tree(3), "k is 3: the switches of a fat-tree have an even number of ports"),
         (lambda: builders.fat_tree(10**6), "hosts are too many"),
         (lambda: builders.one_tor(1), "servers: 1 is too few (give 2 or more)"),
     ],

@@ -85,7 +85,7 @@ def test_mininets_own_topologies() -> None:
 def test_a_mistake_is_one_line() -> None:
     """And no exception, about which `mn` would end processes by their names."""
     done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2,0")
-    message = "--topo leaf_spine: oversubscription is 0 (give more than 0; 1: none)\n"
+    message = "--topo leaf_spine: oversubscription is 0 (give more than 0; 1 means none)\n"
     assert (done.returncode, done.stderr) == (2, message)
 
 

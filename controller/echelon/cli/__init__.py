@@ -1,7 +1,7 @@
 """The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason.
 
-Modules are named after the commands that they hold. They import at their top what costs nothing: what a command needs
-is imported when it runs, so that `--help` and checks of files are quick.
+Modules are named after the commands that they hold. At their top they import only what is cheap; a command imports what
+it needs when it runs, so that `--help` and checks of files are quick.
 """
 
 from __future__ import annotations

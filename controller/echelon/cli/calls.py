@@ -1,4 +1,4 @@
-"""Commands that talk to a running service: where it is, who asks, and how its refusals are told."""
+"""Commands that talk to a running service: its address, the caller's token, and how refusals are reported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ P = ParamSpec("P")
 
 
 def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[..., None]:
-    """`command`, which takes a client first, with options that say where the service is in that one's place."""
+    """Return `command`, which takes a client first, with options for the address of the service in the client's
+    place."""
 
     @wraps(command)
     def run(
@@ -71,7 +72,7 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
             command(client, *args, **own)
 
     first, *own = inspect.signature(command).parameters.values()
-    # The client's own type is imported by type checkers alone.
+    # Only type checkers import the client's own type.
     kinds = get_type_hints(command, localns={str(first.annotation): object}, include_extras=True)
     where: tuple[tuple[str, object, str | None], ...] = (
         ("url", Url, DEFAULT_URL),
@@ -93,7 +94,7 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
 def service(
     url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, *, timeout_s: float = 30.0
 ) -> Iterator[Client]:
-    """A client of the service; what goes wrong inside ends the command with one line."""
+    """Yield a client of the service; an error inside ends the command with one line."""
     from echelon.client import Client, ClientError
     from echelon.client.client import read_token
     from echelon.documents import DocumentError

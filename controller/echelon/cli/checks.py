@@ -13,10 +13,9 @@ from echelon.cli.usage import BAD_INPUT
 
 
 def _scenario(path: Path) -> str:
-    from echelon.policies import PARAMETERS
     from echelon.scenarios.scenario import load_scenario
 
-    return f"scenario '{load_scenario(path, PARAMETERS).name}'"
+    return f"scenario '{load_scenario(path).name}'"
 
 
 def _service(path: Path) -> str:
@@ -45,11 +44,11 @@ def _tokens(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of file, known by a key that all its files have."""
+    """A kind of file, recognised by a key that all its files have."""
 
     key: str
     load: Callable[[Path], str]
-    """What the file describes. Raises `DocumentError`."""
+    """A function that describes the file. It raises `DocumentError`."""
 
 
 KINDS = (
@@ -59,7 +58,8 @@ KINDS = (
     Kind("service", _service),
     Kind("tokens", _tokens),
 )
-"""A file of a kind may have the keys of those before it, too: scenarios and configurations name a fabric."""
+"""The kinds in order. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name
+a fabric."""
 
 
 def check(
@@ -70,7 +70,7 @@ def check(
 ) -> None:
     """Check files without running anything.
 
-    Ends with status 2 if any is bad, after one line about each on standard error.
+    Ends with status 2 if any file is bad, after one line about each on standard error.
     """
     from echelon.documents import DocumentError
 

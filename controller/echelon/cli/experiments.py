@@ -1,4 +1,4 @@
-"""`echelon experiment`: published experiments, run again."""
+"""`echelon experiment`: published experiments, repeated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from echelon.cli.places import PRIVATE, TARGETS, Runner, place
+from echelon.cli.places import FLUID, PRIVATE, Runner, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, CommandGroup, fail
 from echelon.experiments.registry import EXPERIMENTS
+from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -38,7 +39,7 @@ def experiment(
     context: typer.Context,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments and end.")] = False,
 ) -> None:
-    """Run published experiments again, beside the published numbers."""
+    """Repeat published experiments beside the published numbers."""
     if listed:
         wide = max(map(len, EXPERIMENTS))
         for name, entry in EXPERIMENTS.items():
@@ -52,7 +53,7 @@ def experiment(
 def report(
     directory: Annotated[Path, typer.Argument(help="Where experiments were run into.", metavar=_DIRECTORY)],
 ) -> None:
-    """Draw tables, figures and reports again, of what was measured; nothing is run."""
+    """Redraw tables, figures and reports from what was measured; nothing is run."""
     with _one_line_errors(directory):
         from echelon.experiments import run
 
@@ -79,7 +80,9 @@ def _command(name: str) -> Callable[..., None]:
         fabric: Annotated[
             str, typer.Option(help="virtual, or with real sockets in real time (root): namespaces, mininet.")
         ] = "virtual",
-        target: Annotated[str, typer.Option(help=f"What to run on: {', '.join(TARGETS)}.")] = "softswitch",
+        target: Annotated[
+            str, typer.Option(help=f"What to run on: {FLUID} (without switches), or a target.")
+        ] = DEFAULT_TARGET,
         scale: Annotated[
             str, typer.Option(help="Of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",
@@ -106,7 +109,7 @@ def _command(name: str) -> Callable[..., None]:
             loads = tuple(_fraction("--load", text) for text in load or ())
             selection = Selection(tuple(model or ()), loads, tuple(policy or ()))
             if private:
-                # Imported here because it brings what a run needs.
+                # Imported here because it brings everything that a run needs.
                 from echelon.cli.runs import in_private
 
                 in_private()
@@ -153,7 +156,7 @@ def _fraction(option: str, text: str) -> Fraction:
 
 
 class _Bars:
-    """A bar for each stage, on a terminal only; elsewhere it is noise."""
+    """A progress bar for each stage, on a terminal only; elsewhere it is noise."""
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
@@ -186,7 +189,7 @@ class _Bars:
 
 @contextmanager
 def _one_line_errors(out: Path) -> Iterator[None]:
-    """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
+    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
     from echelon.experiments.sweep import SweepError
     from echelon.scenarios.results import RunError

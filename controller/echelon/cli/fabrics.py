@@ -109,7 +109,7 @@ def leaf_spine(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Two stages; every leaf is linked to every spine."""
+    """A leaf-spine fabric: every leaf is linked to every spine."""
     from echelon.fabric import builders
 
     about = (
@@ -127,7 +127,7 @@ def fat_tree(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Three stages of equal switches, nowhere oversubscribed (Al-Fares et al., SIGCOMM 2008)."""
+    """A fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
     from echelon.fabric import builders
 
     about = f"The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008)."
@@ -144,7 +144,7 @@ def rail_optimised(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Every NIC of a server at a switch of its own rank, a rail; each NIC is a host."""
+    """A rail-optimised fabric: each NIC of a server is at the switch of its own rank, a rail; each NIC is a host."""
     from echelon.fabric import builders
 
     about = (

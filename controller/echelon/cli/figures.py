@@ -1,11 +1,11 @@
-"""Figures as people read them."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 NONE = "-"
-"""Where there is no figure."""
+"""Shown where there is no number."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -14,12 +14,12 @@ _AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float | None, digits: int = 4) -> str:
-    """To `digits` significant digits, in the unit that keeps the number short: ``12.5 ms``."""
+    """Return a duration to `digits` significant digits, in the unit that keeps it short: ``12.5 ms``."""
     return _time(seconds, f".{digits}g")
 
 
 def measured(seconds: float | None) -> str:
-    """To four significant digits, all of them shown, so that columns of them line up: ``12.50 ms``."""
+    """Return a duration to four significant digits, all of them shown, so that columns line up: ``12.50 ms``."""
     return _time(seconds, "#.4g")
 
 
@@ -39,34 +39,34 @@ def rate(bits_per_second: int) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago, in whole units: ``3 min``."""
+    """Return how long ago something was, in whole units: ``3 min``."""
     whole = max(int(seconds), 0)
     factor, unit = next(((f, u) for f, u in _AGE_UNITS if whole >= f), _AGE_UNITS[-1])
     return f"{whole // factor} {unit}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The last `width` values as bars between the smallest and the largest of them."""
+    """Return the last `width` values as bars between their smallest and largest."""
     last = values[-width:]
     if not last:
         return ""
     low, high = min(last), max(last)
-    # Differences that nobody would call one are not blown up to the full height.
+    # Insignificant differences are not stretched to the full height.
     if high - low <= 1e-3 * max(abs(low), abs(high)):
         return _BARS[0] * len(last)
     return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in last)
 
 
 def held(entries: int, wanted: int) -> str:
-    """``12`` where there is all that is wanted, else ``10/12``."""
+    """Return ``12`` if everything wanted is there, else ``10/12``."""
     return str(entries) if entries == wanted else f"{entries}/{wanted}"
 
 
 def fields(match: Mapping[str, str]) -> str:
-    """Of a table entry: ``port=1, dst=10.0.0.2``."""
+    """Return the fields of a table entry: ``port=1, dst=10.0.0.2``."""
     return ", ".join(f"{name}={value}" for name, value in match.items()) or "any packet"
 
 
 def problem(switch: str, text: str) -> str:
-    """What is wrong with a switch, to be read behind its name."""
+    """Return what is wrong with a switch, to be read after its name."""
     return text.removeprefix(f"switch {switch}: ")

@@ -1,4 +1,4 @@
-"""One frame of `echelon watch`, from what the service said last: nothing here asks, waits or remembers."""
+"""One frame of `echelon watch`, from the service's last answers: nothing here asks, waits or remembers."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ if TYPE_CHECKING:
     from echelon.service.resources import JobSummary, StatusResource, SwitchResource
 
 WIDE = 110
-"""From so many columns on there is room for more of them."""
+"""Number of columns from which there is room for more of them."""
 
 _TABLE_LINES = 4
-"""Of a table, besides its rows: a blank line, two of heading, one that says what is left out."""
+"""Lines of a table besides its rows: a blank line, two of heading, one that says what is left out."""
 _LEAST_ROWS = 3
 _TALL = 40
-"""From so many lines on there is room for more than one problem below a table."""
+"""Number of lines from which there is room for more than one problem below a table."""
 _PROBLEMS = 3
 _HEAD_LINES = 2
-"""At most, of any one thing at the top."""
+"""Maximum number of lines of any one item at the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Of a job's latest iterations, oldest first, seconds: those that were seen. Of iterations shorter than the time
-    between two looks some are missing."""
+    """The latest iterations of a job, oldest first, in seconds: those that were seen.
+
+    Some are missing if iterations are shorter than the time between two looks.
+    """
 
     iterations_s: tuple[float, ...] = ()
     tardiness_s: tuple[float, ...] = ()
@@ -43,20 +45,20 @@ class View:
 
     url: str
     at: float
-    """Now, seconds since the epoch."""
+    """The time now, in seconds since the epoch."""
     status: StatusResource | None = None
-    """None: the service has not answered yet."""
+    """The status; None: the service has not answered yet."""
     switches: Sequence[SwitchResource] = ()
     jobs: Sequence[JobSummary] = ()
     histories: Mapping[str, History] | None = None
     answered_at: float | None = None
-    """When all that was heard."""
+    """When all of this was answered."""
     problem: str | None = None
     """Why there is nothing newer."""
 
 
 def frame(view: View, width: int, height: int) -> Group:
-    """A picture of `width` columns and, where that holds the least there is to say, at most `height` lines."""
+    """Return a picture of `width` columns and at most `height` lines, or as many as the minimum needs."""
     from rich.console import Group
 
     head = [line for part in _head(view) for line in _folded(part, width)]
@@ -71,12 +73,12 @@ def frame(view: View, width: int, height: int) -> Group:
 
 
 def shown_jobs(jobs: Sequence[JobSummary], most: int) -> Sequence[JobSummary]:
-    """Those that are not installed first, so that no number of others hides them."""
+    """Return the jobs, those that are not installed first, so that no number of others hides them."""
     return sorted(jobs, key=lambda job: (job.state == "installed", job.name))[:most]
 
 
 def _shares(switches: int, jobs: int, room: int) -> tuple[int, int]:
-    """Of `room` lines: half for each, unless one needs less."""
+    """Divide `room` lines: half for each, unless one needs less."""
     half = max(room // 2, _LEAST_ROWS)
     room = max(room, 2 * _LEAST_ROWS)
     if switches <= half:
@@ -119,7 +121,7 @@ def _head(view: View) -> list[Text]:
 
 
 def _folded(line: Text, width: int) -> list[Text]:
-    """`line` in as many as it needs, up to `_HEAD_LINES`."""
+    """Fold `line` into as many lines as it needs, up to `_HEAD_LINES`."""
     from textwrap import wrap
 
     from rich.text import Text

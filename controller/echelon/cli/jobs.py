@@ -1,4 +1,4 @@
-"""`echelon job`: submit, look at and remove jobs."""
+"""`echelon job`: submit, show and remove jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(help="Jobs: submit, list, show, remove.", no_args_is_help=True
 Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME")]
 
 _POLL_S = 30.0
-"""A long poll is asked again after this time."""
+"""Period after which a long poll is repeated."""
 _SPARKS = 32
 _FLOWS_SHOWN = 20
 
@@ -37,11 +37,11 @@ def submit(
     ] = False,
     timeout: Annotated[float, typer.Option(help="So many seconds at most, with --wait.", min=0)] = 60.0,
 ) -> None:
-    """Register jobs; each is on disk when this says so.
+    """Register jobs; each is on disk when the command says so.
 
-    Submitting the same file again changes nothing. With --wait, status 1 says that a job was not installed.
+    Submitting the same file again changes nothing. With --wait, status 1 means that a job was not installed.
     """
-    # All are read first: of a bad list, nothing is done.
+    # All files are read first: a list with a bad file changes nothing.
     specs = [_spec(file) for file in files]
     jobs = [_register(client, file, spec, replace) for file, spec in zip(files, specs, strict=True)]
     if wait:
@@ -54,7 +54,7 @@ def submit(
 @app.command("list")
 @on_service
 def list_jobs(client: Client, as_json: tables.AsJson = False) -> None:
-    """All jobs, with what switches saw of their latest iteration."""
+    """List all jobs, with what switches saw of their latest iteration."""
     jobs = client.jobs()
     if as_json:
         tables.show_json(jobs)
@@ -92,7 +92,7 @@ def show(
     flows: Annotated[bool, typer.Option("--flows", help="Also the numbers that senders write into packets.")] = False,
     as_json: tables.AsJson = False,
 ) -> None:
-    """One job: its state, its iterations, its EchelonFlows."""
+    """Show one job: its state, its iterations, its EchelonFlows."""
     job = client.job(name)
     if as_json:
         tables.show_json(job)
@@ -134,7 +134,7 @@ def distances(
 
 
 def _spec(file: Path) -> dict[str, Any]:
-    """The mapping in a job file that is good. Raises `DocumentError`."""
+    """Return the mapping in a valid job file. Raise `DocumentError`."""
     from echelon.documents import parse_document, read_document
     from echelon.jobs.spec import JobSpec
 
@@ -157,7 +157,7 @@ def _register(client: Client, file: Path, spec: dict[str, Any], replace: bool) -
 
 
 def _wait(client: Client, job: JobResource, deadline: float) -> bool:
-    """Whether it is installed in time."""
+    """Return whether the job is installed in time."""
     while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
         job = client.job(job.name, wait_s=min(left, _POLL_S))
     if job.state == "installed":

@@ -1,4 +1,4 @@
-"""Single keys from a terminal."""
+"""Single key presses from a terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def single_keys() -> Iterator[Callable[[float], str]]:
-    """Inside, a function that waits up to so many seconds for a key, and returns it or "". Ctrl-C interrupts as ever.
+    """Yield a function that waits up to a number of seconds for a key, and returns it or "". Ctrl-C still interrupts.
 
-    Where standard input is no terminal, nobody can press a key: it only waits.
+    If standard input is not a terminal, the function only waits.
     """
     if not sys.stdin.isatty():
         yield _no_keys
@@ -27,7 +27,7 @@ def single_keys() -> Iterator[Callable[[float], str]]:
 
     def key(timeout_s: float) -> str:
         ready, _, _ = select.select([descriptor], [], [], timeout_s)
-        # Not through sys.stdin: its buffer would swallow a second key, of which `select` knows nothing.
+        # sys.stdin is not used: its buffer would swallow a second key, which `select` would not see.
         return os.read(descriptor, 1).decode("ascii", "replace") if ready else ""
 
     try:

@@ -21,7 +21,7 @@ OtherEnd = Annotated[str, typer.Argument(help="The switch at the other end.", me
 @app.command("list")
 @on_service
 def list_links(client: Client, as_json: tables.AsJson = False) -> None:
-    """All links of the fabric."""
+    """List all links of the fabric."""
     links = client.links()
     if as_json:
         tables.show_json(links)
@@ -40,7 +40,7 @@ def list_links(client: Client, as_json: tables.AsJson = False) -> None:
 @app.command()
 @on_service
 def drain(client: Client, a: End, b: OtherEnd) -> None:
-    """Route jobs around a link, so that it can be worked on."""
+    """Route jobs around a link, so that it can be serviced."""
     _set(client, a, b, "drained")
 
 

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: bars, and where a service runs beside it, that service's frame."""
+"""What a run shows while it goes on: progress bars, and the frame of the service that runs beside it, if any."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _INTERVAL_S = 0.5
-"""Between two questions to the service."""
+"""Time between two queries of the service."""
 _REFRESHES_PER_S = 4
 _BAR_LINES = 8
-"""Of the terminal's height, for the bars and what surrounds them."""
+"""Part of the terminal's height for the bars and what surrounds them."""
 
 
 class LiveView:
-    """A context manager: bars are shown inside, on a terminal only (elsewhere they are noise)."""
+    """A context manager that shows bars inside, on a terminal only (elsewhere they are noise)."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -49,7 +49,7 @@ class LiveView:
         self._live.stop()
 
     def add(self, description: str, total: int) -> TaskID:
-        """One more bar."""
+        """Add a bar."""
         return self._bars.add_task(description, total=total)
 
     def advance(self, bar: TaskID) -> None:

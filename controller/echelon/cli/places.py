@@ -1,12 +1,11 @@
-"""Where a scenario can run: in virtual time inside this process, or on hosts of its own with real sockets."""
+"""Where a scenario can run: in virtual time inside this process, or on real hosts with real sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from echelon.policies.base import Policy
@@ -14,49 +13,85 @@ if TYPE_CHECKING:
     from echelon.scenarios.scenario import Scenario
 
 Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
-"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
+"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
 Watch = Callable[[str], AbstractContextManager[None]]
-"""Entered with the URL of a run's service when its jobs are about to start, left when they are done."""
+"""A context manager around a run's jobs, made with the URL of the run's service."""
 
 
-def _virtual(module: str, watch: Watch) -> Runner:
-    return cast("Runner", import_module(module).run)
+FLUID = "fluid"
+"""Runs in virtual time without switches: plans are executed by the fluid engine."""
+VIRTUAL = "virtual"
+PRIVATE = frozenset({"namespaces", "mininet"})
+"""The fabrics that build interfaces and processes, and therefore run in namespaces of their own."""
+FABRICS = (VIRTUAL, "namespaces", "mininet")
+
+
+def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
+    """Return a function that gives the runner of a target on a fabric.
+
+    Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
+    """
+    from echelon.documents import DocumentError, suggestion
+    from echelon.targets import TARGETS
+
+    if fabric not in FABRICS:
+        raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
+    if target != FLUID and target not in TARGETS:
+        raise DocumentError(
+            "--target",
+            "",
+            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
+            code="unknown-target",
+        )
+    if not _goes_together(fabric, target):
+        others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
+        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {others})")
+    if fabric != VIRTUAL:
+        return partial(_on_hosts, fabric, target)
+    return _fluid if target == FLUID else partial(_virtual, target)
+
+
+def ideal_place(target: str) -> Runner:
+    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    from echelon.documents import DocumentError
+
+    if target != FLUID:
+        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        raise DocumentError("--ideal", "", reason)
+    from echelon.virtual.fluid_run import run
+
+    return partial(run, ideal=True)
+
+
+def targets_on(fabric: str) -> list[str]:
+    """Return what `--target` takes together with this fabric."""
+    from echelon.targets import TARGETS
+
+    return [target for target in (FLUID, *TARGETS) if _goes_together(fabric, target)]
+
+
+def _goes_together(fabric: str, target: str) -> bool:
+    from echelon.targets import TARGETS
+
+    if target == FLUID:
+        return fabric == VIRTUAL
+    kind = TARGETS[target]
+    return (kind.virtual_fabric() if fabric == VIRTUAL else kind.launcher()) is not None
+
+
+def _fluid(watch: Watch) -> Runner:
+    from echelon.virtual.fluid_run import run
+
+    return run
+
+
+def _virtual(target: str, watch: Watch) -> Runner:
+    from echelon.virtual.run import run
+
+    return partial(run, target=target)
 
 
 def _on_hosts(backend: str, target: str, watch: Watch) -> Runner:
     from echelon.hosts.run import run
 
     return partial(run, backend=backend, target=target, watch=watch)
-
-
-PLACES: Mapping[str, Mapping[str, Callable[[Watch], Runner]]] = {
-    "virtual": {
-        "fluid": partial(_virtual, "echelon.virtual.fluid_run"),
-        "softswitch": partial(_virtual, "echelon.virtual.run"),
-    },
-    "namespaces": {target: partial(_on_hosts, "namespaces", target) for target in ("softswitch", "bmv2")},
-    "mininet": {target: partial(_on_hosts, "mininet", target) for target in ("softswitch", "bmv2")},
-}
-"""By name of the fabric's backend and of the target: what gives a `Runner`. Imports when it is called."""
-
-PRIVATE = frozenset({"namespaces", "mininet"})
-"""Those that build interfaces and processes, and therefore run in namespaces of their own."""
-
-TARGETS = tuple(dict.fromkeys(target for targets in PLACES.values() for target in targets))
-
-
-def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
-    """What gives the runner. Raises `DocumentError` for a fabric or target that is not known, or does not go with
-    the other."""
-    from echelon.documents import DocumentError, suggestion
-
-    if fabric not in PLACES:
-        raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, PLACES)})")
-    if target not in TARGETS:
-        raise DocumentError("--target", "", f"unknown target '{target}' ({suggestion(target, TARGETS)})")
-    if target not in PLACES[fabric]:
-        others = [name for name, targets in PLACES.items() if target in targets]
-        raise DocumentError(
-            "--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {' or '.join(others)})"
-        )
-    return PLACES[fabric][target]

@@ -21,7 +21,7 @@ app = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
 
 DIFFERENT = FAILED
 TROUBLE = BAD_INPUT
-"""As diff has it: 0 no differences, 1 some, 2 trouble."""
+"""Exit statuses as those of diff: 0 no differences, 1 some, 2 trouble."""
 
 
 @app.command()
@@ -32,7 +32,7 @@ def show(
     switch: Annotated[str | None, typer.Option(help="Only flows through this switch.", metavar="NAME")] = None,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Path and ranking of every flow."""
+    """Show path and ranking of every flow."""
     plan = client.plan(job=job, switch=switch)
     if as_json:
         tables.show_json(plan)
@@ -62,7 +62,7 @@ def diff(
     switches: Annotated[list[str] | None, typer.Argument(help="Default: all.", metavar="SWITCH")] = None,
     as_json: tables.AsJson = False,
 ) -> None:
-    """What would be written to switches, by reading them now; nothing is written.
+    """Read the switches and show what would be written to them; nothing is written.
 
     Status 0: no differences; 1: differences; 2: a switch could not be read.
     """

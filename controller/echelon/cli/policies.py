@@ -20,7 +20,7 @@ app = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
 @app.command()
 @on_service
 def show(client: Client, as_json: tables.AsJson = False) -> None:
-    """The policy in force, and those that there are."""
+    """Show the policy in force, and all that can be chosen."""
     policy = client.policy()
     if as_json:
         tables.show_json(policy)
@@ -54,7 +54,7 @@ def set_policy(
 ) -> None:
     """Change the policy: all jobs are planned anew.
 
-    The service remembers it; the policy in its configuration file is for its first start.
+    The service remembers it; the policy in its configuration file only applies to its first start.
     """
     given: dict[str, str] = {}
     for text in parameters or ():

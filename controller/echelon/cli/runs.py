@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import PRIVATE, TARGETS, Runner, Watch, place
+from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, ideal_place, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
-    target: Annotated[str, typer.Option(help=f"What to run it on: {', '.join(TARGETS)}.")] = "softswitch",
+    target: Annotated[
+        str, typer.Option(help=f"What to run it on: {FLUID} (without switches), or a target.")
+    ] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(
@@ -41,15 +44,23 @@ def run(
             help="Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's; repeatable."
         ),
     ] = None,
+    ideal: Annotated[
+        bool,
+        typer.Option(
+            "--ideal",
+            help="With --target fluid: run each policy a second time with the rates that it would ideally give, "
+            "as if switches had a queue for each flow.",
+        ),
+    ] = False,
 ) -> None:
     """Run a scenario under each of its policies, and compare them."""
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [])
+        _run(scenario, out, fabric, target, policy or [], ideal)
 
 
 @contextmanager
 def _one_line_errors(file: str) -> Iterator[None]:
-    """What may go wrong through no fault of the program becomes one line on standard error and an exit status."""
+    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
     from echelon.lowering.lower import LoweringError
     from echelon.policies import PlanError
@@ -69,7 +80,7 @@ def _one_line_errors(file: str) -> Iterator[None]:
 
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
-    """A directory that cannot be written to is a mistake of the command line."""
+    """Refuse a directory that cannot be written to, as a mistake of the command line."""
     from echelon.documents import DocumentError
 
     try:
@@ -79,14 +90,14 @@ def _writing(out: Path) -> Iterator[None]:
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
 
 
-def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -> None:
+def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], ideal: bool) -> None:
     from rich.console import Console
 
-    from echelon.policies import PARAMETERS
     from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
-    scenario = load_scenario(file, PARAMETERS)
+    ideal_runner = ideal_place(target) if ideal else None
+    scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
     with _writing(out):
@@ -94,7 +105,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
     if fabric in PRIVATE:
         in_private()
     console = Console()
-    runs = _run_policies(scenario, runner, console)
+    runs = _run_policies(scenario, runner, ideal_runner, console)
 
     from echelon.scenarios import report, results, timeline
 
@@ -113,7 +124,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str]) -
 def in_private() -> None:
     """Go on only inside private namespaces: outside, run this command line again in there, and end as it does.
 
-    Raises `RunError` where that cannot be.
+    Raise `RunError` if that is impossible.
     """
     from echelon.hosts import sandbox
     from echelon.scenarios.results import RunError
@@ -126,44 +137,48 @@ def in_private() -> None:
 
 
 def _choice(text: str) -> PolicyChoice:
-    """The policy that `text` names, as ``name`` or ``name(parameter=value, ...)``."""
+    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
-    from echelon.policies import PlanError, make_policy
+    from echelon.policies import PolicyChoiceError, parse_parameters
     from echelon.scenarios.scenario import PolicyChoice
 
     name, bracket, inside = text.strip().removesuffix(")").partition("(")
     settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
     parameters = {key.strip(): value.strip() for key, _, value in settings}
     try:
-        make_policy(name, **parameters)
-    except PlanError as error:
+        parse_parameters(name, parameters)
+    except PolicyChoiceError as error:
         raise DocumentError("--policy", "", str(error)) from None
     return PolicyChoice(name, tuple(sorted(parameters.items())))
 
 
-def _run_policies(scenario: Scenario, runner: Callable[[Watch], Runner], console: Console) -> dict[str, PolicyRun]:
+def _run_policies(
+    scenario: Scenario, runner: Callable[[Watch], Runner], ideal: Runner | None, console: Console
+) -> dict[str, PolicyRun]:
     from echelon.policies import PlanError, make_policy
 
     runs: dict[str, PolicyRun] = {}
     with LiveView(console) as view:
-        run = runner(view.watch)
+        as_planned = runner(view.watch)
         for choice in scenario.policies:
-            bar = view.add(choice.label, total=scenario.iterations * len(scenario.jobs))
-
-            def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
-                if iteration <= scenario.iterations:
-                    view.advance(bar)
-
             make = partial(make_policy, choice.name, **dict(choice.parameters))
-            try:
-                runs[choice.label] = run(scenario, choice.label, make, progress)
-            except PlanError as error:
-                raise PlanError(f"policy {choice.label}: {error}") from None
+            labelled = [(choice.label, as_planned)] + ([(f"{choice.label}, ideal", ideal)] if ideal else [])
+            for label, run in labelled:
+                bar = view.add(label, total=scenario.iterations * len(scenario.jobs))
+
+                def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
+                    if iteration <= scenario.iterations:
+                        view.advance(bar)
+
+                try:
+                    runs[label] = run(scenario, label, make, progress)
+                except PlanError as error:
+                    raise PlanError(f"policy {label}: {error}") from None
     return runs
 
 
 def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], console: Console) -> None:
-    """The jobs' mean iteration times on the terminal, with their change against the first policy."""
+    """Print the jobs' mean iteration times, with their change against the first policy."""
     from statistics import fmean
 
     from rich.table import Table
@@ -189,7 +204,7 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
 
 
 def _show_traffic(document: Results, scenario: Scenario, policies: list[str], console: Console) -> None:
-    """What the cross traffic got, where there is any."""
+    """Print what the cross traffic got, if there is any."""
     from rich.table import Table
 
     if not scenario.traffic:

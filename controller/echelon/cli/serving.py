@@ -51,17 +51,19 @@ def serve(
 def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
     from dataclasses import replace
 
+    from pydantic import SecretStr
+
     from echelon.documents import DocumentError
     from echelon.service.config_file import store_url
 
     try:
-        return replace(config, store=store_url(url, Path.cwd()))
+        return replace(config, store=SecretStr(store_url(url, Path.cwd())))
     except ValueError as error:
         raise DocumentError("--store", "", str(error)) from None
 
 
 def _check_named_files(config: ServiceConfig, file: str) -> None:
-    """Raises `DocumentError` about the first one that cannot be used."""
+    """Raise `DocumentError` about the first file that cannot be used."""
     from echelon.documents import DocumentError
     from echelon.service.api.exposure import ExposureError, check_exposure
     from echelon.service.api.tokens import load_tokens
@@ -85,7 +87,7 @@ def _check_named_files(config: ServiceConfig, file: str) -> None:
 
 
 def _named_files(config: ServiceConfig) -> list[tuple[str, Path]]:
-    """Certificates and keys, each with the key of the configuration that names it."""
+    """Yield certificates and keys, each with the key of the configuration that names it."""
     named: dict[Path, str] = {}
     if (tls := config.api.tls) is not None:
         for key in ("certificate", "key", "client_ca"):

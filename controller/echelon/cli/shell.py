@@ -1,4 +1,4 @@
-"""`echelon shell`: p4runtime-shell on a switch that the service manages, without getting into its way."""
+"""`echelon shell`: p4runtime-shell on a switch that the service manages, without interfering."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from echelon.cli.shell_environment import ShellEnvironment
 
 HIGHEST_BACKUP_ID = 10**6
-"""A controller's election id counts microseconds since 1970; one up to this is below them all."""
+"""The highest election id of a shell. A controller's id counts microseconds since 1970 and is above it."""
 
 _BANNER = """\
 {name} at {address}, device id {device_id}, election id {election_id}: below the controller's, so that you are a backup.
@@ -28,7 +28,7 @@ Writes are refused while the controller is connected; what you change otherwise 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a switch is, and how it is reached."""
+    """The address of a switch, and how to reach it."""
 
     name: str
     address: str
@@ -56,10 +56,10 @@ def shell(
     ca: calls.Authority = None,
     certificate: calls.Certificate = None,
 ) -> None:
-    """Look into a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
+    """Inspect a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
 
-    The shell needs an environment of its own, which is made at the first use in the cache directory of your user
-    (about 25 s and 100 MB).
+    The shell needs an environment of its own, which is made at the first use in the cache directory of your user (about
+    25 s and 100 MB).
     """
     if config is not None:
         place = _in_configuration(switch, config)
@@ -90,7 +90,7 @@ def _in_configuration(name: str, file: Path) -> Place:
 
 
 def arguments(place: Place, election_id: int) -> list[str]:
-    """Of p4runtime-shell."""
+    """Return the arguments of p4runtime-shell."""
     out = ["--grpc-addr", place.address, "--device-id", str(place.device_id), "--election-id", f"0,{election_id}"]
     if place.tls:
         out.append("--ssl")
@@ -100,12 +100,12 @@ def arguments(place: Place, election_id: int) -> list[str]:
 
 
 def _start(place: Place) -> None:
-    """Becomes the shell."""
+    """Replace this process by the shell."""
     from echelon.cli.shell_environment import ShellEnvironment, cache_directory, clean
 
     environment = ShellEnvironment(cache_directory(os.environ))
     _make(environment)
-    # Two controllers must not have the same id: any two shells differ almost surely.
+    # Two controllers must not have the same id; any two shells almost surely differ.
     election_id = random.randint(1, HIGHEST_BACKUP_ID)
     typer.echo(
         _BANNER.format(name=place.name, address=place.address, device_id=place.device_id, election_id=election_id),

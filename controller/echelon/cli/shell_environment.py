@@ -1,4 +1,4 @@
-"""The Python environment of p4runtime-shell, whose requirements (protobuf 3) contradict ours and everybody's."""
+"""The Python environment of p4runtime-shell, whose requirements (protobuf 3) conflict with those of everything else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from echelon.errors import Code, CodedError
+
 PINS = (
     "p4runtime-shell==0.0.6",
     "p4runtime==1.4.1",
@@ -21,24 +23,26 @@ PINS = (
     "ipython==7.31.1",
     "jedi==0.17.2",
 )
-"""What is known to work together."""
+"""Versions that are known to work together."""
 
 _DONE = "INSTALLED"
 _MADE_BY = f"{chr(10).join(PINS)}\n{sys.version}\n"
 
 
-class ShellEnvironmentError(Exception):
+class ShellEnvironmentError(CodedError):
     """The environment cannot be made; one line with what to do."""
+
+    code: Code = "failed"
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Of this user, by the XDG convention."""
+    """Return this user's cache directory, by the XDG convention."""
     given = environment.get("XDG_CACHE_HOME", "")
     return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "echelon"
 
 
 class ShellEnvironment:
-    """One per user and version of Python and of `PINS`; made at the first use."""
+    """The environment, one per user and version of Python and of `PINS`; made at the first use."""
 
     def __init__(self, cache: Path) -> None:
         self._home = cache / f"p4runtime-shell-{hashlib.sha256(_MADE_BY.encode()).hexdigest()[:12]}"
@@ -46,15 +50,16 @@ class ShellEnvironment:
 
     @property
     def is_made(self) -> bool:
-        """Whether `python` is there with all of `PINS`."""
+        """Return whether `python` is there with all of `PINS`."""
         try:
-            # The last thing written: one that was interrupted has none.
+            # It is written last: an interrupted environment has none.
             return (self._home / _DONE).read_text() == _MADE_BY
         except OSError:
             return False
 
     def make(self) -> None:
-        """Makes it unless it is there; waits for whoever is making it. Raises `ShellEnvironmentError`."""
+        """Make the environment unless it is there; wait for another process that is making it. Raise
+        `ShellEnvironmentError`."""
         if self.is_made:
             return
         try:
@@ -87,7 +92,7 @@ class ShellEnvironment:
 
 
 def clean(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what would lead another Python to our modules."""
+    """Return the variables without those that would lead another Python to our modules."""
     return {name: value for name, value in environment.items() if not name.startswith("PYTHON")}
 
 

@@ -19,7 +19,7 @@ app = typer.Typer(help="Switches: list, show.", no_args_is_help=True)
 @app.command("list")
 @on_service
 def list_switches(client: Client, as_json: tables.AsJson = False) -> None:
-    """All switches, with their state and table entries."""
+    """List all switches, with their state and table entries."""
     switches = client.switches()
     if as_json:
         tables.show_json(switches)
@@ -60,7 +60,7 @@ def show(
     intent: Annotated[bool, typer.Option("--intent", help="Also every entry and queue that it should have.")] = False,
     as_json: tables.AsJson = False,
 ) -> None:
-    """One switch; with --intent, what it should hold."""
+    """Show one switch; with --intent, what it should hold."""
     if as_json:
         tables.show_json(client.intent(name) if intent else client.switch(name))
         return

@@ -1,4 +1,4 @@
-"""Lists on the terminal as tables, and in pipes as columns that no width cuts."""
+"""Lists: on a terminal as tables, and in pipes as columns that no width cuts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STYLES = {
     "away": "red",
     "refused": "red",
 }
-"""Of the words for states, on a terminal."""
+"""Colours of the words for states, on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,16 @@ class Column:
     title: str
     right: bool = False
     wraps: bool = False
-    """May take several lines where the terminal is narrow; others may not."""
+    """Whether a cell may take several lines if the terminal is narrow."""
 
 
 def show(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], nothing: str, problems: Mapping[str, str] | None = None
 ) -> None:
-    """`rows` of text below `columns`; or, to a person, the line `nothing` if there are none.
+    """Print `rows` of text below `columns`; or, on a terminal, the line `nothing` if there are none.
 
-    `problems`, by what stands in the first column: to a person in lines of their own below the table, since they are
-    long; else as a last column.
+    `problems` are by the text in the first column. A terminal shows them in lines of their own below the table, since
+    they are long; a pipe shows them as a last column.
     """
     from rich.console import Console
     from rich.text import Text
@@ -77,13 +77,13 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Table:
             no_wrap=not column.wraps,
         )
     for row in rows:
-        # As text: what looks like markup in a name or a reason is none.
+        # As text: what looks like markup in a name or a reason is not markup.
         out.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     return out
 
 
 def plain(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
-    """A line of titles and one per row, in columns."""
+    """Print a line of titles and one line per row, in columns."""
     lines = [[column.title.upper() for column in columns], *rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     out = []
@@ -97,7 +97,7 @@ def plain(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
 
 
 def pairs(facts: Iterable[tuple[str, str]]) -> None:
-    """Facts about one thing, one on a line; those without a value are left out."""
+    """Print facts about one thing, one on a line; those without a value are left out."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -117,7 +117,7 @@ def pairs(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def show_json(resources: Resource | Sequence[Resource]) -> None:
-    """As the API answers it."""
+    """Print what the API answers as JSON."""
     if isinstance(resources, Sequence):
         data: object = [resource.model_dump(mode="json") for resource in resources]
     else:

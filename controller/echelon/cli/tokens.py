@@ -23,8 +23,8 @@ def token(
 ) -> None:
     """Make a token for the API.
 
-    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and kept nowhere. The entry is
-    for the tokens file of the service, below 'tokens:'; nobody can tell the token from it.
+    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored nowhere. The entry
+    is for the tokens file of the service, below 'tokens:'; it does not reveal the token.
     """
     from echelon.documents import DocumentError
     from echelon.service.api.tokens import Role, new_token
@@ -42,7 +42,7 @@ def token(
 
 def _write_privately(file: Path, text: str) -> None:
     try:
-        # Never over an existing file: the token in it would be lost.
+        # Never overwrite a file: the token in it would be lost.
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(f"{text}\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`echelon traffic`: draw cross traffic, look at it, send it over real sockets."""
+"""`echelon traffic`: draw cross traffic, show it, send it over real sockets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app.add_typer(generate, name="generate")
 _MOST_S = 1e9
 _MOST_INTERVALS = 10**5
 _BAR_AFTER_S = 2.0
-"""What takes longer shows how far it is."""
+"""Duration from which a command shows its progress."""
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def _one_line_errors() -> Iterator[None]:
 
 
 def _option(name: str, parse: Callable[[Any], T], text: object) -> T:
-    """What `parse` makes of the value of an option; what it raises is told with the option's name."""
+    """Return what `parse` makes of the value of an option; report its errors with the option's name."""
     try:
         return parse(text)
     except ValueError as error:
@@ -152,7 +152,7 @@ def long_flows(
         str, typer.Option(help="Length of the pieces in which a flow's load is told, e.g. 1s.", metavar="TIME")
     ] = "1s",
 ) -> None:
-    """Flows as iperf's: from the beginning to the end, each at a fixed rate."""
+    """Flows like iperf's: from the beginning to the end, each at a fixed rate."""
     from echelon.traffic.models import Long, pairs_of
 
     with _one_line_errors():
@@ -184,7 +184,7 @@ def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
 
 
 def _model(name: str, make: Callable[[], T]) -> T:
-    """What `make` makes of the options of a model; what it raises is told with the model's name."""
+    """Return what `make` makes of the options of a model; report its errors with the model's name."""
     try:
         return make()
     except ValueError as error:
@@ -213,7 +213,7 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
 
 
 def _rate(bits_per_second: float) -> str:
-    """To four significant digits."""
+    """Return a rate to four significant digits."""
     return figures.rate(int(float(f"{bits_per_second:.4g}")))
 
 
@@ -229,7 +229,7 @@ def show(
         Path | None, typer.Option(help="Draw its load and its flows over time.", metavar="PICTURE.png")
     ] = None,
 ) -> None:
-    """What a schedule holds: load, sizes, pairs of hosts, bursts."""
+    """Show what a schedule holds: load, sizes, pairs of hosts, bursts."""
     from echelon.traffic import statistics
     from echelon.traffic.outcome import percentile
 
@@ -299,7 +299,7 @@ def sizes(
         list[str] | None, typer.Argument(help="Show these in full: names or files.", metavar="[NAME]...")
     ] = None,
 ) -> None:
-    """Distributions of flow sizes that come with Echelon; of those named, the points and where they are from."""
+    """List the distributions of flow sizes that come with Echelon; of those named, show the points and their source."""
     from echelon.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
     def row(name: str) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ def sizes(
 
 
 def _size(size_bytes: float | None) -> str:
-    """To four significant digits."""
+    """Return a size to four significant digits."""
     if size_bytes is None:
         return figures.NONE
     factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
@@ -331,7 +331,7 @@ def _size(size_bytes: float | None) -> str:
 
 
 _HALF = math.nextafter(0.5, 0)
-"""Where a half of all flows is exactly up to a size, that is the median."""
+"""The size that exactly half of all flows do not exceed is the median."""
 
 _SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
@@ -401,7 +401,7 @@ def send(
 ) -> None:
     """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
 
-    Status 1 says that flows failed. Interrupted (Ctrl-C or SIGTERM), it reports what was sent by then.
+    Status 1 means that flows failed. If interrupted (Ctrl-C or SIGTERM), it reports what was sent by then.
     """
     from echelon.quantities import duration_s, rate_bps
     from echelon.traffic.replay import DEFAULT_PROCESSES, SendOptions
@@ -443,7 +443,7 @@ def send(
 
 @contextmanager
 def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Turns SIGINT and SIGTERM into the answer no of what it gives: whether to go on."""
+    """Yield a function that says whether to go on; SIGINT and SIGTERM make its answer no."""
     stopped: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -468,7 +468,7 @@ def _progress(duration_s: float, going: Callable[[], bool]) -> Iterator[Progress
     task = bars.add_task("", total=duration_s)
 
     def progress(elapsed_s: float, finished: int, failed: int) -> bool:
-        # The processes have been forked by now: a thread that draws does no harm.
+        # The processes have been forked by now, so a thread that draws does no harm.
         if not bars.live.is_started and duration_s > _BAR_AFTER_S:
             bars.start()
         failures = f", {failed} failed" if failed else ""
@@ -482,7 +482,8 @@ def _progress(duration_s: float, going: Callable[[], bool]) -> Iterator[Progress
 
 
 def _check_writable(out: Path) -> None:
-    """Before an hour's sending. Makes no file: one that is there says that outcomes were written."""
+    """Check the file before an hour's sending. It is not created: a file that exists means that outcomes were
+    written."""
     try:
         if out.exists():
             out.open("a").close()

@@ -1,4 +1,5 @@
-"""Mistakes on the command line itself, in one line each; and how commands end that cannot do what they were asked."""
+"""Mistakes on the command line itself, in one line each; and the end of commands that cannot do what they were
+asked."""
 
 from __future__ import annotations
 
@@ -13,19 +14,20 @@ BAD_INPUT = 2
 FAILED = 1
 INTERRUPTED = 130
 
-# Typer exports no class for all of them; it is the one that those it exports derive from.
+# Typer exports no class for all of them; this is the base of those it exports.
 _UsageError: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 
 class CommandGroup(TyperGroup):
-    """Instead of a box of several lines, which neither fits a log nor says more."""
+    """A group that reports a mistake in one line, not in a box of several, which does not fit a log and says no
+    more."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         standalone_mode = options.pop("standalone_mode", True)
         try:
             status = super().main(args, prog_name, standalone_mode=False, **options)
         except _UsageError as error:
-            # Without arguments a group shows its help, which is no error that has a text.
+            # Without arguments a group shows its help, which is not an error with a text.
             if message := error.format_message():
                 command = error.ctx.command_path if error.ctx else "echelon"
                 _say(f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command} --help)")

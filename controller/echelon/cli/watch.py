@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from echelon.service.resources import JobSummary
 
 _TIMEOUT_S = 5.0
-"""For an answer; meanwhile no key is heard."""
+"""Timeout of an answer; meanwhile no key is read."""
 _KEPT = 64
-"""Iterations of a job."""
+"""Number of iterations of a job."""
 _ALL_LINES = 10**6
 _ASKED = 32
-"""So many jobs at most are asked for their history at a time."""
+"""Maximum number of jobs whose history is requested at a time."""
 
 
 def watch(
@@ -38,7 +38,7 @@ def watch(
 ) -> None:
     """Watch switches and jobs live: states, iteration times and tardiness. q or Ctrl-C ends it.
 
-    Where the service does not answer, it goes on trying.
+    If the service does not answer, it keeps trying.
     """
     from rich.console import Console
 
@@ -57,7 +57,7 @@ def watch(
 
 
 class Watcher:
-    """Asks the service, and remembers what a frame needs of earlier answers."""
+    """A watcher of the service, which remembers what a frame needs of earlier answers."""
 
     def __init__(self, client: Client, url: str) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Watcher:
         self._histories: dict[str, History] = {}
 
     def look(self) -> View:
-        """What the service says now. Raises `ClientError`."""
+        """Return the service's state now. Raise `ClientError`."""
         status, switches, jobs = self._client.status(), self._client.switches(), self._client.jobs()
         self._remember(jobs)
         now = time.time()
@@ -81,7 +81,8 @@ class Watcher:
         return self._view
 
     def look_or_say_why_not(self) -> View:
-        """What the service said last, with why that was not now. Raises `ClientError` where waiting is no cure."""
+        """Return the service's last state, and why there is no newer one. Raise `ClientError` if waiting cannot
+        help."""
         from dataclasses import replace
 
         from echelon.client import ClientError
@@ -108,7 +109,7 @@ class Watcher:
         try:
             job = self._client.job(name)
         except ClientError as error:
-            if error.status == 404:  # removed in this moment
+            if error.status == 404:  # removed at this moment
                 return History()
             raise
         # The largest of its EchelonFlows in each iteration, as far back as all of them go.
@@ -127,7 +128,7 @@ def _extended(history: History, job: JobSummary) -> History:
 
 
 def _appended(values: tuple[float, ...], last: float | None) -> tuple[float, ...]:
-    """`last` is that of the same iteration as before until it changes."""
+    """Append `last`, which belongs to the same iteration as before until it changes."""
     if last is None or values[-1:] == (last,):
         return values
     return (*values, last)[-_KEPT:]

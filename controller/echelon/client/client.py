@@ -1,4 +1,4 @@
-"""A client of the service, synchronous, with its words and resources."""
+"""A synchronous client of the service, with its words and resources."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints
 from echelon.client.errors import ClientError
 from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
+from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
 from echelon.service.resources import (
     IntentResource,
@@ -36,49 +37,50 @@ URL_VARIABLE = "ECHELON_URL"
 TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
 
 CONNECT_S = 5.0
-"""A machine that is gone does not answer at all; whoever has others to ask must not wait for it for long."""
+"""How long to wait for a connection. A machine that is gone does not answer at all, and there may be others to ask."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
-"""From controller to controller, in search of the one that leads."""
+"""Maximum number of redirections from controller to controller in search of the leader."""
 TRY_LATER = frozenset({429, 503})
 
 R = TypeVar("R", bound=BaseModel)
 
 
 class Client:
-    """Calls one service; use it as a context manager. Not for use by several threads at a time.
+    """A client of one service; use it as a context manager. Not safe for use by several threads at a time.
 
-    Every call raises `ClientError`. A call that fails is tried again for up to `retry_s` where that can help: when no
-    answer comes, and when the answer is that now is not the time. Every call may be repeated: registering the same
-    job or distances again changes nothing, removing a job twice is the same as once.
+    Every call raises `ClientError`. A call that fails is repeated for up to `retry_s` seconds where that can help: when
+    no answer comes, and when the service answers that it is not ready. Every call may be repeated: registering the same
+    job or distances again changes nothing, and removing a job twice is the same as once.
     """
 
     def __init__(
         self,
         url: str | None = None,
-        token: str | None = None,
+        token: str | SecretStr | None = None,
         ca: str | Path | None = None,
         certificate: str | Path | tuple[str | Path, str | Path] | None = None,
         timeout_s: float = 30.0,
         retry_s: float = 0.0,
     ) -> None:
-        """
-        url: ``https://host:port``, ``http://host:port`` or ``unix:/path``; of several controllers of one service: all
-            of them with commas between. Default: the variable ECHELON_URL, else http://127.0.0.1:8080.
-        token: default: the first line of the file that the variable ECHELON_TOKEN_FILE names; else none is sent.
-        ca: file of the authorities that may have signed the server's certificate; default: those of the system.
-        certificate: our own, where the server asks for one: a file with its key, or a pair of files.
-        timeout_s: for one answer. retry_s: 0: nothing is tried again.
+        """Args:
+            url: ``https://host:port``, ``http://host:port`` or ``unix:/path``; several controllers of one service are
+                separated by commas. Default: the variable ECHELON_URL, else http://127.0.0.1:8080.
+            token: default: the first line of the file that the variable ECHELON_TOKEN_FILE names; else none is sent.
+            ca: file of the authorities that may have signed the server's certificate; default: those of the system.
+            certificate: the client's certificate, if the server asks for one: a file with its key, or a pair of files.
+            timeout_s: timeout of one answer.
+            retry_s: how long to repeat a failed call; 0: not at all.
 
         Proxies that the environment names are not used: a controller is near.
         """
         self._endpoints = parse_endpoints(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
         self._current = self._endpoints[0]
-        self._token = _check_token(token) if token is not None else _token_from_environment()
+        self._token = _token_from_environment() if token is None else _checked_token(token)
         self._timeout_s = timeout_s
         self._retry_s = retry_s
-        # Made now where files may be faulty; else when it is needed: the system's authorities take a while to read.
+        # Files may be faulty, so they are read now; the system's authorities take a while and are read when needed.
         self._tls = client_context(ca, certificate) if ca is not None or certificate is not None else None
         self._clients: dict[Endpoint, httpx.Client] = {}
         # Pauses differ between clients, so that they do not all come back at once; nothing else depends on it.
@@ -103,15 +105,16 @@ class Client:
         return self._list(JobSummary, "/jobs")
 
     def job(self, name: str, wait_s: float | None = None) -> JobResource:
-        """`wait_s` (up to 60): the answer comes when the job is installed or refused, at the latest after that time."""
+        """Return a job. With `wait_s` (up to 60) the answer comes when the job is installed or refused, at the latest
+        after that time."""
         parameters = {} if wait_s is None else {"wait_s": f"{wait_s:g}"}
         return self._get(JobResource, _path("jobs", name), parameters, more_s=wait_s or 0.0)
 
     def register_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> JobResource:
-        """Registers a job: the path of a job file, or its mapping. The same again changes nothing; another job of that
-        name is refused, or with `replace` takes its place.
+        """Register a job, given as the path of a job file or as its mapping.
 
-        Raises `DocumentError` for a file or mapping that is no job; nothing was sent then.
+        Registering the same job again changes nothing; another job of that name is refused, or replaced with `replace`.
+        Raise `DocumentError` for a file or mapping that is not a job; nothing was sent then.
         """
         if isinstance(job, Mapping):
             data, source = dict(job), "job"
@@ -126,15 +129,18 @@ class Client:
         self._call("DELETE", _path("jobs", name), gone_is_done=True)
 
     def report_distances(self, job: str, echelonflow: str, offsets: Sequence[str | float]) -> JobResource:
-        """Replaces the arrangement function of an EchelonFlow by a measured one: the ideal finish time of each flow
-        after the first's, ascending, in seconds or as text with a unit (``"12 ms"``)."""
+        """Replace the arrangement function of an EchelonFlow by a measured one.
+
+        `offsets` are the ideal finish times of the flows after that of the first, ascending, in seconds or as text with
+        a unit (``"12 ms"``).
+        """
         report = {"echelonflow": echelonflow, "offsets": [_duration(offset) for offset in offsets]}
         return self._send(JobResource, "POST", _path("jobs", job, "distances"), report)
 
     # --- plan, policy ----------------------------------------------------------------------------------------------
 
     def plan(self, job: str | None = None, switch: str | None = None) -> PlanResource:
-        """The plan in force; of its flows only those of `job`, only those through `switch`."""
+        """Return the plan in force; of its flows only those of `job` and only those through `switch`, if given."""
         given = {"job": job, "switch": switch}
         return self._get(PlanResource, "/plan", {key: value for key, value in given.items() if value is not None})
 
@@ -153,18 +159,18 @@ class Client:
         return self._get(SwitchResource, _path("switches", name))
 
     def intent(self, switch: str) -> IntentResource:
-        """What the switch should hold."""
+        """Return what the switch should hold."""
         return self._get(IntentResource, _path("switches", switch, "intent"))
 
     def difference(self, switch: str) -> SwitchDifference:
-        """What would be written to the switch now; it is read for that, and nothing is written."""
+        """Return what would be written to the switch now. This reads the switch and writes nothing."""
         return self._get(SwitchDifference, _path("switches", switch, "difference"))
 
     def links(self) -> Sequence[LinkResource]:
         return self._list(LinkResource, "/links")
 
     def set_link(self, a: str, b: str, state: str) -> LinkResource:
-        """`state`: 'up' or 'drained'."""
+        """Set the state of a link: 'up' or 'drained'."""
         return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state})
 
     # --- the service -----------------------------------------------------------------------------------------------
@@ -173,15 +179,15 @@ class Client:
         return self._get(StatusResource, "/status")
 
     def is_alive(self) -> bool:
-        """Whether the controller answers at all. Raises nothing."""
+        """Return whether the controller answers at all. Raises nothing."""
         return self._probe("/healthz") is None
 
     def not_ready(self) -> str | None:
-        """Why the controller is not ready, in one line; None: it is. Raises nothing."""
+        """Return why the controller is not ready, in one line; None: it is ready. Raises nothing."""
         return self._probe("/readyz")
 
     def metrics(self) -> str:
-        """In Prometheus' text format."""
+        """Return the metrics in Prometheus' text format."""
         return self._call("GET", "/metrics").text
 
     # --- how -------------------------------------------------------------------------------------------------------
@@ -216,8 +222,8 @@ class Client:
         more_s: float = 0.0,
         gone_is_done: bool = False,
     ) -> httpx.Response:
-        """`more_s`: the answer may take so much longer. `gone_is_done`: after a call whose answer was lost, 404 says
-        that it had worked."""
+        """Make a call. `more_s`: extra time for the answer. `gone_is_done`: after a call whose answer was lost, 404
+        means that it had worked."""
         give_up_at = time.monotonic() + self._retry_s
         pause_s = FIRST_PAUSE_S
         unanswered = False
@@ -227,7 +233,7 @@ class Client:
                 try:
                     response = self._follow(endpoint, method, path, parameters, body, more_s)
                 except httpx.HTTPError as error:
-                    # What a controller said tells more than that another is silent.
+                    # What one controller said tells more than the silence of another.
                     fault = fault or self._no_answer(self._current, error)
                     # A leader that is gone is not asked first again.
                     self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]
@@ -246,7 +252,7 @@ class Client:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _round(self) -> Sequence[Endpoint]:
-        """Whom to try, the one that answered last first."""
+        """Return the controllers to try, the one that answered last first."""
         return tuple(dict.fromkeys((self._current, *self._endpoints)))
 
     def _follow(
@@ -258,7 +264,7 @@ class Client:
         body: Mapping[str, Any] | None,
         more_s: float,
     ) -> httpx.Response:
-        """The answer of the controller that leads, if `endpoint` knows of it; else its own."""
+        """Return the answer of the leader, if `endpoint` knows of it; else its own."""
         for _ in range(MAX_HOPS):
             self._current = endpoint
             if endpoint.socket is not None and not Path(endpoint.socket).is_socket():
@@ -270,7 +276,7 @@ class Client:
             if leader is None or leader == endpoint:
                 break
             if self._token is not None and endpoint.is_private and not leader.is_private:
-                break  # others could read the token on that way
+                break  # others could read the token on the way
             endpoint = leader
         return response
 
@@ -278,7 +284,7 @@ class Client:
         if endpoint not in self._clients:
             headers = {"User-Agent": "echelon-client", "Accept": "application/json"}
             if self._token is not None:
-                headers["Authorization"] = f"Bearer {self._token}"
+                headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
             self._clients[endpoint] = httpx.Client(
                 base_url=endpoint.base,
                 headers=headers,
@@ -307,7 +313,7 @@ class Client:
         else:
             why = one_line(str(error)) or type(error).__name__
         hint = "check ca, certificate and address" if "SSL" in why else "is the service running, and at that address?"
-        return ClientError(None, f"{endpoint} does not answer: {why} ({hint})")
+        return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
 def _path(*parts: str) -> str:
@@ -315,7 +321,7 @@ def _path(*parts: str) -> str:
 
 
 def _duration(value: str | float) -> str:
-    """As files have it. The shortest text of a float names exactly that float."""
+    """Return the duration as files write it. The shortest text of a float names exactly that float."""
     return value if isinstance(value, str) else f"{float(value)!r} s"
 
 
@@ -334,18 +340,19 @@ def _not_understood(response: httpx.Response, error: ValidationError) -> ClientE
 
 
 def _refusal(response: httpx.Response) -> ClientError:
-    """From the service's own shape of errors, or what a proxy in between said."""
+    """Return the error in the service's own form, or what a proxy in between said."""
     status = response.status_code
     try:
         error = response.json()["error"]
-        return ClientError(status, one_line(str(error["reason"])), one_line(str(error["path"])))
+        reason, path = one_line(str(error["reason"])), one_line(str(error["path"]))
+        return ClientError(status, reason, path, code=cast(Code, one_line(str(error.get("code", "failed")))))
     except (ValueError, KeyError, TypeError):
         said = one_line(response.text[:2000])[:200] or response.reason_phrase
         return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")
 
 
 def _leader(response: httpx.Response) -> Endpoint | None:
-    """Who leads, where a standby says so."""
+    """Return the leader that a standby names."""
     location = response.headers.get("location")
     if response.status_code != 503 or not location:
         return None
@@ -356,13 +363,13 @@ def _leader(response: httpx.Response) -> Endpoint | None:
         return None
 
 
-def _token_from_environment() -> str | None:
+def _token_from_environment() -> SecretStr | None:
     file = os.environ.get(TOKEN_FILE_VARIABLE)
     return read_token(file) if file else None
 
 
-def read_token(path: str | Path) -> str:
-    """The token in the file at `path`: its first line. Raises `ClientError`."""
+def read_token(path: str | Path) -> SecretStr:
+    """Return the token in the first line of the file at `path`. Raise `ClientError` if there is none."""
     try:
         with Path(path).open(encoding="ascii") as stream:
             line = stream.readline(4096).strip()
@@ -372,10 +379,11 @@ def read_token(path: str | Path) -> str:
         raise ClientError(None, f"{path} does not hold a token in its first line (check the path)") from None
     if not line:
         raise ClientError(None, f"{path} is empty (write the token into its first line)")
-    return _check_token(line, str(path))
+    return _checked_token(line, str(path))
 
 
-def _check_token(token: str, source: str = "the token") -> str:
-    if not token or not all("!" <= character <= "~" for character in token):
+def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretStr:
+    secret = token if isinstance(token, SecretStr) else SecretStr(token)
+    if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
         raise ClientError(None, f"{source} has characters that no token has (take it as 'echelon token' printed it)")
-    return token
+    return secret

@@ -1,4 +1,4 @@
-"""Where a controller is: an HTTP(S) URL or a Unix socket."""
+"""The address of a controller: an HTTP(S) URL or a Unix socket."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Endpoint:
     base: str
     """``http://host:port``, without a path."""
     socket: str | None = None
-    """Path of a Unix socket, to which `base` is only a name."""
+    """Path of a Unix socket; `base` is then only a name."""
 
     @property
     def is_private(self) -> bool:
-        """Nobody on the way can listen."""
+        """Whether nobody on the way can listen."""
         return (
             self.socket is not None or self.base.startswith("https:") or is_loopback(urlsplit(self.base).hostname or "")
         )
@@ -34,7 +34,7 @@ class Endpoint:
 
 
 def parse_endpoint(url: str) -> Endpoint:
-    """Raises `ClientError` for a URL that is none of a controller."""
+    """Parse a controller's URL. Raise `ClientError`."""
     text = url.strip()
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX).removeprefix("//")
@@ -46,22 +46,25 @@ def parse_endpoint(url: str) -> Endpoint:
     except ValueError:
         valid = False
     if not valid or parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
-        # What follows an @ or stands before it may be a password.
+        # What follows an @ or precedes it may be a password.
         text = "the URL" if "@" in text else shown(text)
         raise ClientError(None, f"{text} is not that of a controller (write it as https://ctl1:8080 or unix:/path)")
     return Endpoint(f"{parts.scheme}://{parts.netloc}")
 
 
 def parse_endpoints(urls: str) -> Sequence[Endpoint]:
-    """One URL, or those of several controllers with commas between them."""
+    """Parse one URL, or several controllers' URLs separated by commas."""
     return tuple(dict.fromkeys(parse_endpoint(url) for url in urls.split(",")))
 
 
 def client_context(
     ca: str | Path | None, certificate: str | Path | tuple[str | Path, str | Path] | None
 ) -> ssl.SSLContext:
-    """TLS 1.2 or later. `ca`: who must have signed the server's certificate (None: the system's authorities);
-    `certificate`: our own, with its key, in one file or as a pair of files. Raises `ClientError`."""
+    """Return a context for TLS 1.2 or later. Raise `ClientError`.
+
+    `ca` must have signed the server's certificate (None: the system's authorities); `certificate` is the client's own,
+    with its key, in one file or as a pair of files.
+    """
     pair = (certificate, None) if isinstance(certificate, str | Path) else certificate
     for path in (ca, *(pair or ())):
         if path is not None:

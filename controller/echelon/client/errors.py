@@ -1,18 +1,20 @@
-"""What goes wrong with a call, for the person who made it."""
+"""The error of a call, for the person who made it."""
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class ClientError(Exception):
+
+class ClientError(CodedError):
     """The service refused, or did not answer. One line, without any token."""
 
-    def __init__(self, status: int | None, reason: str, path: str = "") -> None:
-        super().__init__(status, reason, path)
+    def __init__(self, status: int | None, reason: str, path: str = "", *, code: Code | None = None) -> None:
+        super().__init__(status, reason, path, code=code)
         self.status = status
         """The HTTP status; None: there was no answer."""
         self.reason = reason
         self.path = path
-        """The key of the request that is to blame; empty: none."""
+        """The key of the request that is at fault; empty: none."""
 
     def __str__(self) -> str:
         return " ".join(": ".join(part for part in (self.path, self.reason) if part).split())

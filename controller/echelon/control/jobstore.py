@@ -76,7 +76,7 @@ class JobStore:
         """Return the job of that name. Raises `UnknownError`."""
         job = self.jobs.get(name)
         if job is None:
-            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})")
+            raise UnknownError(f"there is no job '{name}' ({suggestion(name, self.jobs)})", code="unknown-job")
         return job
 
     def unchanged_since(self, generation: int) -> list[str]:

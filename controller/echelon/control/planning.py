@@ -15,6 +15,7 @@ from echelon.control.reacting import DecisionDue
 from echelon.control.records import Document
 from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
@@ -63,14 +64,16 @@ class Planned:
         return tuple(registered.job for registered in self.registered)
 
 
-class PlanningError(Exception):
+class PlanningError(CodedError):
     """There is no new plan; the text is one line.
 
     `job`: without this job there may be a plan; None: no single job is known to be at fault.
     """
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+    code: Code = "plan-impossible"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
 
 

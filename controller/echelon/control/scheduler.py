@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
+from echelon.allocation import ActiveFlow, Allocator
 from echelon.jobs.graph import FlowKey, Job
-from echelon.plan import Fixed, FlowPlan, Plan
-from echelon.policies.base import ActiveFlow, Policy
+from echelon.plan import Fixed, FlowPlan, Plan, PlanError
+from echelon.policies.base import Policy
 from echelon.policies.schedule import to_schedule
 
 
@@ -96,6 +97,8 @@ class CentralScheduler:
             replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - bytes_passed.get(key, 0), 1)))
             for key, flow in self.active.items()
         ]
+        if not isinstance(self.policy, Allocator):
+            raise PlanError(f"policy {self.policy.name}: its plan is reactive, but it does not allocate rates")
         rates = self.policy.allocate(now_s, flows).rates_Bps
         queues, schedules = to_schedule(flows, rates, self._queues)
         self._queues |= queues

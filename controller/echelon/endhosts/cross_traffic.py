@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial, singledispatchmethod
 from itertools import pairwise
 
-from echelon.endhosts.carriers import Network
-from echelon.endhosts.host_stack import NS_PER_S, Clock
+from echelon.endhosts.carriers import HostNetwork
+from echelon.endhosts.flow_ends import NS_PER_S
 from echelon.endhosts.shim import DISCARD_PORT
 from echelon.endhosts.tcp.frames import TcpAddress
-from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, Tally, TcpSettings
-from echelon.endhosts.tcp.stack import Connection
+from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
+from echelon.endhosts.tcp.stack import Clock, Connection
 from echelon.fabric.routing import NoRouteError, equal_cost_paths
 from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
@@ -48,7 +48,7 @@ class CrossTraffic:
 
     def __init__(
         self,
-        network: Network,
+        network: HostNetwork,
         sources: Sequence[TrafficSource],
         seed: int,
         settings: Callable[[bool], TcpSettings],
@@ -99,7 +99,7 @@ class CrossTraffic:
 class _Ports:
     """Ports of hosts for new connections, each in use for one at a time; those that were free for longest go first."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: HostNetwork) -> None:
         self._network = network
         self._free = {host: deque(_PORTS) for host in network.hosts}
 
@@ -121,7 +121,9 @@ class _Ports:
 class _Player:
     """One source."""
 
-    def __init__(self, network: Network, ports: _Ports, flows: Iterator[ScheduledFlow], settings: TcpSettings) -> None:
+    def __init__(
+        self, network: HostNetwork, ports: _Ports, flows: Iterator[ScheduledFlow], settings: TcpSettings
+    ) -> None:
         self._network = network
         self._clock = network.clock
         self._ports = ports
@@ -130,7 +132,7 @@ class _Player:
         self._origin_ns = 0
         self._transfers: list[_Transfer] = []
         self._long: dict[tuple[str, str, int], _LongFlow] = {}
-        self.tally = Tally()
+        self.tally = TcpTally()
         self._stopped_ns: int | None = None
 
     def start(self) -> None:

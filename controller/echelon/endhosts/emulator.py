@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Literal
 
-from echelon.endhosts.carriers import Carrier, FlowNumbers, Network, ShimCarrier, TcpCarrier
+from echelon.completion import Completion, Until
+from echelon.endhosts.carriers import Carrier, HostNetwork, ShimCarrier, TcpCarrier
 from echelon.endhosts.cross_traffic import CrossTraffic
-from echelon.endhosts.host_stack import MAX_TIMEOUTS, NS_PER_S, BackgroundStats, Clock, HostStack, Nic, PacedNic
+from echelon.endhosts.flow_ends import NS_PER_S
+from echelon.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
 from echelon.endhosts.shim import FlowAddress, background_frame
 from echelon.endhosts.tcp.sender import TcpSettings
+from echelon.endhosts.tcp.stack import Clock, Nic
 from echelon.execution import (
     Instruction,
     IterationFinished,
@@ -28,21 +30,9 @@ from echelon.execution import (
 )
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Flow, Job
-from echelon.lowering.identity import SegmentIdentity
+from echelon.lowering.identity import FlowKey, Identity, SegmentIdentity, ShimIdentity
 from echelon.scenarios.scenario import Background, Delay, Transport
 from echelon.scenarios.traffic_spec import TrafficSource
-
-__all__ = [
-    "MAX_TIMEOUTS",
-    "BackgroundStats",
-    "Clock",
-    "FlowNumbers",
-    "HostStack",
-    "Nic",
-    "PacedNic",
-    "TrainingEmulator",
-    "tcp_settings",
-]
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -61,7 +51,7 @@ class TrainingEmulator:
     is sent, received or recorded.
 
     - `nics`: by host; `identities`: by (job, flow), what the shim says, or a `SegmentIdentity`: the job sends over TCP.
-    - `until`: ``all-done``: jobs go on until the slowest has done `iterations`; ``exactly``: each does that many.
+    - `iterations` and `until` say when the run is over (`echelon.completion`).
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -75,10 +65,10 @@ class TrainingEmulator:
         nics: Mapping[str, Nic],
         fabric: Fabric,
         jobs: Sequence[Job],
-        identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity],
+        identities: Mapping[FlowKey, Identity],
         *,
         iterations: int,
-        until: Literal["all-done", "exactly"] = "all-done",
+        until: Until = "all-done",
         transport: Transport | None = None,
         delays: Sequence[Delay] = (),
         background: Sequence[Background] = (),
@@ -90,21 +80,20 @@ class TrainingEmulator:
         self._fabric = fabric
         self._jobs = jobs
         self._transport = Transport() if transport is None else transport
-        self._iterations = iterations
-        self._load_stays = until == "all-done"
+        self.completion = Completion((job.name for job in jobs), iterations, until)
+        """how far the jobs have come"""
         self._on_iteration = on_iteration
         self._origin_ns = 0
-        self._unsatisfied = {job.name for job in jobs}
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
         """by name; give each the frames that arrive at it"""
-        network = Network(clock, fabric, self.hosts)
+        network = HostNetwork(clock, fabric, self.hosts)
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
             own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
-            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self._more, job.name))
+            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self.completion.begins, job.name))
         self.background = {traffic.name: BackgroundStats() for traffic in background}
         """packets of each background sender, by its name"""
         self._background_traffic = tuple(background)
@@ -124,7 +113,7 @@ class TrainingEmulator:
     @property
     def done(self) -> bool:
         """Whether every job has done its iterations."""
-        return not self._unsatisfied
+        return self.completion.reached
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
@@ -134,37 +123,31 @@ class TrainingEmulator:
     @property
     def reordered_packets(self) -> Mapping[str, int]:
         """By job: packets that arrived after one that was sent later, retransmissions apart."""
-        return {name: carrier.reordered_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.reordered for name, carrier in self._carriers.items()}
 
     @property
     def retransmitted_packets(self) -> Mapping[str, int]:
         """By job: packets sent again."""
-        return {name: carrier.retransmitted_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
     @property
     def duplicate_packets(self) -> Mapping[str, int]:
         """By job: packets received again."""
-        return {name: carrier.duplicate_packets for name, carrier in self._carriers.items()}
+        return {name: carrier.tally.duplicate for name, carrier in self._carriers.items()}
 
-    def _more(self, job: str, iteration: int) -> bool:
-        """Whether a job whose last iteration has just ended begins `iteration`."""
-        return iteration <= self._iterations or (self._load_stays and not self._unsatisfied <= {job})
-
-    def _carrier(
-        self, network: Network, job: Job, identities: Mapping[tuple[str, str], FlowNumbers | SegmentIdentity]
-    ) -> Carrier:
+    def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
         segments: dict[str, SegmentIdentity] = {}
-        numbers: dict[str, FlowNumbers] = {}
+        shims: dict[str, ShimIdentity] = {}
         for flow in job.flows:
             match identities[job.name, flow.name]:
                 case SegmentIdentity() as identity:
                     segments[flow.name] = identity
-                case identity:
-                    numbers[flow.name] = identity
+                case ShimIdentity() as identity:
+                    shims[flow.name] = identity
         if segments:
             return TcpCarrier(network, job, segments, tcp_settings(self._transport, self._transport.ecn))
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
-        return ShimCarrier(network, job, numbers, self._transport, retransmit_after_ns)
+        return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns)
 
     def _paced(self, nic: Nic) -> Nic:
         rate_bps = self._transport.host_rate_bps
@@ -199,14 +182,13 @@ class TrainingEmulator:
         self._obey(job, self._executions[job].flow_finished(flow, self._clock.now_ns))
 
     def _finish_iteration(self, job: str, iteration: int) -> None:
-        if iteration == self._iterations:
-            self._unsatisfied.discard(job)
+        self.completion.finish(job, iteration)
         if self._on_iteration is not None:
             self._on_iteration(job, iteration, self._clock.now_ns - self._origin_ns)
         if self.done:
             self.traffic.stop()
             for host in self.hosts.values():
-                host.closed = True
+                host.close()
 
     def _start_background(self, index: int, traffic: Background) -> None:
         address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)
@@ -234,7 +216,7 @@ class _ConstantRate:
     def _send(self) -> None:
         if self._host.closed:
             return
-        self._host.transmit(self._frame)
+        self._host.nic.send(self._frame)
         stats = self._stats
         stats.sent_packets += 1
         bits = stats.sent_packets * len(self._frame) * 8

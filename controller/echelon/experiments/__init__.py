@@ -1,1 +1,1 @@
-"""Published experiments, run again on fabrics of this project: sweeps of points, then tables, figures and a report."""
+"""Published experiments, repeated on fabrics of this project: sweeps of points, then tables, figures and a report."""

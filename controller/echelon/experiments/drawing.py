@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which people of any colour vision can tell apart.
+# Okabe and Ito's palette, which people with any colour vision can tell apart.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442")
 INK, FAINT = "#222222", "#d9d9d9"
 _DPI = 130
 
 
 def panels(count: int, width_inches: float, height_inches: float) -> tuple[Figure, Sequence[Axes]]:
-    """A picture of panels side by side. Raises `ImportError` without matplotlib."""
+    """Make a picture of panels side by side. Raise `ImportError` without matplotlib."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -32,13 +32,13 @@ def panels(count: int, width_inches: float, height_inches: float) -> tuple[Figur
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture, the same for the same content. Raises `OSError`."""
+    """Write the picture; the same content gives the same file. Raise `OSError`."""
     figure.savefig(path, dpi=_DPI, metadata={"Software": None})
     return path
 
 
 def plain_seconds(axis: Axes, *, across: bool = False) -> None:
-    """A logarithmic time axis, upwards or `across`, with numbers as people write them."""
+    """Make the time axis, vertical or `across`, logarithmic, with numbers as people write them."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if across:

@@ -1,4 +1,4 @@
-"""What an experiment is: measurements in stages, then a report of all that was measured."""
+"""The interface of an experiment: measurements in stages, then a report of all that was measured."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from echelon.experiments.sweep import Task
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which part of an experiment to run; empty: all that it has."""
+    """The part of an experiment to run; empty: all that it has."""
 
     models: tuple[str, ...] = ()
     loads: tuple[Fraction, ...] = ()
-    """Parts of the bottleneck's capacity."""
+    """Loads, as parts of the bottleneck's capacity."""
     policies: tuple[str, ...] = ()
 
     def check(self, models: Iterable[str], policies: Iterable[str]) -> None:
-        """Raises `DocumentError` for a model or policy that an experiment does not have, or a load that no link has."""
+        """Raise `DocumentError` for a model or policy that an experiment does not have, or an impossible load."""
         for option, given, known in (("--model", self.models, [*models]), ("--policy", self.policies, [*policies])):
             for name in given:
                 if name not in known:
@@ -37,14 +37,14 @@ class Selection:
 
 
 Stages = Generator[Sequence[Task], Mapping[str, Stored], None]
-"""Yields tasks, is sent what they measured (by name), and yields what can be measured then."""
+"""A generator that yields tasks, receives what they measured (by name), and yields what can be measured then."""
 
 
 class Experiment(Protocol):
     """One entry of `registry`."""
 
     def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
-        """The measurements. Raises `DocumentError` for a selection that the experiment does not have."""
+        """Return the measurements. Raise `DocumentError` for a selection that the experiment does not have."""
 
     def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
-        """Draw and write what `store` has into the directory `out`; returns the files, the report first."""
+        """Draw and write what `store` has into the directory `out`. Return the files, the report first."""

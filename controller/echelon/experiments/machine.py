@@ -1,4 +1,4 @@
-"""machine.json: on what, with what and how an experiment was run."""
+"""The contents of machine.json: the machine, the versions and the command of an experiment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("finsy", "grpcio", "protobuf", "networkx", "pydantic", "numpy", "ma
 
 
 def version() -> str:
-    """Of this program."""
+    """Return the version of this program."""
     try:
         return metadata.version("echelon-p4")
     except metadata.PackageNotFoundError:
@@ -21,7 +21,7 @@ def version() -> str:
 
 
 def machine(command: Sequence[str], settings: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """What machine.json holds; the same on the same machine but for nothing."""
+    """Return the contents of machine.json; they are the same for every call on the same machine."""
     return {
         "echelon": version(),
         "command": list(command),

@@ -16,7 +16,7 @@ from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
 from echelon.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 from echelon.jobs.graph import Job
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
     from echelon.traffic.outcome import FlowOutcome
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
-"""Runs a scenario under one policy: (scenario, policy's label, what makes the policy, progress(job, iteration))."""
+"""A function that runs a scenario under one policy: (scenario, policy's label, maker of the policy, progress(job,
+iteration))."""
 
 _TCP_BYTES = HEADER_BYTES + STAMP_BYTES
-"""Of headers and options in every packet."""
+"""Bytes of headers and options in every packet."""
 _DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """A link that cross traffic and training share, known by who is at one end: flows that one of `hosts` sends (src),
-    or receives (dst), take it."""
+    """A link that cross traffic and training share, identified by the hosts at one end: flows that one of `hosts` sends
+    (src), or receives (dst), take it."""
 
     end: Literal["src", "dst"]
     hosts: tuple[str, ...]
     rate_bps: int
 
     def carries(self, flow: Any) -> bool:
-        """Whether a flow, of anything that has `src` and `dst`, takes this link."""
+        """Return whether a flow takes this link; `flow` is anything with `src` and `dst`."""
         return getattr(flow, self.end) in self.hosts
 
 
@@ -56,15 +57,15 @@ class Sharing:
     flows: int
     unfinished: int
     mean_time_s: float | None
-    """In the system, measured."""
+    """Mean time in the system, measured."""
     shared_unfinished: int
     shared_mean_time_s: float | None
     """The same by processor sharing (`echelon.experiments.processor_sharing`)."""
 
 
 def scenario_of(document: Mapping[str, Any], name: str) -> Scenario:
-    """The scenario in a document as a scenario's file has it. Raises `DocumentError`."""
-    spec = parse_document(ScenarioSpec, document, name, {"known_policies": PARAMETERS})
+    """Return the scenario in a document as a scenario's file has it. Raise `DocumentError`."""
+    spec = parse_document(ScenarioSpec, document, name)
     return build_scenario(spec, Path(name))
 
 
@@ -78,10 +79,10 @@ def measure(
 ) -> dict[str, Any]:
     """Run the scenario `document`, of one job and one policy; `warm_up` iterations at its beginning do not count.
 
-    Returns, as JSON has it: ``iterations_s``; ``from_s``, ``to_s``: the time that they took, seconds of the run;
+    Return a mapping for JSON. ``iterations_s``; ``from_s``, ``to_s``: the time that they took, in seconds of the run;
     ``cross``: None, or a `TrafficSummary` of that time of all sources together; ``sharing``: a `Sharing` for each of
     `bottlenecks`; ``training_bps``: by bottleneck, what training sent over it; ``dropped``, ``retransmitted``,
-    ``reordered``: packets of the whole run. Raises what a run raises.
+    ``reordered``: packets of the whole run. Raise what a run raises.
     """
     scenario = scenario_of(document, name)
     (job,), (choice,) = scenario.jobs, scenario.policies
@@ -122,10 +123,11 @@ def sharing(
     to_s: float,
     sent_bytes: Callable[[int], float],
 ) -> Sharing:
-    """What cross traffic got on `bottleneck`, beside what was to be had; `sent_bytes`: of so much payload, on the wire.
+    """Return what cross traffic got on `bottleneck`, beside what was available; `sent_bytes` turns payload into bytes
+    on the wire.
 
-    All flows since the beginning of the run take part, those that started between `from_s` and `to_s` count.
-    Paced flows are left out: how long they take is their own choice.
+    All flows since the beginning of the run take part; those that started between `from_s` and `to_s` count. Paced
+    flows are left out: they choose how long they take.
     """
     from echelon.traffic.schedule import PacedFlow
 
@@ -151,7 +153,7 @@ def _quiet(_job: str, _iteration: int) -> None:
 
 
 def _wire_bytes(payload_bytes: int, packet_bytes: int) -> float:
-    """What TCP makes of `payload_bytes`."""
+    """Return the bytes on the wire of `payload_bytes` over TCP."""
     return payload_bytes + _TCP_BYTES * math.ceil(payload_bytes / (packet_bytes - _TCP_BYTES))
 
 
@@ -171,7 +173,7 @@ def _uses(
     bottleneck: Bottleneck,
     sent_bytes: Callable[[int], float],
 ) -> list[Use]:
-    """What the job's flows put on the link, each spread evenly over the time that it took."""
+    """Return the job's flows on the link, each spread evenly over the time that it took."""
     carried = {flow.name: flow for flow in job.flows if bottleneck.carries(flow)}
 
     def of(iteration: IterationRecord[Fraction]) -> Iterator[Use]:
@@ -183,7 +185,7 @@ def _uses(
 
 
 def _within(uses: Iterable[Use], from_s: float, to_s: float) -> float:
-    """Bytes of `uses` between two times."""
+    """Return the bytes of `uses` between two times."""
     return math.fsum(
         use.size_bytes * max(0.0, min(use.to_s, to_s) - max(use.from_s, from_s)) / (use.to_s - use.from_s)
         for use in uses
@@ -204,7 +206,7 @@ def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def virtual_runner() -> Runner:
-    """Packets through embedded switches in virtual time."""
+    """Return a runner of packets through embedded switches in virtual time."""
     from echelon.virtual import run as virtual_run
 
     return virtual_run.run

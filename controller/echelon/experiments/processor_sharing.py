@@ -1,11 +1,11 @@
-"""What transfers take when they share, all alike, a capacity that changes: egalitarian processor sharing, exactly.
+"""Egalitarian processor sharing, exactly: how long transfers take that share a changing capacity equally.
 
-The yardstick for cross traffic: given the same flows and the bandwidth that a training job leaves on the bottleneck,
-this is when they would end under ideal congestion control. What they take longer is not the bandwidth's doing.
+This is the yardstick for cross traffic: given the same flows and the bandwidth that a training job leaves on the
+bottleneck, it is when they would end under ideal congestion control. Bandwidth does not account for any longer time.
 
-With N(t) flows in the system and capacity c(t), each is served at c / N. The service that any flow present has had
-by time t, ``S(t) = integral of c / N``, grows for all of them alike: a flow of x bytes that arrives at a ends when S
-has grown by x since a. So one queue, ordered by S(a) + x, holds them all, and only arrivals, departures and changes of
+With N(t) flows in the system and capacity c(t), each is served at c / N. The service that any flow present has had by
+time t, ``S(t) = integral of c / N``, grows for all of them alike: a flow of x bytes that arrives at a ends when S has
+grown by x since a. So one queue, ordered by S(a) + x, holds them all, and only arrivals, departures and changes of
 capacity are events (virtual time as in A. Parekh and R. Gallager, IEEE/ACM Transactions on Networking 1(3), 1993).
 """
 
@@ -26,7 +26,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Bytes of somebody else on the bottleneck, spread evenly over a time."""
+    """Bytes of other traffic on the bottleneck, spread evenly over a time."""
 
     from_s: float
     to_s: float
@@ -35,17 +35,17 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at_s` on, until the next step, there is this capacity, bytes per second."""
+    """The capacity in bytes per second from `at_s` on, until the next step."""
 
     at_s: float
     capacity_Bps: float  # noqa: N815
 
 
 def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: N803
-    """What `uses` leave of a capacity; from time 0 on.
+    """Return what `uses` leave of a capacity, from time 0 on.
 
     Uses that overlap may add up to more than the capacity: several flows that wait for each other, each spread over its
-    whole time. What is too much is sent as soon as there is room, as from a queue, so that no byte of it is lost.
+    whole time. The excess is sent as soon as there is room, as from a queue, so that no byte of it is lost.
     """
     changes: dict[float, float] = {0.0: 0.0}
     for use in uses:
@@ -71,7 +71,7 @@ def left_over(capacity_Bps: float, uses: Iterable[Use]) -> list[Step]:  # noqa: 
 
 
 def finish_times_s(arrivals: Sequence[Arrival], capacity: Sequence[Step], until_s: float) -> list[float | None]:
-    """When each of `arrivals` ends, None: not by `until_s`.
+    """Return when each of `arrivals` ends; None: not by `until_s`.
 
     `arrivals` are in ascending order of time, and so are the steps of `capacity`, the first of which is no later than
     the first arrival. Takes time in proportion to (n + steps) log n.

@@ -1,4 +1,4 @@
-"""The experiments, by name. Nothing is imported before it is asked for."""
+"""The experiments by name. Nothing is imported before it is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where an experiment is."""
+    """The place of an experiment."""
 
     about: str
     """One line, for lists."""

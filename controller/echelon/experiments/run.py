@@ -1,4 +1,4 @@
-"""From the name of an experiment to its report: measure what is missing, note with what, draw."""
+"""Run an experiment by name: measure what is missing, record the machine, draw the report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MACHINE = "machine.json"
 
 
 class Progress(Protocol):
-    """What is told how far a run is."""
+    """A listener to the progress of a run."""
 
     def stage(self, tasks: int, /) -> None:
-        """So many measurements come now."""
+        """Announce a number of measurements."""
 
     def done(self, task: Task, /) -> None:
-        """One of them is there."""
+        """Report that one of them is done."""
 
 
 def run(
@@ -41,9 +41,9 @@ def run(
     command: Sequence[str],
     progress: Progress,
 ) -> list[Path]:
-    """Run the experiment `name` into the directory `out`, which may hold a part of it; returns the files of its report.
+    """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the files of its report.
 
-    Raises `DocumentError`, `SweepError`, and `OSError` where nothing can be written.
+    Raise `DocumentError`, `SweepError`, and `OSError` if nothing can be written.
     """
     entry = EXPERIMENTS[name]
     _refuse_mixture(name, settings, out)
@@ -67,7 +67,7 @@ def run(
 
 
 def report(out: Path) -> list[Path]:
-    """Draw and write again what `out` holds. Raises `DocumentError` if there is nothing, `OSError`."""
+    """Draw and write again what `out` holds. Raise `DocumentError` if there is nothing, and `OSError`."""
     records = _records(out)
     if not records:
         raise DocumentError(str(out), "", "holds no experiment (run one into it: echelon experiment NAME --out DIR)")
@@ -79,7 +79,7 @@ def report(out: Path) -> list[Path]:
 
 
 def _refuse_mixture(name: str, settings: Settings, out: Path) -> None:
-    """Experiments of one report are of the same settings."""
+    """Refuse settings other than those of the experiments in the same report."""
     for other, record in _records(out).items():
         same_report = EXPERIMENTS[other].module == EXPERIMENTS[name].module
         if other != name and same_report and record["settings"] != settings.identity():
@@ -87,7 +87,7 @@ def _refuse_mixture(name: str, settings: Settings, out: Path) -> None:
 
 
 def _records(out: Path) -> dict[str, dict[str, Any]]:
-    """What `out` says of the experiments in it that are known here."""
+    """Return the records in `out` of known experiments."""
     try:
         records = json.loads((out / MACHINE).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What all points of a sweep have in common."""
+"""Settings that all points of a sweep have in common."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.experiments.machine import version
+from echelon.targets import DEFAULT_TARGET
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Of a sweep; those that its command line gives."""
+    """The settings of a sweep that its command line gives."""
 
     scale: Fraction = Fraction(1, 100)
-    """Rates and sizes are so much smaller than published ones. Times are what they are."""
+    """Divisor of published rates and sizes. Times are not scaled."""
     seed: int = 0
     packet_bytes: int = 9000
-    """On the wire: jumbo frames, so that a scaled link carries as few packets as possible in a second."""
+    """Size of a packet on the wire: jumbo frames, so that a scaled link carries as few packets as possible in a
+    second."""
     quick: bool = False
-    """A subset that takes less than two minutes."""
+    """Whether to run a subset that takes less than two minutes."""
     fabric: str = "virtual"
-    target: str = "softswitch"
+    target: str = DEFAULT_TARGET
     version: str = field(default_factory=version)
-    """Of the program."""
+    """The version of the program."""
 
     def __post_init__(self) -> None:
         if not Fraction(1, 10_000) <= self.scale <= 1:
             raise DocumentError("--scale", "", f"{self.scale} is not between 1/10000 and 1 (give a fraction, as 1/100)")
 
     def identity(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the settings as JSON."""
         return {**asdict(self), "scale": str(self.scale)}
 
     @classmethod
     def from_identity(cls, identity: Mapping[str, Any]) -> Settings:
-        """The settings that `identity` was made of. Raises `DocumentError` if it cannot have been."""
+        """Return the settings that `identity` was made of. Raise `DocumentError` if it cannot have been."""
         try:
             return cls(**{**identity, "scale": Fraction(str(identity["scale"]))})
         except (TypeError, KeyError, ValueError, ZeroDivisionError):

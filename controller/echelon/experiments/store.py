@@ -1,9 +1,9 @@
-"""What has been measured already: one file for each point, so that a sweep that was interrupted goes on where it was.
+"""The store of measured points: one file for each, so that an interrupted sweep continues where it was.
 
     DIRECTORY/points/NAME-DIGEST.json    {"identity": {...}, "result": {...}, "wall_s": SECONDS}
 
-The identity says everything that determines the result, the version of the program among it; the digest is of the
-identity. A file that cannot be read, or whose identity is another, counts as not there.
+The identity holds everything that determines the result, including the version of the program; the digest is of the
+identity. A file that cannot be read, or has another identity, counts as absent.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class Stored:
     identity: Mapping[str, Any]
     result: Mapping[str, Any]
     wall_s: float
-    """What it took, real seconds."""
+    """Duration of the measurement, in real seconds."""
 
 
 class Store:
-    """The points below a directory, which is made when the first is written."""
+    """The points below a directory, which is made when the first one is written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "points"
 
     def path(self, name: str, identity: Mapping[str, Any]) -> Path:
-        """The file of a point; `name` is for people."""
+        """Return the file of a point; `name` is for people."""
         digest = hashlib.sha256(_canonical(identity).encode()).hexdigest()[:_DIGEST_DIGITS]
         return self._directory / f"{name}-{digest}.json"
 
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
-        """The point, if it has been measured."""
+        """Return the point, if it has been measured."""
         stored = _read(self.path(name, identity))
         return stored if stored is not None and _canonical(stored.identity) == _canonical(identity) else None
 
     def put(self, name: str, stored: Stored) -> None:
-        """Write a point whole or not at all. Raises `OSError`."""
+        """Write a point, whole or not at all. Raise `OSError`."""
         path = self.path(name, stored.identity)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -55,7 +55,7 @@ class Store:
         partial.replace(path)
 
     def __iter__(self) -> Iterator[Stored]:
-        """All points that can be read, by name of the file."""
+        """Yield all points that can be read, by name of the file."""
         for path in sorted(self._directory.glob("*.json")):
             stored = _read(path)
             if stored is not None:

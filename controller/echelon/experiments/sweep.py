@@ -1,4 +1,4 @@
-"""Many independent measurements, some at a time, each kept as soon as it is there."""
+"""Many independent measurements, some at a time, each stored as soon as it is done."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.experiments.store import Store, Stored
 from echelon.scenarios.results import RunError
 
@@ -25,24 +26,27 @@ class Task:
     """One measurement."""
 
     name: str
-    """For people: of the file, and in errors."""
+    """A name for people: of the file, and in errors."""
     identity: Mapping[str, Any]
-    """All that determines the result, as JSON has it."""
+    """Everything that determines the result, as JSON."""
     measure: Callable[[], Mapping[str, Any]]
-    """What makes it, of names at the top of a module (it goes to another process). Raises `RunError` and the like."""
+    """The function that makes it, at the top of a module (it goes to another process). It raises `RunError` and the
+    like."""
     cost: float = 0.0
-    """How long it takes, in any unit: the longest begin first, so that none is left over for the end."""
+    """Expected duration in any unit: the longest begin first, so that none remains for the end."""
 
 
-class SweepError(Exception):
+class SweepError(CodedError):
     """Some measurements failed; those that did not are stored. One line."""
+
+    code: Code = "run-failed"
 
 
 def sweep(tasks: Sequence[Task], store: Store, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
-    """Measure what `store` does not have, in `workers` processes (0: in this one), and return all by name.
+    """Measure what `store` does not have, in `workers` processes (0: in this one), and return all results by name.
 
-    `done` is called for each task whose result is there. A task that fails does not stop the others. Raises
-    `SweepError` in the end if one did, `OSError` where nothing can be written.
+    `done` is called for each task whose result is there. A task that fails does not stop the others. Raise `SweepError`
+    in the end if one did, and `OSError` if nothing can be written.
     """
     out: dict[str, Stored] = {}
     missing: list[Task] = []
@@ -84,10 +88,10 @@ class _Outcome:
 
 
 def _in_processes(tasks: Sequence[Task], workers: int, keep: Callable[[Task, _Outcome], None]) -> None:
-    # Not forked: gRPC has threads.
+    # Not forked, because gRPC has threads.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
     try:
-        # No more than can run: an interrupt then has nothing to wait for but those.
+        # No more than can run: an interrupt then waits only for those.
         waiting = list(reversed(tasks))
         running: dict[Future[_Outcome], Task] = {}
         while waiting or running:
@@ -108,7 +112,7 @@ def _in_processes(tasks: Sequence[Task], workers: int, keep: Callable[[Task, _Ou
 
 
 def _depend_on_parent() -> None:
-    """Interrupts are its business; and a worker does not outlive it, which would measure on, or wait for ever."""
+    """Leave interrupts to the parent. A worker must not outlive it: it would go on measuring, or wait for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Cell = str | int | float | None
-"""None: not measured, or not published."""
+"""A cell; None: not measured, or not published."""
 _NONE = "–"
 
 
@@ -18,18 +18,18 @@ class Table:
     """Columns and rows of equal length."""
 
     name: str
-    """Of its file, without ending."""
+    """Name of its file, without the suffix."""
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[Cell, ...]]
 
     def markdown(self) -> str:
-        """With its title above."""
+        """Return the table as Markdown, with its title above."""
         lines = [self.columns, ["---"] * len(self.columns), *([_shown(cell) for cell in row] for row in self.rows)]
         return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)])
 
     def csv(self) -> str:
-        """Numbers with six significant digits; an empty cell is None."""
+        """Return the table as CSV: numbers with six significant digits; an empty cell is None."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
@@ -38,14 +38,14 @@ class Table:
         return out.getvalue()
 
     def write(self, directory: Path) -> Path:
-        """NAME.csv in `directory`. Raises `OSError`."""
+        """Write NAME.csv in `directory`. Raise `OSError`."""
         path = directory / f"{self.name}.csv"
         path.write_text(self.csv(), encoding="utf-8")
         return path
 
 
 def percent(ours: float | None, other: float | None) -> float | None:
-    """By how much ours is more than the other."""
+    """Return by how much ours exceeds the other, in percent."""
     return None if ours is None or not other else (ours / other - 1) * 100
 
 

@@ -1,1 +1,1 @@
-"""The fabric: model, files, routing."""
+"""The fabric: its model, its files, and the paths through it."""

@@ -1,6 +1,7 @@
-"""Fabrics by their published names, from a few numbers. Pure functions; rates in bits per second, delays in seconds.
+"""Fabrics by their published names, from a few numbers.
 
-Every function raises `ValueError`, in one line, for numbers that describe no fabric.
+Rates are in bits per second, delays in seconds. Every function raises `ValueError`, with a message of one line, if its
+numbers do not describe a fabric.
 """
 
 from __future__ import annotations
@@ -13,31 +14,31 @@ from echelon.fabric.load import MAX_HOSTS, FabricSpec
 from echelon.quantities import duration_text, rate_text
 
 LINK_BPS = 10_000_000
-"""Slow, as links go: what real-time switches in software, several on one machine, carry without effort."""
+"""A rate that several software switches on one machine carry in real time without effort."""
 NIC_BPS = 1_000_000_000
-"""Of links that are no bottleneck."""
+"""The rate of links that are not a bottleneck."""
 DELAY_S = Fraction(1, 10**6)
 
 _MAX_LINKS = 200_000
 
 Link = tuple[str, str, int]
-"""Two nodes, and the rate between them."""
+"""Two nodes and the rate of the link between them, bits per second."""
 
 
 def one_tor(servers: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Servers s0, s1... at one top-of-rack switch."""
+    """Return servers s0, s1... at one top-of-rack switch."""
     _check(servers=(servers, 2))
     hosts = [f"s{n}" for n in range(servers)]
     return _fabric(f"one_tor_{servers}", hosts, ["tor"], [(host, "tor", rate_bps) for host in hosts], delay_s)
 
 
 def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Configuration A of Salamy (SM thesis, MIT 2022, Fig. 3-1a): four servers at one switch, of which S0 sends cross
-    traffic besides its part of the ring; the bottleneck is the outbound queue of its NIC.
+    """Return configuration A of Salamy (SM thesis, MIT 2022, Fig. 3-1a): four servers at one switch.
 
-    No P4 switch is inside a server. That queue is therefore modelled as the switch `nic0` between S0 and the
-    top-of-rack switch, and S0's own link to it is four times as fast (their NICs could do 100 of the 25 Gbit/s), so
-    that nothing waits before it.
+    S0 sends cross traffic besides its part of the ring, and the bottleneck is the outbound queue of its NIC. A server
+    contains no P4 switch, so that queue is modelled as the switch `nic0` between S0 and the top-of-rack switch. S0's
+    own link to it is four times as fast (the NICs of the thesis could do 100 Gbit/s and were limited to 25), so that
+    nothing waits in front of it.
     """
     servers = [f"s{n}" for n in range(4)]
     links = [
@@ -49,15 +50,19 @@ def thesis_a(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> Fabric
 
 
 def thesis_b(rate_bps: int = 250_000_000, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Configuration B of the same (Fig. 3-1b): the ring is of S0, S1 and S3, cross traffic goes from S2 to S0; the
-    bottleneck is the port of the top-of-rack switch to S0."""
+    """Return configuration B of the same thesis (Fig. 3-1b): the ring is S0, S1 and S3.
+
+    Cross traffic goes from S2 to S0. The bottleneck is the port of the top-of-rack switch to S0.
+    """
     servers = [f"s{n}" for n in range(4)]
     return _fabric("thesis_b", servers, ["tor"], [(server, "tor", rate_bps) for server in servers], delay_s)
 
 
 def dumbbell(pairs: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Hosts a1, a2... at one switch and b1, b2... at another; the link between these, of `rate_bps`, is the
-    bottleneck."""
+    """Return hosts a1, a2... at one switch and b1, b2... at another.
+
+    The link between the switches, of `rate_bps`, is the bottleneck.
+    """
     _check(pairs=(pairs, 1))
     sides = {"s1": [f"a{n}" for n in range(1, pairs + 1)], "s2": [f"b{n}" for n in range(1, pairs + 1)]}
     links = [("s1", "s2", rate_bps), *((host, switch, nic_bps) for switch, hosts in sides.items() for host in hosts)]
@@ -65,8 +70,10 @@ def dumbbell(pairs: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay
 
 
 def line(switches: int, rate_bps: int = LINK_BPS, nic_bps: int = NIC_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Switches s1, s2... in a line, with a host at each; the links between switches, of `rate_bps`, are the
-    bottlenecks."""
+    """Return switches s1, s2... in a line, with a host at each.
+
+    The links between switches, of `rate_bps`, are the bottlenecks.
+    """
     _check(switches=(switches, 2))
     numbers = range(1, switches + 1)
     links = [(f"h{n}", f"s{n}", nic_bps) for n in numbers]
@@ -82,9 +89,10 @@ def leaf_spine(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """Two stages: every leaf is linked to every spine. Hosts h1, h2... leaf by leaf, at `rate_bps`.
+    """Return two stages of switches: every leaf has a link to every spine. Hosts h1, h2... are listed leaf by leaf.
 
-    `oversubscription` is what the hosts of a leaf can send, over what its uplinks carry.
+    Hosts have links of `rate_bps`. `oversubscription` is what the hosts of a leaf can send, divided by what its uplinks
+    carry.
     """
     _check(leaves=(leaves, 1), spines=(spines, 1), hosts_per_leaf=(hosts_per_leaf, 1))
     uplink_bps = _uplink_bps(hosts_per_leaf * rate_bps, spines, oversubscription)
@@ -99,15 +107,16 @@ def leaf_spine(
 
 
 def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) -> FabricSpec:
-    """Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture, SIGCOMM 2008.
+    """Return a fat-tree (Al-Fares, Loukissas and Vahdat, A Scalable, Commodity Data Center Network Architecture,
+    SIGCOMM '08, section 3).
 
-    k pods of k/2 edge and k/2 aggregation switches with k ports, (k/2)^2 core switches, k^3/4 hosts; every link of the
-    same rate, so that no stage is a bottleneck. Hosts have the paper's addresses: 10.POD.SWITCH.ID, ID from 2 on.
-    Switches are edgePOD-SWITCH, aggPOD-SWITCH and coreROW-COLUMN; the ports of an edge switch begin with its hosts',
-    of an aggregation switch with its pod's.
+    It has k pods of k/2 edge and k/2 aggregation switches with k ports, (k/2)^2 core switches, and k^3/4 hosts. All
+    links have the same rate, so that no stage is a bottleneck. Hosts have the paper's addresses: 10.POD.SWITCH.ID, with
+    IDs from 2. Switches are named edgePOD-SWITCH, aggPOD-SWITCH and coreROW-COLUMN. The first ports of an edge switch
+    lead to its hosts, those of an aggregation switch to its pod.
     """
     if k < 2 or k % 2:
-        raise ValueError(f"k is {k}: a fat-tree's switches have an even number of ports (give 2, 4, 6...)")
+        raise ValueError(f"k is {k}: the switches of a fat-tree have an even number of ports (give 2, 4, 6...)")
     half = k // 2
     _check_size(k * half * half, 3 * k * half * half)
     pods, rows = range(k), range(half)
@@ -137,12 +146,13 @@ def rail_optimised(
     rate_bps: int = LINK_BPS,
     delay_s: Fraction = DELAY_S,
 ) -> FabricSpec:
-    """One NIC for each accelerator, and the NICs of one rank in all servers at one switch, their rail: collectives
-    between accelerators of one rank stay below it (Wang et al.: Rail-only, HOTI 2024, section 2, describes what is
-    usual). Rails are linked by spines.
+    """Return a rail-optimised fabric: the NICs of one rank in all servers share one switch, their rail.
 
-    A host of a fabric has one link. A NIC is therefore a host of its own: `n2r1` is that of server 2 at rail 1. What
-    accelerators of one server send each other directly (NVLink) is no part of the fabric.
+    There is one NIC for each accelerator, so collectives between accelerators of one rank stay below their rail (Wang
+    et al., Rail-only, HOTI '24, section 2, describes the usual design). Spines link the rails.
+
+    A host of a fabric has one link, so each NIC is a host of its own: `n2r1` is the NIC of server 2 at rail 1. What the
+    accelerators of one server send to each other directly (NVLink) is not part of the fabric.
     """
     _check(servers=(servers, 1), rails=(rails, 1), spines=(spines, 1))
     uplink_bps = _uplink_bps(servers * rate_bps, spines, oversubscription)
@@ -158,7 +168,7 @@ def rail_optimised(
 
 def _uplink_bps(offered_bps: int, uplinks: int, oversubscription: Fraction | int) -> int:
     if oversubscription <= 0:
-        raise ValueError(f"oversubscription is {oversubscription} (give more than 0; 1: none)")
+        raise ValueError(f"oversubscription is {oversubscription} (give more than 0; 1 means none)")
     rate_bps = int(Fraction(offered_bps) / uplinks / Fraction(oversubscription))
     if rate_bps < 1:
         raise ValueError(f"oversubscription is {oversubscription}: uplinks would carry less than 1 bit/s (give less)")
@@ -172,7 +182,7 @@ def _check(**numbers: tuple[int, int]) -> None:
 
 
 def _check_size(hosts: int, links: int) -> None:
-    """Before the fabric is built."""
+    """Raise `ValueError` if the fabric would be too large, before it is built."""
     if hosts > MAX_HOSTS:
         raise ValueError(f"{hosts} hosts are too many (a fabric has at most {MAX_HOSTS})")
     if links > _MAX_LINKS:
@@ -186,7 +196,7 @@ def _fabric(
     links: Iterable[Link],
     delay_s: Fraction,
 ) -> FabricSpec:
-    """`hosts` may be a mapping, to their IPv4 addresses."""
+    """Return the specification; `hosts` may map names to IPv4 addresses."""
     document = {
         "fabric": name,
         "hosts": {host: {"ipv4": ipv4} for host, ipv4 in hosts.items()} if isinstance(hosts, Mapping) else list(hosts),

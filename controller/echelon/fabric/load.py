@@ -5,11 +5,11 @@ fabric: dumbbell          # name
 hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
 switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
 links:                    # full duplex
-  - {between: [h1, s1], rate: 1 Gbit/s, delay: 1 us}      # delay: of propagation, default 0 s
-  - {between: [s1, s2], rate: 10 Mbit/s, ports: {s1: 3}}  # ports: of switches, where they are not to be automatic
+  - {between: [h1, s1], rate: 1 Gbit/s, delay: 1 us}      # delay: propagation delay, default 0 s
+  - {between: [s1, s2], rate: 10 Mbit/s, ports: {s1: 3}}  # ports: fixed port numbers of switches
 ```
 
-What is not fixed is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
+Everything else is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
 same two bytes, switches 1, 2..., ports of a switch 1, 2... Every host has one link, to a switch.
 """
 
@@ -30,9 +30,9 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.quantities import shown
 
 MAX_HOSTS = 250 * 256
-"""As many as 10.0.0.0/16 holds when no address ends in 0 or in 251 to 255."""
+"""How many addresses 10.0.0.0/16 has if none ends in 0 or in 251 to 255."""
 MAX_PORT = 509
-"""Of the 9-bit ports of v1model, 510 is customarily the controller's and 511 means drop."""
+"""Ports of v1model have 9 bits; by convention, 510 is the controller's port and 511 means drop."""
 
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 
@@ -41,23 +41,28 @@ def _ipv4(value: object) -> str:
     try:
         address = ipaddress.IPv4Address(value if isinstance(value, str) else repr(value))
     except ValueError:
-        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)") from None
+        raise problem(f"{shown(value)} is not an IPv4 address (write it as 10.0.0.1)", code="not-an-address") from None
     if address.is_multicast or address.is_unspecified or address.is_reserved or address.is_loopback:
-        raise problem(f"{address} cannot be a host's address (take a unicast address, as 10.0.0.1)")
+        raise problem(
+            f"{address} cannot be a host's address (use a unicast address, such as 10.0.0.1)", code="not-an-address"
+        )
     return str(address)
 
 
 def _mac(value: object) -> str:
-    # Unquoted, YAML reads some MAC addresses as numbers to the base 60.
+    # Without quotes, YAML reads some MAC addresses as numbers in base 60.
     if not isinstance(value, str) or not _MAC.fullmatch(value.lower()):
-        raise problem(f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")')
+        raise problem(
+            f'{shown(value)} is not a MAC address (write it in quotes, as "02:00:00:00:00:01")', code="not-an-address"
+        )
     if int(value[:2], 16) & 1 or not int(value.replace(":", ""), 16):
-        raise problem(f"{value} cannot be a host's address (take a unicast address, as 02:00:00:00:00:01)")
+        reason = f"{value} cannot be a host's address (use a unicast address, such as 02:00:00:00:00:01)"
+        raise problem(reason, code="not-an-address")
     return value.lower()
 
 
 def _named(value: object) -> object:
-    """A list of names is short for a mapping of them to nothing in particular."""
+    """Return a list of names as a mapping of each name to an empty section."""
     if isinstance(value, dict):
         return {name: {} if fixed is None else fixed for name, fixed in value.items()}
     if not isinstance(value, list | tuple):
@@ -65,19 +70,23 @@ def _named(value: object) -> object:
     named: dict[str, object] = {}
     for index, name in enumerate(value):
         if not isinstance(name, str):
-            raise problem(f"{shown(name)} is not a name (write a list of names)", index)
+            raise problem(f"{shown(name)} is not a name (write a list of names)", index, code="not-a-name")
         if name in named:
-            raise problem(f"{shown(name)} is listed already (name each once)", index)
+            raise problem(f"{shown(name)} is listed already (name each once)", index, code="duplicate")
         named[name] = {}
     return named
 
 
 class HostSpec(Section):
+    """The addresses of a host; None: numbered automatically."""
+
     ipv4: Annotated[str, PlainValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})] | None = None
     mac: Annotated[str, PlainValidator(_mac), WithJsonSchema({"type": "string"})] | None = None
 
 
 class SwitchSpec(Section):
+    """The P4Runtime device id of a switch; None: numbered automatically."""
+
     device_id: Annotated[int, Field(strict=True, ge=1, le=2**63)] | None = None
 
 
@@ -87,13 +96,13 @@ class LinkSpec(Section):
     between: Annotated[tuple[Name, ...], Field(min_length=2, max_length=2, description="its two ends, as [h1, s1]")]
     rate: Annotated[Rate, Field(description="the capacity of each direction, e.g. 10 Mbit/s")]
     delay: Duration = Fraction(0)
-    """Of propagation, seconds."""
+    """The propagation delay, seconds."""
     ports: dict[Name, Annotated[int, Field(strict=True, ge=1, le=MAX_PORT)]] = Field(default_factory=dict)
-    """Port numbers at the ends that are switches and not to be numbered automatically."""
+    """The port number at each end that is a switch; the others are numbered automatically."""
 
 
 class FabricSpec(Section):
-    """A fabric as its file describes it; that it is one (connected, and so on) has been checked."""
+    """A fabric as its file describes it, checked: it is connected, names are unique, and so on."""
 
     fabric: Annotated[Name, Field(description="the fabric's name")]
     hosts: Annotated[
@@ -114,7 +123,9 @@ class FabricSpec(Section):
     def _check(self) -> FabricSpec:
         for name in self.hosts:
             if name in self.switches:
-                raise problem(f"'{name}' is a host as well (give them different names)", "switches", name)
+                raise problem(
+                    f"'{name}' is also a host (give them different names)", "switches", name, code="duplicate"
+                )
         self._check_links()
         self._check_ports()
         self._check_connected()
@@ -131,13 +142,19 @@ class FabricSpec(Section):
             for end, node in enumerate(link.between):
                 at = ("links", index, "between", end)
                 if node not in self.hosts and node not in self.switches:
-                    raise problem(f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at)
+                    raise problem(
+                        f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
+                    )
                 if node in self.hosts and node in attached:
-                    raise problem(f"host '{node}' has a link already, links[{attached[node]}] (a host has one)", *at)
+                    raise problem(
+                        f"host '{node}' already has links[{attached[node]}] (give a host one link)",
+                        *at,
+                        code="duplicate",
+                    )
                 attached[node] = index
             a, b = link.between
             if a == b:
-                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between")
+                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between", code="duplicate")
             if a in self.hosts and b in self.hosts:
                 raise problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
             pair = frozenset(link.between)
@@ -147,11 +164,12 @@ class FabricSpec(Section):
                     "links",
                     index,
                     "between",
+                    code="duplicate",
                 )
             seen[pair] = index
         for name in self.hosts:
             if name not in attached:
-                raise problem("has no link (link it to a switch)", "hosts", name)
+                raise problem("has no link (link it to a switch)", "hosts", name, code="unconnected")
 
     def _check_ports(self) -> None:
         taken: dict[tuple[str, int], int] = {}
@@ -159,17 +177,27 @@ class FabricSpec(Section):
             for node, port in link.ports.items():
                 at = ("links", index, "ports", node)
                 if node not in link.between:
-                    raise problem(f"'{node}' is not an end of this link (use {' or '.join(link.between)})", *at)
+                    raise problem(
+                        f"'{node}' is not an end of this link (use {' or '.join(link.between)})",
+                        *at,
+                        code="unknown-node",
+                    )
                 if node in self.hosts:
                     raise problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
                 if (node, port) in taken:
-                    raise problem(f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)", *at)
+                    raise problem(
+                        f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)",
+                        *at,
+                        code="duplicate",
+                    )
                 taken[node, port] = index
         degrees = Counter(node for link in self.links for node in link.between)
         for switch in self.switches:
             degree = degrees[switch]
             if degree > MAX_PORT:
-                raise problem(f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch)
+                raise problem(
+                    f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch, code="too-large"
+                )
 
     def _check_connected(self) -> None:
         neighbours: dict[str, list[str]] = {name: [] for name in (*self.hosts, *self.switches)}
@@ -186,11 +214,11 @@ class FabricSpec(Section):
         for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
             for name in names:
                 if name not in reached:
-                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name)
+                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name, code="unconnected")
 
 
 def build_fabric(spec: FabricSpec) -> Fabric:
-    """The fabric that a checked specification describes."""
+    """Return the fabric that a checked specification describes."""
     free = {name: _free_ports(spec, name) for name in spec.switches}
 
     def end(link: LinkSpec, node: str) -> LinkEnd:
@@ -205,12 +233,12 @@ def build_fabric(spec: FabricSpec) -> Fabric:
 
 
 def load_fabric(path: str | Path) -> Fabric:
-    """The fabric in the YAML file `path`. Raises `DocumentError`."""
+    """Return the fabric in the YAML file `path`. Raises `DocumentError`."""
     return build_fabric(load_fabric_spec(path))
 
 
 def load_fabric_spec(path: str | Path) -> FabricSpec:
-    """The specification in the YAML file `path`. Raises `DocumentError`."""
+    """Return the specification in the YAML file `path`. Raises `DocumentError`."""
     return parse_document(FabricSpec, read_document(path), str(path))
 
 
@@ -239,5 +267,5 @@ def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> 
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
-            raise problem(f"{value} is that of '{owner[value]}' as well (give another)", kind, name, key)
+            raise problem(f"{value} is also that of '{owner[value]}' (give another)", kind, name, key, code="duplicate")
         owner[value] = name

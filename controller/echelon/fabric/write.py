@@ -1,4 +1,4 @@
-"""A fabric's specification as a file, for people to read and change."""
+"""Writing a fabric file for people to read and change."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _WIDTH = 120
 _RATES = {10**9: "Gbit/s", 10**6: "Mbit/s", 10**3: "kbit/s"}
 _DURATIONS = {Fraction(1): "s", Fraction(1, 10**3): "ms", Fraction(1, 10**6): "us", Fraction(1, 10**9): "ns"}
 _DECIMALS = 3
-"""So many, at most, before a smaller unit is taken."""
+"""The most decimals of a number; a smaller unit is used if it needs more."""
 
 
 def fabric_text(spec: FabricSpec, about: str) -> str:
-    """YAML that `load_fabric_spec` reads as `spec` again, below a comment that says `about`. Delays are given to the
-    nanosecond."""
+    """Return YAML from which `load_fabric_spec` reads `spec` again, below a comment with the text `about`.
+
+    Delays are rounded to nanoseconds.
+    """
     comment = [f"# {line}" for line in textwrap.wrap(about, _WIDTH - 2)]
     lines = [
         *comment,
@@ -37,7 +39,7 @@ def _named(key: str, named: Mapping[str, HostSpec] | Mapping[str, SwitchSpec]) -
     whole = f"{key}: [{', '.join(fixed)}]"
     if len(whole) <= _WIDTH:
         return [whole]
-    # Names with hyphens stay whole.
+    # A name with hyphens must not be broken.
     folded = textwrap.wrap(f"{', '.join(fixed)}]", _WIDTH - 2, break_on_hyphens=False, break_long_words=False)
     return [f"{key}: [", *(f"  {line}" for line in folded)]
 
@@ -52,7 +54,7 @@ def _link(link: LinkSpec) -> str:
 
 
 def _flow(values: Mapping[str, object]) -> str:
-    # MAC addresses would be numbers to the base 60.
+    # Without quotes, YAML would read some MAC addresses as numbers in base 60.
     words = (f'{key}: "{value}"' if key == "mac" else f"{key}: {value}" for key, value in values.items())
     return f"{{{', '.join(words)}}}"
 
@@ -72,7 +74,7 @@ def _duration(seconds: Fraction) -> str:
 
 
 def _decimal(value: Fraction) -> str | None:
-    """`value` with few decimals; None: that would round it."""
+    """Return `value` with few decimals, or None if that would round it."""
     scaled = value * 10**_DECIMALS
     if scaled.denominator != 1:
         return None

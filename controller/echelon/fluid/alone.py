@@ -12,7 +12,7 @@ from echelon.fabric.model import Fabric
 from echelon.fluid.ranked import RankedFlow, RankedLink, RankedNetwork
 from echelon.fluid.rounding import Rounding
 from echelon.jobs.graph import Flow, Job
-from echelon.policies.network import FlowPaths, Paths, links_of
+from echelon.paths import FlowPaths, Paths, links_of
 
 _ZERO = Fraction(0)
 

@@ -10,7 +10,7 @@ from echelon.execution import IterationRecord
 from echelon.fabric.model import Fabric
 from echelon.fluid.alone import run_on
 from echelon.jobs.graph import Job
-from echelon.policies.network import FlowPaths, Paths, links_of
+from echelon.paths import FlowPaths, Paths, links_of
 
 
 class AloneRuns:

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Link
+from echelon.errors import Code, CodedError
 from echelon.fluid.rounding import Rounding
 from echelon.jobs.graph import FlowKey
-from echelon.policies.base import ActiveFlow, Link
 
 _ZERO = Fraction(0)
 
 
-class FluidError(RuntimeError):
+class FluidError(CodedError, RuntimeError):
     """A run cannot go on because of what the policy answers: no rates, the wrong number of them, or for no time."""
+
+    code: Code = "run-failed"
 
 
 @dataclass(slots=True)

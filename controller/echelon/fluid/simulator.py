@@ -1,31 +1,35 @@
-"""Event-driven simulation of flows as fluids: rates change only when a flow starts or finishes, or when a policy's
-order changes by itself; between such events everything is linear and computed exactly.
+"""Event-driven simulation of flows as fluids.
 
-What the model leaves out: packets, propagation delay, and the time that end hosts take to react.
+Rates change only when a flow starts or finishes, when it reaches a threshold of its ranking, or when its sender has
+opened its window further. Between such events everything is linear, and computed exactly.
+
+The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take to react.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Protocol, TypeAlias
 
+from echelon import completion
+from echelon.allocation import ActiveFlow, Allocation, Allocator, Link
+from echelon.completion import Completion
 from echelon.execution import Instruction, IterationFinished, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
 from echelon.fluid.network import FluidError, FluidNetwork
+from echelon.fluid.plan_execution import PlanExecution, Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
 from echelon.fluid.rounding import Rounding
 from echelon.jobs.graph import Flow, Job
-from echelon.plan import Plan
-from echelon.policies import PlanError
-from echelon.policies.base import ActiveFlow, Allocation, Link, Policy
-from echelon.policies.network import links_of
+from echelon.paths import links_of
+from echelon.plan import Plan, PlanError
 
-Until: TypeAlias = Literal["all-done", "exactly"] | Fraction
+Until: TypeAlias = completion.Until | Fraction
 Observer: TypeAlias = Callable[[Fraction, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
@@ -33,10 +37,16 @@ BACKGROUND_JOB = ""
 ENDLESS_BYTES = 1 << 80
 
 
+class Planner(Protocol):
+    """Makes the plan of a run (`echelon.policies.base.Policy` is one)."""
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
+
+
 def simulate(
     jobs: Sequence[Job],
     fabric: Fabric,
-    policy: Policy,
+    policy: Planner,
     iterations: int | None,
     *,
     believed: Sequence[Job] | None = None,
@@ -45,13 +55,18 @@ def simulate(
     until: Until = "all-done",
     observe: Observer | None = None,
     on_iteration: Callable[[str, int], None] | None = None,
+    ideal: bool = False,
+    windows: Windows | None = None,
 ) -> FluidResult:
-    """Run `jobs` in closed loop on `fabric` under `policy`.
+    """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
-    - `until`: ``all-done``: every job goes on until the last has done `iterations`, so that the load stays;
-      ``exactly``: each job stops after its `iterations`; a time in seconds: as ``exactly``, but the run is cut there at
-      the latest, and `iterations` may be None.
-    - `believed`: what the policy is told of the jobs, if its profile of them is wrong: other offsets, durations and
+    - `ideal`: flows have the rates that the policy itself would give them (`echelon.allocation.Allocator`), as if
+      switches had a queue for each flow. A policy that gives none has its plan executed. A policy whose plan is
+      reactive always gives the rates.
+    - `windows`: how senders open their windows; None: windows are equal and open from the start.
+    - `iterations` and `until` say when the run is over (`echelon.completion`). Where `until` is a time in seconds, jobs
+      stop as under ``exactly``, the run ends at that time at the latest, and `iterations` may be None.
+    - `believed`: what the policy is told of the jobs if its profile of them is wrong: other offsets, durations and
       sizes, but the same flows in the same EchelonFlows. What they compute and send is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
     - `observe` is called with the time, the active flows (perhaps none) and the new allocation whenever rates are set;
@@ -68,7 +83,14 @@ def simulate(
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.plan(told, fabric)
-    run = _Run(plan, policy, until, iterations, observe, on_iteration)
+    allocator: Allocator
+    if (ideal or plan.reactive) and isinstance(policy, Allocator):
+        allocator = policy
+    elif plan.reactive:
+        raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
+    else:
+        allocator = PlanExecution(plan, fabric, windows or Windows())
+    run = _Run((job.name for job in jobs), plan, allocator, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
     for job in jobs:
@@ -107,8 +129,9 @@ class _Run:
 
     def __init__(
         self,
+        jobs: Iterable[str],
         plan: Plan,
-        policy: Policy,
+        allocator: Allocator,
         until: Until,
         iterations: int | None,
         observe: Observer | None,
@@ -119,19 +142,17 @@ class _Run:
         self.background: dict[str, Span[Fraction]] = {}
         self.allocations = 0
         self.rounding = Rounding()
-        self._policy = policy
+        self._allocator = allocator
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[tuple[str, str], tuple[str, Fraction]] = {}
-        self._iterations = iterations
-        self._load_stays = until == "all-done"
         self._end_s = until if isinstance(until, Fraction) else None
+        self._completion = Completion(jobs, iterations, "exactly" if isinstance(until, Fraction) else until)
         self._observe = observe
         self._on_iteration = on_iteration
         self._network = FluidNetwork(self.rounding)
         self._valid_until_s: Fraction | None = None
         self._timers: list[_Timer] = []
         self._timers_set = 0
-        self._unsatisfied: set[str] = set()
 
     def believe(self, job: Job) -> None:
         """Take the arrangement of the job's flows as the policy sees it."""
@@ -140,9 +161,10 @@ class _Run:
                 self._arranged[job.name, name] = h.name, offset
 
     def add_job(self, job: Job, delays: Mapping[tuple[str, int], Fraction]) -> None:
-        execution: JobExecution[Fraction] = JobExecution(job, delays=delays, more=self._more)
+        execution: JobExecution[Fraction] = JobExecution(
+            job, delays=delays, more=partial(self._completion.begins, job.name)
+        )
         self.executions[job.name] = execution
-        self._unsatisfied.add(job.name)
         self._at(job.start_s, lambda: self._obey(job.name, execution.start(self.now_s)))
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
@@ -158,7 +180,7 @@ class _Run:
         """Event after event, until every job is satisfied or the time is up."""
         while True:
             self._catch_up()
-            if not self._unsatisfied:
+            if self._completion.reached:
                 return
             outdated = self._valid_until_s is not None and self._valid_until_s <= self.now_s
             if self._network.changed or outdated:
@@ -194,8 +216,7 @@ class _Run:
                 case StartFlow(flow, iteration):
                     self._start_flow(job, flow, iteration)
                 case IterationFinished(iteration):
-                    if iteration == self._iterations:
-                        self._unsatisfied.discard(job)
+                    self._completion.finish(job, iteration)
                     if self._on_iteration is not None:
                         self._on_iteration(job, iteration)
 
@@ -214,7 +235,7 @@ class _Run:
         flows = self._network.advance(self.now_s)
         allocation = Allocation(())
         if flows:
-            allocation = self._policy.allocate(self.now_s, flows)
+            allocation = self._allocator.allocate(self.now_s, flows)
             self.allocations += 1
         self._network.set_rates(allocation.rates_Bps)
         self._valid_until_s = allocation.valid_until_s
@@ -229,9 +250,6 @@ class _Run:
         times = [self._network.next_finish_s(), self._valid_until_s, self._timers[0].time_s if self._timers else None]
         following = min((time for time in times if time is not None), default=None)
         return None if following is None else self.rounding.time_s(following)
-
-    def _more(self, iteration: int) -> bool:
-        return self._load_stays or self._iterations is None or iteration <= self._iterations
 
     def _at(self, time_s: Fraction, action: Callable[[], None]) -> None:
         heapq.heappush(self._timers, _Timer(time_s, self._timers_set, action))

@@ -17,22 +17,25 @@ from tempfile import TemporaryDirectory
 
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
-from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
-from echelon.hosts.serving import FABRIC_FILE, Controller, Service, believed
+from echelon.hosts.serving import FABRIC_FILE, Controller, Service
 from echelon.hosts.traffic import HostTraffic
 from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.policies.base import Policy
+from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import PolicyChoice, Scenario
+from echelon.targets import TARGETS
+from echelon.targets.launching import Place, SwitchProcess
 
 OPENING_S = 30.0
 """So long may it take until all workers are connected."""
 _QUIET_S = 0.01
+_BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
 _QUIET_ATTEMPTS = 20
 
 Watch = Callable[[str], AbstractContextManager[None]]
@@ -76,7 +79,7 @@ def run(
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, target, hosts, directory)
-        entries = {name: switch.options for name, switch in switches.items()}
+        entries = {name: switch.entry for name, switch in switches.items()}
         service = stack.enter_context(Service(Controller(directory, scenario.fabric, policy, entries)))
         workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
         traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
@@ -114,16 +117,20 @@ def _choice(scenario: Scenario, label: str) -> PolicyChoice:
 def _launch(
     stack: ExitStack, scenario: Scenario, target: str, hosts: HostFabric, directory: Path
 ) -> Mapping[str, SwitchProcess]:
-    fabric, launcher = scenario.fabric, LAUNCHERS[target]
+    fabric, launcher = scenario.fabric, TARGETS[target].launcher()
+    if launcher is None:
+        raise RunError(f"target {target} does not run as a process (choose another one)")
     switches: dict[str, SwitchProcess] = {}
-    for name in fabric.switches:
-        switches[name] = launcher.launch(fabric, name, hosts.interfaces(name), directory, scenario.queue_bytes)
+    for name, switch in fabric.switches.items():
+        rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+        place = Place(name, switch.device_id, hosts.interfaces(name), rates, scenario.queue_bytes)
+        switches[name] = launcher.launch(place, directory, before=_BEFORE)
         stack.callback(switches[name].kill)
     return switches
 
 
 def _register(service: Service, scenario: Scenario) -> Numbers:
-    specs = [believed(scenario.specs[job.name], scenario.profile_error) for job in scenario.jobs]
+    specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
     registered = service.register(specs)
     return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
 
@@ -150,7 +157,6 @@ class _Run:
         self._traffic = traffic
         self._loop = RealTimeLoop()
         self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
-        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(self, control: Path, numbers: Numbers) -> PolicyRun:
@@ -198,10 +204,10 @@ class _Run:
         )
 
     def _on_iteration(self, job: str, iteration: int) -> None:
-        self._finished[job] = iteration
         self._progress(job, iteration)
         last = self._scenario.stop_controller_after_iteration
-        if last is not None and self._holdings is None and min(self._finished.values()) >= last:
+        reached = self._coordination.completion.common_iterations
+        if last is not None and self._holdings is None and reached >= last:
             # After the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)
 

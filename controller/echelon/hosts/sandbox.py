@@ -47,8 +47,6 @@ _UNSHARE = (
     "--propagation",
     "private",
 )
-DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Put before a command: it is killed when the thread that started it ends."""
 _NEEDED = {"unshare": "util-linux", "setpriv": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
 """Commands and the packages of Debian that they are in."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM)

@@ -9,19 +9,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import yaml
 
 from echelon.client import Client, ClientError
-from echelon.documents import Section
 from echelon.fabric.model import Fabric
-from echelon.hosts.backends.switches import free_port
-from echelon.hosts.processes import NICENESS, preferred, said
-from echelon.hosts.sandbox import DIES_WITH_CALLER
 from echelon.jobs.spec import JobSpec
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said
 from echelon.quantities import duration_text, rate_text
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import PolicyChoice
@@ -32,8 +28,6 @@ START_S = 30.0
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"
 _POLL_S = 0.02
-
-S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +170,6 @@ class Service:
             if switch.state != "ready":
                 return f"switch {switch.name} at {switch.address} is {switch.state}: {switch.problem or 'no reason'}"
         return status.plan_problem or "its plan is not on the switches yet"
-
-
-def believed(spec: JobSpec, error: Fraction) -> JobSpec:
-    """The job as somebody describes it whose profile of its compute times is wrong by `error` (1/5: 20 % too long):
-    what `echelon.jobs.analysis.with_profile_error` is to the job."""
-    if not error:
-        return spec
-    return spec.model_copy(update={spec.parallelism: _scaled(spec.paradigm, 1 + error)})
-
-
-def _scaled(section: S, factor: Fraction) -> S:
-    """All durations in the section of a paradigm are compute times."""
-
-    def scaled(value: object) -> object:
-        if isinstance(value, tuple):
-            return tuple(scaled(item) for item in value)
-        return value * factor if isinstance(value, Fraction) else value
-
-    return section.model_copy(update={name: scaled(getattr(section, name)) for name in section.model_fields_set})
 
 
 def document(spec: JobSpec) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from typing import Self
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, equal_cost_paths
 from echelon.hosts.backends.base import HostFabric
-from echelon.hosts.processes import said
-from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.processes import DIES_WITH_CALLER, said
 from echelon.scenarios.results import RunError, alone_iterations_s
 from echelon.scenarios.scenario import Scenario
 from echelon.scenarios.traffic_spec import TrafficSource

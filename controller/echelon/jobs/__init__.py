@@ -14,7 +14,7 @@ __all__ = ["build_job", "load_job"]
 
 
 def build_job(spec: JobSpec) -> Job:
-    """The job that a checked specification describes."""
+    """Return the job that a checked specification describes."""
     graph = spec.paradigm.iteration(spec.workers)
     return Job(
         name=spec.job,
@@ -27,8 +27,8 @@ def build_job(spec: JobSpec) -> Job:
 
 
 def load_job(path: str | Path) -> Job:
-    """The job in the YAML file `path`. Raises `echelon.documents.DocumentError`."""
-    # pydantic and YAML take longer to import than the graph does: those who only handle jobs need not wait for them.
+    """Return the job in the YAML file `path`. Raises `echelon.documents.DocumentError`."""
+    # pydantic and YAML take longer to import than the graph; modules that only handle jobs do not need them.
     from echelon.jobs.spec import load_job_spec
 
     return build_job(load_job_spec(path))

@@ -1,4 +1,4 @@
-"""What follows from a job's iteration graph alone: orders, ideal finish times, tardiness."""
+"""Properties of a job that follow from its iteration graph alone: orders, ideal finish times, tardiness."""
 
 from __future__ import annotations
 
@@ -10,27 +10,36 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from echelon.jobs.graph import EchelonFlow, Flow, Job
+from echelon.jobs.graph import EchelonFlow, Flow, GraphError, Job
 
-
-class GraphError(ValueError):
-    """The iteration graph of a job is not one: a cycle, a name that is missing or given twice."""
+__all__ = [
+    "GraphError",
+    "connections",
+    "consumer_finish_s",
+    "earliest_start_s",
+    "ideal_finish_s",
+    "tardiness_s",
+    "topological_order",
+    "with_offsets",
+    "with_profile_error",
+]
 
 
 def topological_order(job: Job) -> tuple[str, ...]:
-    """Names of all compute units and flows, each after everything it waits for: by layers, and
-    within a layer as the job lists them.
+    """Return the names of all compute units and flows, each after everything that it waits for.
 
-    Raises `GraphError` if there is no such order, or if names are unknown or not unique.
+    The order is by layers, and within a layer as the job lists the steps. Raises `GraphError` if there is no such
+    order, or if names are unknown or not unique.
     """
     return _topological_order(job, _dependencies(job))
 
 
 def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    # Own code, because graphlib's sorter takes 2.5 times as long: 0.10 s instead of 0.04 s for 100 jobs of 22,000 flows
+    # in total, whose plan takes 0.5 s.
     followers: dict[str, list[str]] = {name: [] for name in after}
-    missing: dict[str, int] = {}
+    missing = {name: len(needs) for name, needs in after.items()}
     for name, needs in after.items():
-        missing[name] = len(needs)
         for other in needs:
             followers[other].append(name)
     rank = {name: index for index, name in enumerate(after)}
@@ -59,8 +68,10 @@ def _a_cycle(after: Mapping[str, Sequence[str]]) -> str:
 
 
 def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[str, Fraction]:
-    """When each compute unit and flow of an iteration starts, seconds after its beginning, if every flow takes
-    `transfer_s` of it and nothing else is in the way. Raises `GraphError`."""
+    """Return when each compute unit and flow of an iteration starts, in seconds after the iteration's start.
+
+    Every flow takes `transfer_s` of it and waits for nothing but its dependencies. Raises `GraphError`.
+    """
     after = _dependencies(job)
     lasts = {c.name: c.duration_s for c in job.computes} | {f.name: transfer_s(f) for f in job.flows}
     start: dict[str, Fraction] = {}
@@ -70,14 +81,14 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
 
 
 def connections(job: Job) -> dict[tuple[str, str], tuple[Flow, ...]]:
-    """The flows of an iteration by connection (source, destination), in the order in which the sender sends them.
+    """Return the flows of an iteration by connection (source, destination), in the order of sending.
 
-    That is the order in which they start on an infinitely fast network; the byte sequence of the connection is their
-    sizes in this order, the same in every iteration. Raises `GraphError`.
+    This is the order in which they start on an infinitely fast network. The byte sequence of a connection consists of
+    its flows in this order, the same in every iteration. Raises `GraphError`.
     """
     after = _dependencies(job)
     order = _topological_order(job, after)
-    # In whole numbers of a unit that divides all durations: exact as fractions are, and much faster.
+    # Integers of a unit that divides all durations are as exact as fractions, and much faster.
     units = math.lcm(*(c.duration_s.denominator for c in job.computes))
     lasts = {c.name: c.duration_s.numerator * (units // c.duration_s.denominator) for c in job.computes}
     start: dict[str, int] = {}
@@ -91,33 +102,34 @@ def connections(job: Job) -> dict[tuple[str, str], tuple[Flow, ...]]:
 
 
 def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str, Fraction]:
-    """The arrangement function: ideal finish time of each flow, given when the head flow really started."""
+    """Return the ideal finish time of each flow, seconds: the arrangement function, given the reference time."""
     return {flow: reference_s + offset for flow, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True)}
 
 
 def tardiness_s(echelonflow: EchelonFlow, reference_s: Fraction, finish_s: Mapping[str, Fraction]) -> Fraction:
-    """Largest tardiness of the flows, seconds: how late the whole formation is (HotNets '22, eq. 2)."""
+    """Return the largest tardiness of the flows, seconds: how late the EchelonFlow is (HotNets '22, eq. 2)."""
     ideal = ideal_finish_s(echelonflow, reference_s)
     return max(finish_s[flow] - ideal[flow] for flow in echelonflow.flows)
 
 
 def consumer_finish_s(finish_s: Sequence[Fraction], compute_s: Sequence[Fraction]) -> Fraction:
-    """When a worker that is idle before, and works first in first out, is done with what arrives at `finish_s`.
+    """Return when a worker finishes the work on what arrives at `finish_s`, in seconds.
 
-    `compute_s[j]` is its work on arrival j. It equals ``max_j (e_j + sum of p_k for k >= j)``, and with ideal finish
-    times ``d_j = r + sum of p_k for k < j`` it is the tardiness + r + the sum of all p_k (technical report of
-    HotNets '22, S11, with unequal p): minimal tardiness is the earliest finish of the consumer.
+    The worker is idle before, and works first in first out; `compute_s[j]` is its work on arrival j. The result equals
+    ``max_j (e_j + sum of p_k for k >= j)``. With ideal finish times ``d_j = r + sum of p_k for k < j`` it is the
+    tardiness + r + the sum of all p_k (technical report of HotNets '22, S11, with unequal p). So the least tardiness
+    means the earliest finish of the consumer.
     """
     left_s = list(accumulate(reversed(compute_s)))[::-1]
     return max(arrival + left for arrival, left in zip(finish_s, left_s, strict=True))
 
 
 def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
-    """`job` with other arrangement functions: by EchelonFlow, the ideal finish time of each of its flows after the
-    first's, seconds. EchelonFlows that are not named stay as they are.
+    """Return `job` with other arrangement functions.
 
-    Raises `echelon.documents.DocumentError` for an EchelonFlow that the job does not have, and for offsets that are not
-    one for each flow, 0 for the first and none less than the one before.
+    `offsets_s` gives, by EchelonFlow, the ideal finish time of each of its flows after that of the first, seconds.
+    Other EchelonFlows stay as they are. Raises `echelon.documents.DocumentError` if the job does not have an
+    EchelonFlow, if there is not one offset for each flow, if the first is not 0, or if the offsets decrease.
     """
     if not offsets_s:
         return job
@@ -129,12 +141,14 @@ def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
 
 
 def _checked(job: Job, known: Mapping[str, EchelonFlow], name: str, offsets_s: Sequence[Fraction]) -> EchelonFlow:
-    # Imported here because it brings pydantic and YAML, which take longer to import than all else here.
+    # pydantic and YAML take longer to import than everything else here.
     from echelon.documents import DocumentError, suggestion
 
     place = f"job {job.name}"
     if name not in known:
-        raise DocumentError(place, "echelonflow", f"'{name}' is not one of the job's ({suggestion(name, known)})")
+        raise DocumentError(
+            place, "echelonflow", f"'{name}' is not an EchelonFlow of the job ({suggestion(name, known)})"
+        )
     flows = known[name].flows
     if len(offsets_s) != len(flows):
         reason = f"has {len(offsets_s)} values, EchelonFlow '{name}' has {len(flows)} flows (give one for each)"
@@ -152,10 +166,10 @@ def _checked(job: Job, known: Mapping[str, EchelonFlow], name: str, offsets_s: S
 
 
 def with_profile_error(job: Job, error: Fraction) -> Job:
-    """`job` as somebody sees it whose profile of its compute times is wrong by `error`: 1/5 is 20 % too long.
+    """Return `job` as someone sees it whose profile of its compute times is wrong by `error`; 1/5 means 20 % too long.
 
-    The durations of compute units are scaled, and so are the arrangement offsets, which are distances of computing.
-    Bytes are counted, not profiled: flows stay as they are.
+    The durations of compute units are scaled, and so are the arrangement offsets, which are differences of compute
+    times. Flows stay as they are: bytes are counted, not profiled.
     """
     return replace(
         job,

@@ -1,14 +1,26 @@
 """What a training job does in one iteration: compute units, the flows between them, and the EchelonFlows they form.
 
 Terms follow EchelonFlow (Pan et al., HotNets '22, section 3): an EchelonFlow is a set of flows whose *ideal finish
-times* are related by an arrangement function, given here as offsets ``d_j - r`` from the reference time ``r``, the
-actual start of its head flow in an iteration.
+times* are related by an arrangement function. The function is given as offsets ``d_j - r`` from the reference time
+``r``, which is when the head flow really starts in an iteration.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from echelon.errors import Code, CodedError
+
+
+class GraphError(CodedError, ValueError):
+    """An iteration graph with a cycle, a missing name, or a name that two steps have."""
+
+    code: Code = "invalid-value"
+
 
 FlowKey = tuple[str, str]
 """A flow of a job: (job, flow)."""
@@ -21,22 +33,29 @@ class ComputeUnit:
     name: str
     """Unique among the compute units and flows of the job."""
     worker: str
-    """The host that does it."""
+    """The host that does the work."""
     duration_s: Fraction
     after: tuple[str, ...] = ()
-    """Names of the compute units and flows that must be finished before it starts. A worker does one unit at a time:
-    the order of its units is part of these dependencies."""
+    """Names of the compute units and flows that must finish before the unit starts. A worker does one unit at a time,
+    so these dependencies include the order of its units."""
+    kind: str = "compute"
+    """What the worker computes, as the paradigm names it: `forward`, `backward`, `aggregate`..."""
+    micro_batch: int | None = None
+    """The micro-batch, counted from 1. None: the unit belongs to no single micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Bytes from one worker to another; it starts when all of `after` is finished."""
+    """Bytes from one worker to another."""
 
     name: str
     src: str
     dst: str
     size_bytes: int
     after: tuple[str, ...] = ()
+    """Names of the compute units and flows that must finish before the flow starts."""
+    micro_batch: int | None = None
+    """The micro-batch, counted from 1. None: the flow belongs to no single micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +63,8 @@ class EchelonFlow:
     """Flows of one iteration related by an arrangement function.
 
     `flows` are flow names in ascending order of ideal finish time; the first is the head flow. `offsets_s[j]` is the
-    ideal finish time of `flows[j]` relative to the reference time. All offsets equal: a coflow.
+    ideal finish time of `flows[j]` relative to the reference time, in seconds. If all offsets are equal, the
+    EchelonFlow is a coflow.
     """
 
     name: str
@@ -54,28 +74,44 @@ class EchelonFlow:
     def __post_init__(self) -> None:
         if len(self.flows) != len(self.offsets_s) or not self.flows:
             raise ValueError(f"EchelonFlow {self.name}: {len(self.flows)} flows but {len(self.offsets_s)} offsets")
-        if any(a > b for a, b in zip(self.offsets_s, self.offsets_s[1:], strict=False)):
+        if any(early > late for early, late in pairwise(self.offsets_s)):
             raise ValueError(f"EchelonFlow {self.name}: offsets must not decrease")
+
+    @classmethod
+    def coflow(cls, name: str, flows: Iterable[str]) -> EchelonFlow:
+        """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22, eq. 5)."""
+        names = tuple(flows)
+        return cls(name, names, (Fraction(0),) * len(names))
 
     @property
     def is_coflow(self) -> bool:
+        """Whether all flows have the same ideal finish time."""
         return self.offsets_s[0] == self.offsets_s[-1]
+
+
+class IterationGraph(NamedTuple):
+    """The graph of one iteration, before a job has it. Names are unique within it."""
+
+    computes: tuple[ComputeUnit, ...]
+    flows: tuple[Flow, ...]
+    echelonflows: tuple[EchelonFlow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training job: the same iteration graph again and again, the next iteration when all of this one is finished."""
+    """A training job. It repeats one iteration graph; an iteration starts when the previous one has finished."""
 
     name: str
     computes: tuple[ComputeUnit, ...]
     flows: tuple[Flow, ...]
     echelonflows: tuple[EchelonFlow, ...]
     start_s: Fraction = Fraction(0)
+    """When the first iteration starts, seconds."""
     weight: Fraction = Fraction(1)
-    """Multiplies the job's normalised tardiness when it is compared with other jobs'."""
+    """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """Hosts of the job, in order of first mention."""
+        """Return the hosts of the job in order of first mention."""
         names = [c.worker for c in self.computes] + [h for f in self.flows for h in (f.src, f.dst)]
         return tuple(dict.fromkeys(names))

@@ -1,1 +1,1 @@
-"""Plan and fabric -> what each switch should hold."""
+"""Lower a plan and a fabric to what each switch should hold."""

@@ -1,4 +1,4 @@
-"""Table entries of one action, and the values in them."""
+"""Builders of table entries of one action, and of the values in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from echelon.lowering.intent import ActionCall, Match, TableEntry
 
 _MICROSECONDS = 1_000_000
 _ADDRESSES = 1 << 16
-"""So many hosts' addresses are remembered: every switch has entries for every host."""
+"""Number of hosts whose addresses are cached: every switch has entries for every host."""
 
 
 def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
@@ -18,7 +18,7 @@ def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, *
 
 
 def microseconds(seconds: Fraction) -> int:
-    """Nearest whole number of microseconds."""
+    """Return the nearest whole number of microseconds."""
     return round(seconds * _MICROSECONDS)
 
 

@@ -1,12 +1,16 @@
-"""Why a plan cannot be lowered."""
+"""The error of a plan that cannot be lowered."""
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class LoweringError(ValueError):
-    """The plan asks for what the target cannot carry; the text says what, and what would fit."""
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+class LoweringError(CodedError, ValueError):
+    """The plan asks for something that the target cannot carry. The text says what, and what would fit."""
+
+    code: Code = "does-not-fit"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
-        """Without this job the rest may fit; None: it is not one job that is at fault."""
+        """The job without which the rest may fit; None: no single job is at fault."""

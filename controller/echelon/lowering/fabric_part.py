@@ -1,25 +1,26 @@
-"""What a switch holds whether or not there are jobs: marking, routes to every host; and the queues of its ports."""
+"""The part of an intent that does not depend on jobs: marking, routes to every host, and the queues of the ports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import EcnMarks, QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.intent import FABRIC, ActionCall, Match, Part, Prefix, QueueSetting, TableEntry
 from echelon.p4program import constants
 from echelon.plan import CONTROL_QUEUE, LEVELS, Plan, QueuePlan
 
 
-def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, ecn: EcnMarks) -> Part:
+def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
+    """Return the part of the switch's intent that does not depend on jobs; `able` is what the switch can carry."""
     marking = _marking_entries(best_effort_queue)
-    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, ecn), *_route_entries(switch, fabric)))
+    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
 
 
 def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
     for queue in range(LEVELS):
-        # Class selector code points: the queue is the upper three bits of DSCP.
+        # Class selector code points: the upper three bits of DSCP are the queue.
         yield entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
     numbers = constants()
     classes = {
@@ -48,14 +49,14 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
                 )
 
 
-def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
-    """A route to every host that there is a way to.
+def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[TableEntry]:
+    """Yield a route to every host that can be reached.
 
-    Hosts that several next hops lead to get a group of their own, which spreads packets by 5-tuple. Where the groups of
-    all hosts do not fit, hosts are spread over the next hops instead, in turn.
+    A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple. Where the groups of
+    all hosts do not fit, hosts are spread over the next hops in turn instead.
     """
     hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
-    grouped = _groups_fit(hops_to)
+    grouped = _groups_fit(hops_to, able)
     for number, host in enumerate(fabric.hosts.values(), start=1):
         if host.name not in hops_to:
             continue
@@ -75,10 +76,9 @@ def _route_entries(switch: str, fabric: Fabric) -> Iterator[TableEntry]:
         yield entry("station", {"dst": address}, "forward", port=fabric.port_to[switch, hops[0]])
 
 
-def _groups_fit(hops_to: Mapping[str, Sequence[str]]) -> bool:
+def _groups_fit(hops_to: Mapping[str, Sequence[str]], able: Capabilities) -> bool:
     sizes = [len(hops) for hops in hops_to.values() if len(hops) > 1]
-    numbers = constants()
-    return len(sizes) <= numbers["ECMP_TABLE_SIZE"] and sum(sizes) <= numbers["ECMP_MEMBERS"]
+    return len(sizes) <= able.max_ecmp_groups and sum(sizes) <= able.max_ecmp_members
 
 
 def _ports(switch: str, fabric: Fabric) -> list[int]:
@@ -86,7 +86,7 @@ def _ports(switch: str, fabric: Fabric) -> list[int]:
 
 
 def queue_settings(switch: str, plan: Plan, fabric: Fabric) -> tuple[QueueSetting, ...]:
-    """Of all queues of all ports of the switch."""
+    """Return the settings of all queues of all ports of the switch."""
     return tuple(_queue_settings(switch, plan, fabric))
 
 
@@ -100,6 +100,6 @@ def _queue_settings(switch: str, plan: Plan, fabric: Fabric) -> Iterator[QueueSe
 
 
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
-    """`settings`, whose shares are parts of the port's rate, in bits per second."""
+    """Return `settings` with the port's shares converted to bits per second."""
     maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
     return QueueSetting(port, queue, settings.level, settings.weight, int(settings.min_share * rate_bps), maximum)

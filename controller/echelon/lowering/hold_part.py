@@ -1,12 +1,13 @@
-"""Where queues are behind the switch: how long after its last packet a flow may change its queue.
+"""The part of an intent for queues behind the switch: how long after its last packet a flow may change its queue.
 
-The switch does not see packets leave such queues. A packet that enters one of `depth_packets` finds less than that
-before it, and what waits in other queues cannot keep it from the minimum rate of its own. So after
+The switch does not see packets leave such queues. A packet that enters a queue of `depth_packets` finds fewer packets
+than that before it, and traffic in other queues cannot keep it from the minimum rate of its own. The packet has
+therefore left after
 
     (depth_packets + 1) * frame_bytes / minimum rate
 
-it has left, whatever the load: one frame more than the queue holds, for one that was sent on account. A queue without a
-minimum rate promises nothing; a flow leaves it only with a packet that its sender says is the only one on its way.
+whatever the load. The extra frame accounts for one that was sent on credit. A queue without a minimum rate promises
+nothing: a flow leaves it only with a packet whose sender says that it is the only one in flight.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from echelon.lowering.intent import Part, QueueSetting
 from echelon.p4program import constants
 
 PROMOTION = "promotion"
-"""Owner of the part, for people."""
+"""Owner of the part, shown to people."""
 
 
 def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
-    """Longest time in microseconds that a packet waits in the queue; HOLD_FOREVER (constants.h): there is none."""
+    """Return the longest time in microseconds that a packet waits in the queue, or HOLD_FOREVER (constants.h) if there
+    is no bound."""
     for_ever = constants()["HOLD_FOREVER"]
     if setting.min_rate_bps <= 0:
         return for_ever
@@ -33,7 +35,7 @@ def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
 
 
 def hold_part(settings: Iterable[QueueSetting], queues: OuterQueues) -> Part:
-    """Of all queues of a switch."""
+    """Return the hold times of all queues of a switch."""
     return Part(
         PROMOTION,
         tuple(

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec, RecognitionSpec
 
 FiveTuple = tuple[str, str, str, int, int]
-"""A connection: protocol, source and destination address, source and destination port."""
+"""A connection: (protocol, source address, destination address, source port, destination port)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShimIdentity:
-    """The sender writes these numbers into the shim header of every packet."""
+    """An identity that the sender writes into the shim header of every packet."""
 
     job: int
     flow: int
@@ -30,23 +30,23 @@ class ShimIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdentity:
-    """The flow is a stretch of what its connection carries in one iteration; the sender knows nothing of Echelon.
+    """An identity by position: the flow is a range of the bytes that its connection carries in one iteration.
 
-    Bytes are payload of TCP or UDP. A new iteration starts on the connection after `idle_gap_s` without a packet, once
-    95 % of `iteration_bytes` were seen.
+    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP. A new iteration starts on the connection after
+    `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have passed.
     """
 
     src_ipv4: str
     dst_ipv4: str
     protocol: str
-    """tcp or udp."""
+    """The protocol: tcp or udp."""
     src_port: int
     dst_port: int
     start_bytes: int
     end_bytes: int
-    """Position of the first byte that is not of the flow."""
+    """Position of the first byte after the flow."""
     iteration_bytes: int
-    """What the connection carries in a whole iteration."""
+    """Bytes that the connection carries in a whole iteration."""
     idle_gap_s: Fraction
 
     @property
@@ -58,7 +58,7 @@ Identity = ShimIdentity | SegmentIdentity
 
 
 def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
-    """Numbers for senders that write the shim: jobs from 1 in their order, flows from 0 in theirs."""
+    """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from 0 in theirs."""
     return {
         (job.name, flow.name): ShimIdentity(number, index)
         for number, job in enumerate(jobs, start=1)
@@ -67,15 +67,15 @@ def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
 
 
 SHIM_NUMBERS = 1 << 16
-"""Of jobs, and of the flows of a job, that the shim header can tell apart."""
+"""Number of jobs, and of flows of one job, that the shim header can distinguish."""
 
 
 def identities_of(job: Job, number: int, spec: JobSpec, fabric: Fabric) -> Mapping[str, Identity]:
-    """How switches recognise the flows of a job, by flow: as the `recognition` section of its file says.
+    """Return how switches recognise each flow of a job, as the `recognition` section of its file says.
 
     By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each pair of workers has
     one connection, which carries its flows in the order of `echelon.jobs.analysis.connections`. Workers are hosts of
-    `fabric`. Raises `LoweringError` for more flows than the shim can number.
+    `fabric`. Raise `LoweringError` for more flows than the shim can number.
     """
     return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric)
 
@@ -92,7 +92,7 @@ def _by_shim(job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabr
 
 def _by_bytes(job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric) -> dict[str, Identity]:
     src_port, dst_port, gap_s = recognition.source_port, recognition.destination_port, recognition.idle_gap
-    # Checked where the file was read.
+    # The file's loader has checked this.
     assert src_port is not None
     assert dst_port is not None
     assert gap_s is not None

@@ -1,4 +1,5 @@
-"""What one switch should hold: table entries, queue configuration, digests. In P4 terms, for no particular channel."""
+"""The intent: what one switch should hold, as table entries, queue settings and digests, in P4 terms and for no
+particular channel."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Interval:
 
 
 Match = int | Prefix | Interval
-"""An `int` matches exactly."""
+"""The match of one key field; an `int` matches exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ActionCall:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One entry, by the names that P4Info knows.
+    """One table entry, by the names in the P4Info.
 
     `actions` has one member, or several for a table with an action selector, which spreads packets over them evenly.
     """
@@ -49,12 +50,12 @@ class TableEntry:
     match: tuple[tuple[str, Match], ...]
     actions: tuple[ActionCall, ...]
     priority: int = 0
-    """Higher wins; 0 in tables whose keys need none."""
+    """The entry with the higher priority wins; 0 in tables whose keys need none."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSetting:
-    """Configuration of one queue of one egress port."""
+    """The configuration of one queue of one egress port."""
 
     port: int
     queue: int
@@ -66,9 +67,10 @@ class QueueSetting:
 
 @dataclass(frozen=True, slots=True)
 class DigestSetting:
-    """How a switch reports a digest: lists of at most `max_list_size`, at the latest `max_timeout_ns` after the first.
+    """How a switch reports a digest: in lists of at most `max_list_size`, at the latest `max_timeout_ns` after the
+    first.
 
-    With `ack_timeout_ns` 0 no acknowledgement is awaited.
+    If `ack_timeout_ns` is 0 the switch does not wait for acknowledgements.
     """
 
     name: str
@@ -81,34 +83,33 @@ class KnownFlow(NamedTuple):
     """A flow that a switch recognises."""
 
     number: int
-    """By which this switch reports it in digests."""
+    """The number by which this switch reports the flow in digests."""
     job: str
     flow: str
     classifier: TableEntry
-    """The entry that recognises it, and counts its bytes."""
+    """The entry that recognises the flow and counts its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """Entries that come and go together, in the order in which they may be written.
 
-    A part that did not change from one intent of a switch to the next is the same object, so that whoever compares
-    intents need not look into it. No two parts of an intent have an entry of the same key.
+    A part that did not change from one intent of a switch to the next is the same object, so that a comparison of
+    intents can skip it. No two parts of an intent have an entry with the same key.
     """
 
     owner: str
-    """For people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
+    """The owner, shown to people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
     known: tuple[KnownFlow, ...] = ()
-    """The flows that its entries recognise."""
+    """The flows that the part's entries recognise."""
 
 
 @dataclass(frozen=True)
 class Intent:
     """What one switch should hold. It is the same object as before if nothing in it changed.
 
-    Parts come in the order in which they may be written to an empty switch: what a part needs is in itself, or in one
-    before it.
+    Parts come in the order in which they may be written to an empty switch: a part needs nothing that comes after it.
     """
 
     switch: str
@@ -118,12 +119,12 @@ class Intent:
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:
-        """Those of all parts."""
+        """The entries of all parts."""
         return tuple(chain.from_iterable(part.entries for part in self.parts))
 
     @cached_property
     def size(self) -> int:
-        """How many entries it has; without putting them together."""
+        """Number of entries, without putting them together."""
         return sum(len(part.entries) for part in self.parts)
 
     @cached_property
@@ -133,5 +134,5 @@ class Intent:
 
     @cached_property
     def classifiers(self) -> Mapping[tuple[str, str], TableEntry]:
-        """By (job, flow): the entry that recognises the flow, and counts its bytes."""
+        """The entry that recognises each flow and counts its bytes, by (job, flow)."""
         return {(flow.job, flow.flow): flow.classifier for part in self.parts for flow in part.known}

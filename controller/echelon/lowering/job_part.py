@@ -1,4 +1,4 @@
-"""What a switch holds for one job: paths, classifiers and connections."""
+"""The part of an intent for one job: paths, classifiers and connections."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
+from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.entry import entry, ipv4, mac, microseconds
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
@@ -24,17 +25,22 @@ class LoweredJob:
 
     part: Part
     profiles: Mapping[int, Steps]
-    """The profiles that it needs, by number."""
+    """The profiles that the job needs, by number."""
 
 
 def lower_job(
-    switch: str, flows: Sequence[FlowPlan], identities: Mapping[str, Identity], fabric: Fabric, numbers: JobNumbers
+    switch: str,
+    flows: Sequence[FlowPlan],
+    identities: Mapping[str, Identity],
+    fabric: Fabric,
+    numbers: JobNumbers,
+    capabilities: Capabilities,
 ) -> LoweredJob:
-    """`flows`: those of the job that pass the switch; `identities` by flow.
+    """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
-    Raises `LoweringError`, and `echelon.lowering.numbering.ExhaustedError`.
+    Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
-    return _JobAtSwitch(switch, identities, fabric, numbers).lower(flows)
+    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities).lower(flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class _JobAtSwitch:
     identities: Mapping[str, Identity]
     fabric: Fabric
     numbers: JobNumbers
+    capabilities: Capabilities
     profiles: dict[int, Steps] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
     _thresholds: tuple[object, ...] = ()
@@ -127,10 +134,11 @@ class _JobAtSwitch:
                 return "fixed", {"queue": queue}
             case Deadline():
                 offset_us = microseconds(ranking.offset_s)
-                if not 0 <= offset_us < 1 << 31:
+                bits = self.capabilities.offset_bits
+                if not 0 <= offset_us < 1 << bits:
                     raise LoweringError(
-                        f"job {flow.job}, flow {flow.flow}: offset {float(ranking.offset_s):g} s does not fit 31 bits "
-                        "of microseconds (35 minutes); shorten the iteration",
+                        f"job {flow.job}, flow {flow.flow}: offset {float(ranking.offset_s):g} s does not fit {bits} "
+                        f"bits of microseconds ({(1 << bits) // 60_000_000} minutes); shorten the iteration",
                         flow.job,
                     )
                 return "deadline", {
@@ -141,9 +149,10 @@ class _JobAtSwitch:
 
     def _profile_of(self, ranking: Deadline) -> int:
         thresholds = (ranking.thresholds_s, ranking.lowest, ranking.highest)
-        # The flows of a job have the same, mostly as one object: comparing those is much less than computing steps.
+        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than computing
+        # steps.
         if thresholds != self._thresholds:
-            steps = slack_steps(ranking)
+            steps = slack_steps(ranking, self.capabilities.slack_bits)
             self._thresholds = thresholds
             self._profile = self.numbers.profile(steps)
             self.profiles[self._profile] = steps

@@ -1,4 +1,4 @@
-"""Plan and fabric -> one intent per switch. This package is the only place that knows the tables of the P4 program."""
+"""Lower a plan and a fabric to one intent per switch. This package alone knows the tables of the P4 program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Kind, Numbering
 from echelon.lowering.profile import Steps, profile_part
-from echelon.p4program import constants
 from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, PortSchedule, Ranking
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
@@ -27,14 +26,13 @@ _REACTIVE_LIST = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_ti
 
 
 def limits(capabilities: Capabilities) -> dict[Kind, int]:
-    """How many numbers of each kind such a switch has: what `Numbering` is made of."""
-    numbers = constants()
+    """Return how many numbers of each kind such a switch has; `Numbering` takes them."""
     return {
         Kind.FLOW: capabilities.max_flows,
         Kind.ECHELONFLOW: capabilities.max_echelonflows,
         Kind.PROFILE: capabilities.max_profiles,
-        Kind.CONNECTION: numbers["CONNECTIONS"],
-        Kind.JOB: numbers["JOBS"],
+        Kind.CONNECTION: capabilities.max_connections,
+        Kind.JOB: capabilities.max_jobs,
     }
 
 
@@ -44,10 +42,10 @@ def lower(
     identities: Mapping[FlowKey, Identity],
     capabilities: Capabilities,
 ) -> dict[str, Intent]:
-    """One intent for every switch of the fabric, all of one kind, whether or not a flow passes it.
+    """Return one intent for every switch of the fabric, all of one kind, whether or not a flow passes it.
 
     Entries come in the order in which they may be written: what a packet looks up last comes first, so that no packet
-    is classified before everything that its class needs is there. Raises `LoweringError`.
+    is classified before everything that its class needs is there. Raise `LoweringError`.
     """
     by_job: dict[str, dict[str, Identity]] = {}
     for (job, flow), identity in identities.items():
@@ -62,11 +60,11 @@ class _Job:
     flows: tuple[FlowPlan, ...]
     identities: Mapping[str, Identity]
     at: Mapping[str, LoweredJob]
-    """By switch."""
+    """What was lowered for each switch."""
     queues: frozenset[int]
-    """Where its packets can go."""
+    """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]
-    """Those by which its packets are recognised."""
+    """The connections by which its packets are recognised."""
 
     def is_of(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
         return (self.flows is flows or self.flows == flows) and (
@@ -87,7 +85,7 @@ class _Switch:
 
 @dataclass
 class _Lowered:
-    """All that is known of the last intents."""
+    """Everything known of the last intents."""
 
     fabric: Fabric
     plan: Plan | None = None
@@ -96,10 +94,10 @@ class _Lowered:
 
 
 class Lowering:
-    """Lowers plan after plan, in time that grows with what changed between them.
+    """A lowering that remembers: it lowers plan after plan, in time that grows with what changed between them.
 
     `capabilities` are by switch. `numbering` has the limits of the same switches (`limits`); it may hold what a former
-    controller numbered. Without one, numbers start from none. Not for several threads at once.
+    controller numbered. Without one, nothing is numbered yet. Not safe for use by several threads at once.
     """
 
     def __init__(
@@ -120,16 +118,16 @@ class Lowering:
         version: int | None = None,
         fabric: Fabric | None = None,
     ) -> dict[str, Intent]:
-        """One intent for every switch, the same object as before where nothing changed for it.
+        """Return one intent for every switch, the same object as before where nothing changed for it.
 
         - `identities`: by job and flow, of every job in the plan. A job is lowered anew if its flows (`Plan.by_job`) or
           its identities are not those of the last plan; the same objects are recognised at once.
-        - `version`: of these intents, higher than any before (default: the next). What a job no longer needs is
-          free for others when `numbering.settle(switch, version)` says that the switch has it no more.
-        - `fabric`: from now on; the same switches and hosts, for example with links drained.
+        - `version`: of these intents, higher than any before (default: the next). What a job no longer needs becomes
+          free when `numbering.settle(switch, version)` says that the switch no longer has it.
+        - `fabric`: in force from now on; the same switches and hosts, for example with links drained.
 
-        Raises `LoweringError`, naming job and switch; then everything is as if it had not been called, and the plan
-        without that job can be lowered.
+        Raise `LoweringError`, naming job and switch. The state is then as before the call, and the plan without that
+        job can be lowered.
         """
         number = self._version + 1 if version is None else version
         if number <= self._version:
@@ -148,7 +146,7 @@ class Lowering:
         rewired = _rewired(fabric, last.fabric)
         jobs: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
-        """By switch and job; None: the job is no longer there."""
+        """The lowered job by switch and job; None: the job has gone."""
         for name, flows in plan.by_job.items():
             before = last.jobs.get(name)
             if before is not None and not rewired and before.is_of(flows, identities[name]):
@@ -188,7 +186,9 @@ class Lowering:
                 passing.setdefault(node, []).append(flow)
         try:
             return {
-                switch: lower_job(switch, there, identities, fabric, attempt.of(switch, name))
+                switch: lower_job(
+                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch]
+                )
                 for switch, there in passing.items()
             }
         except ExhaustedError as error:
@@ -198,7 +198,7 @@ class Lowering:
         last, before = self._last, self._last.switches.get(name)
         profiles: Mapping[int, tuple[Steps, Part]]
         if before is None:
-            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn)
+            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name])
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
             profiles = _profiles(jobs.values(), {})
             queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
@@ -206,7 +206,7 @@ class Lowering:
             assert last.plan is not None
             own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
             if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
-                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name].ecn))
+                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name]))
             if changed:
                 jobs = _updated(jobs, changed)
                 profiles = _profiles(jobs.values(), profiles)
@@ -231,7 +231,7 @@ class Lowering:
 
 
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
-    """Whether entries for hosts and ports are the same in both; much faster than making them."""
+    """Return whether entries for hosts and ports are the same in both; much faster than making them."""
     if fabric is before:
         return True
     return not _rewired(fabric, before) and all(
@@ -240,7 +240,7 @@ def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
 
 
 def _rewired(fabric: Fabric, before: Fabric) -> bool:
-    """Whether more is different than which links are drained."""
+    """Return whether more differs than which links are drained."""
     return fabric is not before and (fabric.cables, fabric.hosts) != (before.cables, before.hosts)
 
 
@@ -249,7 +249,7 @@ def _kept(before: Part, now: Part) -> Part:
 
 
 def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | None]) -> dict[str, LoweredJob]:
-    """Jobs stay in the order in which they came."""
+    """Update the jobs in place; they stay in the order in which they came."""
     out = dict(jobs)
     for name, job in changed.items():
         if job is None:
@@ -260,7 +260,7 @@ def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | 
 
 
 def _profiles(jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Steps, Part]]) -> dict[int, tuple[Steps, Part]]:
-    """The profiles that these jobs need at their switch, by number."""
+    """Return the profiles that these jobs need at their switch, by number."""
     wanted = {number: steps for job in jobs for number, steps in job.profiles.items()}
     out = {}
     for number in sorted(wanted):
@@ -271,7 +271,7 @@ def _profiles(jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Steps, Part
 
 
 def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
-    """Queues that some packet of these can be sent to."""
+    """Return the queues that some packet of these flows can enter."""
     rankings = {_queue_range(flow.ranking) for flow in flows}
     return frozenset(queue for lowest, highest in rankings for queue in range(lowest, highest + 1))
 
@@ -290,7 +290,7 @@ def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity
 
 
 def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> None:
-    """No two jobs may claim one connection; of two that do, the newer is at fault."""
+    """Refuse two jobs that claim one connection; the newer one is at fault."""
     owners: dict[FiveTuple, str] = {}
     for name, job in sorted(jobs.items(), key=lambda item: before.get(item[0]) is not item[1]):
         for connection in job.connections:
@@ -304,7 +304,7 @@ def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> 
 
 
 def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuses what some switch cannot carry, before anything is written."""
+    """Refuse what some switch cannot carry, before anything is written."""
     used = {plan.best_effort_queue, CONTROL_QUEUE, *of_jobs}
     schedules: list[tuple[str | None, str, PortSchedule]] = [(None, "every port", plan.default_schedule)]
     schedules += [(port[0], f"port {' to '.join(port)}", schedule) for port, schedule in plan.schedules.items()]
@@ -319,7 +319,7 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
                 f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
                 "maximum; that is a fault of the policy"
             )
-        # Kinds of switches are few; what one of them lacks is said of the first of its kind.
+        # There are few kinds of switches; the error names the first switch of a kind that lacks something.
         kinds = {
             id(able): (name, able) for name, able in reversed(list(capabilities.items())) if switch in (None, name)
         }

@@ -1,8 +1,8 @@
 """Numbers that last: what a switch calls flows, EchelonFlows, profiles, connections and jobs while jobs come and go.
 
-A number stays with its part for as long as the job has that part. Afterwards it is kept until the switch has
-acknowledged an intent without it: handed on earlier, an entry of the departed job, still there, would speak of somebody
-else's part.
+A number stays with its part for as long as the job has that part. It is then kept until the switch has acknowledged an
+intent without it: if it were given out earlier, an entry of the departed job could still be there and refer to another
+job's part.
 """
 
 from __future__ import annotations
@@ -14,50 +14,53 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.lowering.identity import FiveTuple
 
 Document = dict[str, Any]
-"""What JSON can hold."""
+"""A value that JSON can hold."""
 
 
 class Kind(StrEnum):
-    """What is numbered at each switch, in the words of messages."""
+    """A kind of thing that is numbered at each switch, in the words of messages."""
 
     FLOW = "flows"
     ECHELONFLOW = "EchelonFlows"
     PROFILE = "threshold profiles"
-    """Known by their content, and shared by the jobs that have the same."""
+    """Profiles are known by their content and shared by the jobs that have the same."""
     CONNECTION = "connections"
     JOB = "jobs"
-    """Of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
+    """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
 
 
-class ExhaustedError(ValueError):
-    """There is no free number; the text says of what."""
+class ExhaustedError(CodedError, ValueError):
+    """There is no free number; the text says of which kind."""
+
+    code: Code = "numbers-exhausted"
 
 
 class Pool:
-    """Whole numbers from `first` up to `limit` (not included): those first, lowest first, that were never taken, then
-    the one that has been free for longest.
+    """Whole numbers from `first` up to `limit` (not included).
 
-    What a switch keeps in registers for a number, an epoch or a reference time, outlives its owner, and could be taken
-    for the next one's: the later that comes, the better.
+    Numbers that were never taken come first, lowest first; then the one that has been free for longest. What a switch
+    keeps in registers for a number (an epoch or a reference time) outlives its owner and could be mistaken for the next
+    owner's, so a number is reused as late as possible.
     """
 
     def __init__(self, limit: int, first: int = 0) -> None:
         self.limit = limit
         self._fresh = first
-        """This and higher ones were never taken."""
+        """This number and all higher ones were never taken."""
         self._taken: set[int] = set()
         self._returned: deque[int] = deque()
-        """Those that are free again, and some that have been claimed since."""
+        """Numbers that are free again, including some that have been claimed since."""
 
     def __len__(self) -> int:
-        """How many are taken."""
+        """Return how many numbers are taken."""
         return len(self._taken)
 
     def take(self) -> int:
-        """A free number. Raises `ExhaustedError`."""
+        """Take a free number and return it. Raise `ExhaustedError`."""
         if self._fresh < self.limit:
             number = self._fresh
             self._fresh += 1
@@ -71,10 +74,10 @@ class Pool:
         return number
 
     def claim(self, number: int) -> None:
-        """Take this very number. Raises `ValueError` if it is taken or out of bounds."""
+        """Take this very number. Raise `ValueError` if it is taken or out of bounds."""
         if number in self._taken or not 0 <= number < self.limit:
             raise ValueError(f"number {number} is taken, or not below {self.limit}")
-        # Of those below nobody knows when they were taken last.
+        # Nobody knows when the numbers below were last taken.
         self._returned.extend(range(self._fresh, number))
         self._fresh = max(self._fresh, number + 1)
         self._taken.add(number)
@@ -85,7 +88,7 @@ class Pool:
         self._returned.append(number)
 
     def undo(self, number: int) -> None:
-        """As if the last `take` had not been, which gave this number."""
+        """Undo the last `take`, which gave this number."""
         self._taken.remove(number)
         if number == self._fresh - 1:
             self._fresh -= 1
@@ -102,9 +105,9 @@ class _AtSwitch:
     def __init__(self, limits: Mapping[Kind, int]) -> None:
         self.pools = {kind: Pool(limit) for kind, limit in limits.items()}
         self.profiles: dict[Hashable, list[int]] = {}
-        """By content: number, and how many jobs hold it."""
+        """By content: the number, and how many jobs hold it."""
         self.unused: dict[int, list[tuple[str, _Part]]] = {}
-        """By version since which they are unused: (job, part). A part that was used again since is passed over."""
+        """By version since which they are unused: (job, part). A part that has been used again is skipped."""
 
     def take(self, part: _Part) -> int:
         kind, key = part
@@ -133,12 +136,12 @@ class _AtSwitch:
             self.pools[part[0]].free(number)
 
     def undo(self, part: _Part, number: int) -> None:
-        """As if the last `take` had not been, which was of this part."""
+        """Undo the last `take`, which was for this part."""
         if self._let_go(part):
             self.pools[part[0]].undo(number)
 
     def _let_go(self, part: _Part) -> bool:
-        """Returns whether nobody else has the number."""
+        """Let go of the part; return whether no other job has its number."""
         kind, key = part
         if kind is not Kind.PROFILE:
             return True
@@ -156,11 +159,11 @@ class _Held:
 
     numbers: dict[_Part, int] = field(default_factory=dict)
     unused: dict[_Part, int] = field(default_factory=dict)
-    """Those of `numbers` that no intent uses any more: since which version."""
+    """The members of `numbers` that no intent uses any more, and the version since which that is so."""
 
 
 class JobNumbers:
-    """The numbers of one job at one switch, while its entries are made. What is not asked for is given up."""
+    """The numbers of one job at one switch while its entries are made. What is not asked for is given up."""
 
     def __init__(self, switch: str, job: str, at: _AtSwitch, held: _Held, taken: list[tuple[_AtSwitch, _Held, _Part]]):
         self.switch = switch
@@ -170,24 +173,24 @@ class JobNumbers:
         self._taken = taken
         self.used: set[_Part] = set()
         self.took = False
-        """Whether it has a number now that it did not have before."""
+        """Whether the job has a number now that it did not have before."""
 
     def flow(self, name: str) -> int:
-        """Raises `ExhaustedError`, as the others do."""
+        """Return the number of a flow. Raise `ExhaustedError`, as the other methods do."""
         return self._number((Kind.FLOW, name))
 
     def echelonflow(self, name: str) -> int:
         return self._number((Kind.ECHELONFLOW, name))
 
     def profile(self, content: tuple[tuple[int, int, int], ...]) -> int:
-        """`content`: (lowest slack key, highest, queue) of each of its entries."""
+        """Return the number of a profile whose entries have this `content`: (lowest slack key, highest, queue) each."""
         return self._number((Kind.PROFILE, content))
 
     def connection(self, five_tuple: FiveTuple) -> int:
         return self._number((Kind.CONNECTION, five_tuple))
 
     def register(self) -> int:
-        """The job's own index where this switch counts its iterations."""
+        """Return the job's own index where this switch counts its iterations."""
         return self._number((Kind.JOB, ""))
 
     def _number(self, part: _Part) -> int:
@@ -222,7 +225,8 @@ class Attempt:
         self._taken: list[tuple[_AtSwitch, _Held, _Part]] = []
 
     def of(self, switch: str, job: str) -> JobNumbers:
-        """For a job whose part at that switch is made anew; once for each, whether or not it keeps anything there."""
+        """Return the numbers of a job whose part at that switch is made anew. Call it once for each, whether or not the
+        job keeps anything there."""
         at = self._numbering._switches[switch]
         held = self._numbering._jobs.setdefault(job, {}).setdefault(switch, _Held())
         numbers = JobNumbers(switch, job, at, held, self._taken)
@@ -251,7 +255,8 @@ class Attempt:
 class Numbering:
     """The numbers of all jobs at all switches.
 
-    `limits`: by switch, how many there are of each kind. Not for several threads at once: use it where plans are made.
+    `limits` says, by switch, how many there are of each kind. Not safe for use by several threads at once: use it where
+    plans are made.
     """
 
     def __init__(self, limits: Mapping[str, Mapping[Kind, int]]) -> None:
@@ -268,10 +273,10 @@ class Numbering:
 
     @contextmanager
     def attempt(self, version: int) -> Iterator[Attempt]:
-        """Numbers for the intents of that version (rising from one attempt to the next).
+        """Number the intents of that version, which rises from one attempt to the next.
 
-        Leaving it normally, what a job asked for in it is its own, and what it had and did not ask for again is unused
-        since `version`. Leaving it by an exception, everything is as it was.
+        If the block ends normally, what a job asked for in it belongs to the job, and what it had and did not ask for
+        again is unused since `version`. If the block raises, everything stays as it was.
         """
         attempt = Attempt(self, version)
         try:
@@ -282,9 +287,9 @@ class Numbering:
         attempt.keep()
 
     def settle(self, switch: str, version: int) -> frozenset[str]:
-        """The switch has acknowledged the intent of that version: what has been unused since then or before is free.
+        """Free what has been unused since that version or before: the switch has acknowledged its intent.
 
-        Returns the jobs that hold no number at any switch any more, because of this. Time in proportion to what
+        Return the jobs that no longer hold a number at any switch because of this. Takes time in proportion to what
         becomes free.
         """
         at = self._switches.get(switch)
@@ -306,7 +311,7 @@ class Numbering:
         return frozenset(gone)
 
     def _forget_if_empty(self, job: str, switch: str) -> bool:
-        """Returns whether the job holds nothing anywhere."""
+        """Forget the job if it holds nothing anywhere; return whether it was forgotten."""
         switches = self._jobs.get(job)
         if switches is None:
             return True
@@ -319,15 +324,16 @@ class Numbering:
         return True
 
     def take_changed(self) -> frozenset[str]:
-        """Jobs whose `export` is not what it was at the last call (or in `restore`); empty if it holds nothing more."""
+        """Return the jobs whose `export` has changed since the last call (or `restore`); empty for a job that holds
+        nothing more."""
         changed = frozenset(self._changed)
         self._changed.clear()
         return changed
 
     def export(self, job: str) -> Document:
-        """All that the job holds, unused numbers included, for `restore`. Empty if it holds none.
+        """Return everything that the job holds, unused numbers included, for `restore`. Empty if it holds nothing.
 
-        By kind: ``keys``, what is numbered; ``at``, by switch, runs of [index into keys, number, how many].
+        By kind: ``keys`` are what is numbered; ``at`` holds, by switch, runs of [index into keys, number, how many].
         """
         out: Document = {}
         index: dict[Kind, dict[Hashable, int]] = {}
@@ -345,10 +351,10 @@ class Numbering:
         return out
 
     def restore(self, documents: Mapping[str, Document]) -> None:
-        """What `export` gave for each job, into a numbering in which nothing was numbered yet.
+        """Restore what `export` gave for each job, into a numbering in which nothing has been numbered yet.
 
-        Until the next attempt claims them, the numbers are unused since before the first version. Switches that are no
-        more are passed over. Raises `ValueError`, naming the job, for documents that `export` did not make.
+        The numbers count as unused since before the first version until the next attempt claims them. Switches that no
+        longer exist are skipped. Raise `ValueError`, naming the job, for documents that `export` did not make.
         """
         for job, document in documents.items():
             try:

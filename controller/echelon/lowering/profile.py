@@ -1,4 +1,4 @@
-"""Threshold profiles: from slack to queue, for all flows that rise at the same tardiness."""
+"""Threshold profiles, which map slack to a queue for all flows that rise at the same tardiness."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from itertools import pairwise
 from echelon.lowering.entry import entry, microseconds
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.intent import Interval, Part
-from echelon.p4program import constants
 from echelon.plan import Deadline
 
 Steps = tuple[tuple[int, int, int], ...]
-"""(lowest slack key, highest, queue) of each range entry, from the most tardy to the earliest: what makes a profile."""
+"""The range entries of a profile as (lowest slack key, highest slack key, queue), the most tardy first."""
 
 
-def slack_steps(ranking: Deadline) -> Steps:
-    """The range entries of one profile: biased slack keys -> queue, from the most tardy to the earliest.
+def slack_steps(ranking: Deadline, slack_bits: int = 32) -> Steps:
+    """Return the range entries of one profile, which map biased slack keys of `slack_bits` to queues.
 
     Tardiness of at least `thresholds_s[k - 1]` means queue `lowest + k`, never above `highest`. Neighbouring steps of
-    one queue are one; together they cover every key. Raises `LoweringError` for thresholds that decrease.
+    one queue are merged; together the steps cover every key. Raises `LoweringError` for thresholds that decrease.
     """
-    bias = constants()["SLACK_BIAS"]
+    # Keys are two's complement with the sign bit flipped, so that they order as slacks do.
+    bias = 1 << (slack_bits - 1)
     top_key = 2 * bias - 1
     # The first slack key of each step, from the lowest queue (earliest packets) to the highest.
     edges = [top_key + 1]
@@ -41,8 +41,8 @@ def slack_steps(ranking: Deadline) -> Steps:
 
 
 def profile_part(number: int, steps: Steps) -> Part:
-    """The entries of the profile that a switch knows by `number`."""
-    # The steps of a profile do not overlap: any priority does, P4Runtime wants one above zero.
+    """Return the entries of the profile that a switch knows by `number`."""
+    # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
     return Part(
         f"profile {number}",
         tuple(

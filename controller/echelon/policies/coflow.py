@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
+from echelon.paths import FlowPaths
 from echelon.plan import Plan
-from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.base import NoParameters
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.network import FlowPaths
 from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES, to_port
 from echelon.policies.spread import Spread
 
@@ -40,8 +41,9 @@ class Varys:
     """
 
     name = "coflow"
+    Parameters = NoParameters
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: NoParameters | None = None) -> None:
         self._capacities: Mapping[Link, Fraction] = {}
         self._paths = FlowPaths()
         self._spread = Spread(QUEUES)

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TypeVar
+from typing import Literal
 
+from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
+from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
-from echelon.policies import PlanError
-from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.kept import Kept
+from echelon.paths import FlowPaths, Paths
+from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, PlanError, QueuePlan, Ranking
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.kept import Kept
-from echelon.policies.network import FlowPaths, Paths
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
 from echelon.policies.references import REFERENCES, Dues
 from echelon.policies.tardiness import EffectiveTardiness
@@ -31,28 +32,30 @@ MIN_SHARE = Fraction(1, 100)
 its flow can be ranked anew."""
 BEST_EFFORT_QUEUE = 0
 
-Choice = TypeVar("Choice")
-
 
 class Echelon:
-    """EDF inside EchelonFlows.
+    """EDF inside EchelonFlows, and an order between them.
 
-    Between them an `order`: ``normalised``, ``deadline`` or ``setf``; deadlines count from a `reference`: the
-    ``iteration`` or the ``echelonflow``. Flows that are in no EchelonFlow have no ideal finish time: best effort.
-    Raises `PlanError` for any other order or reference.
+    Flows that are in no EchelonFlow have no ideal finish time: they are best effort.
     """
 
     name = "echelon"
 
-    def __init__(self, order: str = "normalised", reference: str = "iteration") -> None:
-        self._order = _chosen(ORDERS, "order", order)()
-        self._reference = _chosen(REFERENCES, "reference", reference)()
+    class Parameters(Section):
+        """The choices that the paper leaves open."""
+
+        order: Literal["normalised", "deadline", "setf"] = "normalised"
+        """Who goes first between EchelonFlows; see `orders`."""
+        reference: Literal["iteration", "echelonflow"] = "iteration"
+        """What deadlines count from; see `references`."""
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        chosen = self.Parameters() if parameters is None else parameters
+        self._order = ORDERS[chosen.order]()
+        self._reference = REFERENCES[chosen.reference]()
         self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
-        # Imported here because the simulator imports the policies' interfaces.
-        from echelon.fluid.alone_runs import AloneRuns
-
         self._alone = AloneRuns()
         self._facts = Kept(_facts)
         self._flows = Kept(_ranked)
@@ -105,12 +108,6 @@ def _facts(job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities:
     if job.weight <= 0:
         raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name)
     return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, capacities))
-
-
-def _chosen(choices: Mapping[str, type[Choice]], parameter: str, value: str) -> type[Choice]:
-    if value not in choices:
-        raise PlanError(f"policy echelon: {parameter} cannot be {value!r}; choose one of {', '.join(choices)}")
-    return choices[value]
 
 
 def _ranked(job: str, paths: Paths, due: Dues, levels: Levels) -> tuple[FlowPlan, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import Job
+from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation, Link
+from echelon.policies.base import NoParameters
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
-from echelon.policies.network import FlowPaths
 from echelon.policies.spread import Spread
 
 
@@ -19,8 +20,9 @@ class Fair:
     """Max-min fair rates, flow by flow."""
 
     name = "fair"
+    Parameters = NoParameters
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: NoParameters | None = None) -> None:
         self._capacities: Mapping[Link, Fraction] = {}
         self._paths = FlowPaths()
         self._spread = Spread(range(CONTROL_QUEUE))

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 
-from echelon.policies.base import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link
 
 ZERO = Fraction(0)
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from statistics import median
 from typing import Protocol
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.plan import LEVELS
-from echelon.policies.base import ActiveFlow, Link
 
 LOWEST = 1
 """The level of a job's least urgent packets: what is below is left to best effort alone."""

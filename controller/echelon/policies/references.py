@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+from echelon.allocation import ActiveFlow
 from echelon.execution import IterationRecord
 from echelon.jobs.graph import Job
-from echelon.policies.base import ActiveFlow
-from echelon.policies.kept import Kept
+from echelon.kept import Kept
 
 
 class Due(NamedTuple):

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.jobs.graph import FlowKey
 from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
-from echelon.policies.base import ActiveFlow, Link
 from echelon.policies.filling import ZERO
 
 BEST_EFFORT_QUEUE = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from echelon.allocation import Link
 from echelon.jobs.graph import Job
+from echelon.kept import Kept
+from echelon.paths import Paths, links_of
 from echelon.plan import Fixed, FlowPlan
-from echelon.policies.base import Link
-from echelon.policies.kept import Kept
-from echelon.policies.network import Paths, links_of
 
 
 class Spread:

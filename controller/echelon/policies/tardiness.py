@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
+from echelon.allocation import Link
 from echelon.jobs.graph import EchelonFlow, Job
-from echelon.policies.base import Link
-from echelon.policies.network import Paths, links_of
+from echelon.paths import Paths, links_of
 
 
 class EffectiveTardiness(Mapping[str, Fraction]):

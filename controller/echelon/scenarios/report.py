@@ -297,8 +297,9 @@ def _reading(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[
         )
     if not any(by_policy[label]["switches"] for label in labels):
         points.append(
-            "This target has no packets, switches or controller: rates change at once to what the policy would ideally "
-            "give, and link delays are left out. Real switches come close to that at best."
+            "This target has no packets, switches or controller: it executes each plan as the queues of switches "
+            "would. Rates change at once, and link delays are left out. A policy marked 'ideal' has the rates that it "
+            "would give if switches had a queue for each flow; the difference is what levels and queues cost."
         )
     return "\n".join(f"- {point}" for point in points)
 

@@ -56,8 +56,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
+from echelon.completion import Until
 from echelon.documents import (
     Count,
     DocumentError,
@@ -80,15 +81,12 @@ from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import FlowKey, Job
 from echelon.jobs.spec import JobSpec, load_job_spec
 from echelon.lowering.identity import Identity, identities_of, number_shims
+from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import QuantityError, shown, size_bytes
 from echelon.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon.traffic.schedule import read_schedule
 from echelon.traffic.sizes import builtin_sizes, load_sizes
 
-KnownPolicies = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By name of the policy and name of its parameter: the values allowed; an empty tuple allows any."""
-
-Until = Literal["all-done", "exactly"]
 Compute = Literal["timed", "cpu"]
 
 MIN_PACKET_BYTES = 128
@@ -207,7 +205,10 @@ class Scenario:
 def _packet(value: object) -> int:
     size = size_bytes(value)
     if not MIN_PACKET_BYTES <= size <= MAX_PACKET_BYTES:
-        raise QuantityError(f"{shown(value)} is no packet's size (use {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES} B)")
+        raise QuantityError(
+            f"{shown(value)} is not the size of a packet (use {MIN_PACKET_BYTES} to {MAX_PACKET_BYTES} B)",
+            code="out-of-range",
+        )
     return size
 
 
@@ -218,7 +219,9 @@ Packet = Annotated[int, PlainValidator(_packet), WithJsonSchema({"type": "string
 def _window(value: object) -> int:
     size = size_bytes(value)
     if not 2 * MAX_PACKET_BYTES <= size < 1 << 30:
-        raise QuantityError(f"{shown(value)} is no TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)")
+        raise QuantityError(
+            f"{shown(value)} is not a TCP window (use {2 * MAX_PACKET_BYTES} B to less than 1 GiB)", code="out-of-range"
+        )
     return size
 
 
@@ -252,9 +255,12 @@ def _policy(value: object) -> PolicyChoice:
     if isinstance(value, str):
         return PolicyChoice(value)
     if not isinstance(value, Mapping):
-        raise problem(f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter: value}})")
+        raise problem(
+            f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter: value}})",
+            code="not-allowed",
+        )
     if not isinstance(value.get("policy"), str):
-        raise problem("is missing (give the name of the policy)", "policy")
+        raise problem("is missing (give the name of the policy)", "policy", code="missing-key")
     parameters = {str(key): setting for key, setting in value.items() if key != "policy"}
     for key, setting in parameters.items():
         if not isinstance(setting, str | int | float):
@@ -263,10 +269,7 @@ def _policy(value: object) -> PolicyChoice:
 
 
 class ScenarioSpec(Section):
-    """A scenario as its file describes it, with files that it names already read.
-
-    The validation context may hold ``known_policies``, a `KnownPolicies`; without it any policy is taken.
-    """
+    """A scenario as its file describes it, with the files that it names already read."""
 
     scenario: Annotated[Name, Field(description="the scenario's name")]
     description: str = ""
@@ -291,20 +294,27 @@ class ScenarioSpec(Section):
     ecn_threshold: Count | None = None
 
     @model_validator(mode="after")
-    def _check(self, info: ValidationInfo) -> ScenarioSpec:
+    def _check(self) -> ScenarioSpec:
         if not -1 < self.profile_error <= 10:
-            raise problem("is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error")
+            raise problem(
+                "is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error", code="out-of-range"
+            )
         if self.queue is not None and self.queue < self.transport.packet:
-            raise problem(f"holds no packet of {self.transport.packet} B (give more)", "queue")
+            raise problem(f"holds no packet of {self.transport.packet} B (give more)", "queue", code="too-small")
         self._check_jobs()
         self._check_delays()
         self._check_background()
         self._check_traffic()
         for index, policy in enumerate(self.policies):
             if policy in self.policies[:index]:
-                raise problem(f"'{policy.label}' is listed already (name each once)", "policies", index)
-        if info.context is not None and "known_policies" in info.context:
-            self._check_policies(info.context["known_policies"])
+                raise problem(
+                    f"'{policy.label}' is listed already (name each once)", "policies", index, code="duplicate"
+                )
+            try:
+                parse_parameters(policy.name, dict(policy.parameters))
+            except PolicyChoiceError as error:
+                at = () if error.parameter is None else (error.parameter,)
+                raise problem(error.reason, "policies", index, *at, code=error.code) from None
         return self
 
     def _check_jobs(self) -> None:
@@ -316,6 +326,7 @@ class ScenarioSpec(Section):
                     "jobs",
                     index,
                     "job",
+                    code="duplicate",
                 )
             names[job.job] = index
             if job.recognition.protocol == "udp":
@@ -325,6 +336,7 @@ class ScenarioSpec(Section):
                     index,
                     "recognition",
                     "protocol",
+                    code="conflicting-key",
                 )
             for host, at in job.hosts.items():
                 self._check_host(host, "jobs", index, *at)
@@ -338,6 +350,7 @@ class ScenarioSpec(Section):
                     "delays",
                     index,
                     "job",
+                    code="unknown-job",
                 )
             if delay.worker not in workers[delay.job]:
                 raise problem(
@@ -346,24 +359,35 @@ class ScenarioSpec(Section):
                     "delays",
                     index,
                     "worker",
+                    code="unknown-host",
                 )
 
     def _check_background(self) -> None:
         names = {job.job for job in self.jobs}
         for index, traffic in enumerate(self.background):
             if traffic.name in names:
-                raise problem(f"the name '{traffic.name}' is taken (give another)", "background", index, "name")
+                raise problem(
+                    f"the name '{traffic.name}' is taken (give another)", "background", index, "name", code="duplicate"
+                )
             names.add(traffic.name)
             self._check_host(traffic.src, "background", index, "src")
             self._check_host(traffic.dst, "background", index, "dst")
             if traffic.src == traffic.dst:
-                raise problem(f"'{traffic.dst}' is the source as well (name another host)", "background", index, "dst")
+                raise problem(
+                    f"'{traffic.dst}' is the source as well (name another host)",
+                    "background",
+                    index,
+                    "dst",
+                    code="duplicate",
+                )
 
     def _check_traffic(self) -> None:
         names = {job.job for job in self.jobs} | {traffic.name for traffic in self.background}
         for index, traffic in enumerate(self.traffic):
             if traffic.name in names:
-                raise problem(f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name")
+                raise problem(
+                    f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name", code="duplicate"
+                )
             names.add(traffic.name)
             for key, hosts in (("src", traffic.src), ("dst", traffic.dst)):
                 for host in hosts:
@@ -373,27 +397,14 @@ class ScenarioSpec(Section):
                     self._check_host(src, "traffic", index, "schedule")
                     self._check_host(dst, "traffic", index, "schedule")
 
-    def _check_policies(self, known: KnownPolicies) -> None:
-        for index, policy in enumerate(self.policies):
-            if policy.name not in known:
-                raise problem(f"unknown policy '{policy.name}' ({suggestion(policy.name, known)})", "policies", index)
-            parameters = known[policy.name]
-            for name, value in policy.parameters:
-                at = ("policies", index, name)
-                if name not in parameters:
-                    hint = suggestion(name, parameters)
-                    raise problem(f"is not a parameter of policy '{policy.name}' ({hint})", *at)
-                if parameters[name] and value not in parameters[name]:
-                    raise problem(f"'{value}' is not allowed (use one of: {', '.join(parameters[name])})", *at)
-
     def _check_host(self, name: str, *at: str | int) -> None:
         if name not in self.fabric.hosts:
             hint = suggestion(name, self.fabric.hosts)
-            raise problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at)
+            raise problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at, code="unknown-host")
 
 
-def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
-    """The scenario in the YAML file `path`, with the files it names.
+def load_scenario(path: str | Path) -> Scenario:
+    """Return the scenario in the YAML file `path`, with the files it names.
 
     Raises `DocumentError`, which names the file at fault: the scenario's own or one that it names.
     """
@@ -408,7 +419,7 @@ def load_scenario(path: str | Path, known_policies: KnownPolicies) -> Scenario:
         ]
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
-    spec = parse_document(ScenarioSpec, data, str(path), {"known_policies": known_policies})
+    spec = parse_document(ScenarioSpec, data, str(path))
     return build_scenario(spec, Path(path))
 
 
@@ -470,5 +481,7 @@ def _with_files(scenario: str | Path, traffic: object) -> object:
 def _named_file(scenario: str | Path, key: str, name: str) -> Path:
     file = Path(scenario).parent / name
     if not file.is_file():
-        raise DocumentError(str(scenario), key, f"there is no file {shown(name)} next to it (correct the path)")
+        raise DocumentError(
+            str(scenario), key, f"there is no file {shown(name)} next to it (correct the path)", code="unreadable-file"
+        )
     return file

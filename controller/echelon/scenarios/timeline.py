@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -34,8 +33,6 @@ _COMFORTABLE_INCHES = 24.0
 _DPI = 130
 _LABEL_INCHES = 0.085
 """Width of a character in a bar."""
-
-_MICRO_BATCH = re.compile(r"-m(\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +156,22 @@ def _bars(at: int, job: Job, iteration: IterationRecord[Fraction], end_s: float)
         if h.name in iteration.references
         for name, offset_s in zip(h.flows, h.offsets_s, strict=True)
     }
-    names = [unit.name for unit in job.computes] + [flow.name for flow in job.flows]
-    numbers = {name: int(match[1]) for name in names if (match := _MICRO_BATCH.search(name))}
-    count = max(numbers.values(), default=1)
-    kinds = {unit.name.partition("-")[0] for unit in job.computes}
+    numbers = [unit.micro_batch for unit in job.computes] + [flow.micro_batch for flow in job.flows]
+    count = max((number for number in numbers if number is not None), default=1)
+    kinds = {unit.kind for unit in job.computes}
     out = []
     for unit in job.computes:
         span = iteration.computes.get(unit.name)
         if span is not None and span.finish is not None and span.start < end_s:
-            number = numbers.get(unit.name)
-            kind = unit.name[:1].upper() if len(kinds) > 1 else ""
+            number = unit.micro_batch
+            kind = unit.kind[:1].upper() if len(kinds) > 1 else ""
             text = "" if number is None else f"{kind}{number}"
             bar = Bar(at, float(span.start), min(float(span.finish), end_s), text, _shade(number, count))
             out.append((unit.worker, False, bar))
     for flow in job.flows:
         span = iteration.flows.get(flow.name)
         if span is not None and span.finish is not None and span.start < end_s:
-            number = numbers.get(flow.name)
+            number = flow.micro_batch
             text = "" if number is None else str(number)
             ideal = min(float(ideal_s[flow.name]), end_s) if flow.name in ideal_s else None
             bar = Bar(at, float(span.start), min(float(span.finish), end_s), text, _shade(number, count), ideal)

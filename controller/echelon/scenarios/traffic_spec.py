@@ -50,7 +50,7 @@ class TrafficSource:
 def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
-        raise problem(f"{shown(value)} is no host (give the name of a host, or a list of names)")
+        raise problem(f"{shown(value)} is no host (give the name of a host, or a list of names)", code="not-a-name")
     return tuple(dict.fromkeys(names))
 
 
@@ -72,7 +72,9 @@ def _sizes(value: object) -> SizeDistribution:
         return value
     if not isinstance(value, str) or value not in builtin_sizes():
         known = ", ".join(builtin_sizes())
-        raise problem(f"{shown(value)} is no distribution of sizes (use {known}, or the path of a file)")
+        raise problem(
+            f"{shown(value)} is no distribution of sizes (use {known}, or the path of a file)", code="not-allowed"
+        )
     return load_sizes(value)
 
 
@@ -100,15 +102,15 @@ class TrafficSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> TrafficSpec:
         if (self.model is None) == (self.schedule is None):
-            raise problem("needs either 'model' or 'schedule' (give one of them)")
+            raise problem("needs either 'model' or 'schedule' (give one of them)", code="conflicting-key")
         kind = "a schedule" if self.model is None else f"model '{self.model}'"
         needed, optional = ((), ()) if self.model is None else (_NEEDED, _MODELS[self.model].optional)
         for key in (*_NEEDED, *_OPTIONAL):
             given = bool(getattr(self, key))
             if key in needed and not given:
-                raise problem(f"is missing ({kind} needs it)", key)
+                raise problem(f"is missing ({kind} needs it)", key, code="missing-key")
             if key not in (*needed, *optional) and given:
-                raise problem(f"does not go with {kind} (remove it)", key)
+                raise problem(f"does not go with {kind} (remove it)", key, code="conflicting-key")
         try:
             flows = self.source.flows
             if not isinstance(flows, Schedule):

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from pydantic import create_model
+from pydantic import SecretStr, create_model
 
 from echelon.control.jobstore import ChosenPolicy
 from echelon.documents import DocumentError, Section, parse_document, read_document, suggestion
@@ -49,10 +49,7 @@ from echelon.service.config_file import (
     store_url,
 )
 from echelon.southbound.tls import TlsFiles
-
-KnownTargets = Mapping[str, type[Section]]
-"""By name of a target: what a switch's entry may say besides `address`, `target` and `tls`. Validators find the numbers
-of the switch's ports in the validation context, under `ports`."""
+from echelon.targets import TARGETS, Target, find_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,7 @@ class ServiceConfig:
     fabric_file: Path
     policy: ChosenPolicy
     """Until one is chosen through the API, which is kept in the store."""
-    store: str
+    store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
     """In the order of the fabric, all of it."""
@@ -126,8 +123,8 @@ class ServiceConfig:
     log: LogConfig
 
 
-def load_service_config(path: str | Path, known_targets: KnownTargets | None = None) -> ServiceConfig:
-    """The configuration in the YAML file `path`, with its fabric. `known_targets`: default, all that there are.
+def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS) -> ServiceConfig:
+    """Read the configuration in the YAML file `path`, with its fabric. Switches may be of these `targets`.
 
     Raises `DocumentError`, which names the file at fault: this one or the fabric's.
     """
@@ -138,15 +135,14 @@ def load_service_config(path: str | Path, known_targets: KnownTargets | None = N
         raise DocumentError(name, "fabric", f"there is no file {shown(spec.fabric)} next to it (correct the path)")
     fabric = load_fabric(Path(path).parent / spec.fabric)
     _check_switches(spec.switches, fabric, name)
-    known = _all_targets() if known_targets is None else known_targets
-    reader = _SwitchReader(name, file.parent, fabric, known, _tls_files(spec.tls, file.parent))
+    reader = _SwitchReader(name, file.parent, fabric, targets, _tls_files(spec.tls, file.parent))
     return ServiceConfig(
         file=file,
         name=spec.service,
         fabric=fabric,
         fabric_file=fabric_file,
         policy=ChosenPolicy(spec.policy.name, dict(spec.policy.parameters)),
-        store=store_url(spec.store, file.parent),
+        store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
         switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
         api=_api(spec.api, file.parent),
         audit_s=float(spec.audit),
@@ -156,12 +152,6 @@ def load_service_config(path: str | Path, known_targets: KnownTargets | None = N
         correct_distances=spec.telemetry.correct_distances,
         log=LogConfig(spec.log.format, spec.log.level),
     )
-
-
-def _all_targets() -> KnownTargets:
-    from echelon.southbound.targets import TARGETS
-
-    return {name: target.options for name, target in TARGETS.items()}
 
 
 def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> None:
@@ -179,8 +169,15 @@ class _SwitchReader:
     """Reads a switch's entry: what all have and what its target adds, as one model, so that an unknown key is compared
     with all that are known and the path of a fault is right."""
 
-    def __init__(self, file: str, directory: Path, fabric: Fabric, known: KnownTargets, tls: TlsFiles | None) -> None:
-        self._file, self._directory, self._known, self._tls = file, directory, known, tls
+    def __init__(
+        self,
+        file: str,
+        directory: Path,
+        fabric: Fabric,
+        targets: Mapping[str, Target[Any]],
+        tls: TlsFiles | None,
+    ) -> None:
+        self._file, self._directory, self._targets, self._tls = file, directory, targets, tls
         self._ports: dict[str, list[int]] = {name: [] for name in fabric.switches}
         for node, port in fabric.neighbour:
             if node in self._ports:
@@ -188,29 +185,30 @@ class _SwitchReader:
         self._models: dict[str, type[Section]] = {}
 
     def read(self, switch: Switch, data: Mapping[str, object]) -> SwitchConfig:
-        target = data.get("target", SwitchSpec.model_fields["target"].default)
-        if not isinstance(target, str) or target not in self._known:
-            reason = f"unknown target {shown(target)} ({suggestion(str(target), self._known)})"
-            raise DocumentError(self._file, f"switches.{switch.name}.target", reason)
+        named = data.get("target", SwitchSpec.model_fields["target"].default)
+        target = find_target(named, self._file, f"switches.{switch.name}.target", self._targets)
         context = {"ports": tuple(sorted(self._ports[switch.name]))}
         spec = cast(SwitchSpec, self._parse(switch.name, target, data, context))
-        options = self._known[target]
+        options = target.options
         return SwitchConfig(
             name=switch.name,
             device_id=switch.device_id,
             address=spec.address,
-            target=target,
+            target=target.name,
             options=options.model_validate(
                 {key: data[key] for key in options.model_fields if key in data}, context=context
             ),
             tls=_tls_files(spec.tls, self._directory) if "tls" in data else self._tls,
         )
 
-    def _parse(self, name: str, target: str, data: Mapping[str, object], context: Mapping[str, object]) -> Section:
-        if target not in self._models:
-            self._models[target] = create_model(f"{target}_switch", __base__=(SwitchSpec, self._known[target]))
+    def _parse(
+        self, name: str, target: Target[Any], data: Mapping[str, object], context: Mapping[str, object]
+    ) -> Section:
+        if target.name not in self._models:
+            base = (SwitchSpec, target.options)
+            self._models[target.name] = create_model(f"{target.name}_switch", __base__=base)
         try:
-            return parse_document(self._models[target], data, self._file, context)
+            return parse_document(self._models[target.name], data, self._file, context)
         except DocumentError as error:
             path = f"switches.{name}.{error.path}" if error.path else f"switches.{name}"
             raise DocumentError(self._file, path, error.reason) from None

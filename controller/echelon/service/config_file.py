@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import quote, unquote
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJsonSchema, model_validator
 
 from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
-from echelon.policies import PARAMETERS
+from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
 from echelon.service.store import STORES
+from echelon.targets import DEFAULT_TARGET
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -31,7 +32,7 @@ class ListenAddress:
 
     host: str | None
     port: int
-    """0: any free one."""
+    """The port; 0: any free one."""
     path: Path | None
 
     def __str__(self) -> str:
@@ -41,10 +42,10 @@ class ListenAddress:
 
 
 def store_url(text: str, directory: Path) -> str:
-    """The store's URL `text` with its files absolute: one without ``//`` names a file below `directory`, and so do the
-    parameters ``?ca=``, ``certificate=``, ``key=`` and ``password_file=``.
+    """Return the store's URL `text` with its files absolute.
 
-    Raises `ValueError` for what is no URL of a store that there is.
+    A URL without ``//`` names a file below `directory`, and so do the parameters ``?ca=``, ``certificate=``, ``key=``
+    and ``password_file=``. Raise `ValueError` for a URL of no known kind of store.
     """
     match = _STORE.fullmatch(text)
     if match is None:
@@ -63,10 +64,11 @@ _FILE_PARAMETER = re.compile(r"([?&](?:ca|certificate|key|password_file)=)([^&]+
 _STORE = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*):(?P<rest>\S.*)")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%a-z]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _UNIX = "unix:"
+_DEFAULT_STORE = SecretStr("sqlite:state.db")
 
 
 def _endpoint(value: object, example: str, lowest_port: int) -> tuple[str, int]:
-    """Host and port in ``host:port``. Raises `ValueError`."""
+    """Return host and port in ``host:port``. Raise `ValueError`."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
     # Unquoted, YAML reads some of these as numbers to the base 60.
     if match is None or not lowest_port <= int(match["port"]) <= 65535:
@@ -94,11 +96,11 @@ def _url(value: object) -> str:
     return value.rstrip("/")
 
 
-def _store(value: object) -> str:
+def _store(value: object) -> SecretStr:
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not the URL of a store (write it as sqlite:state.db)")
     store_url(value, Path())
-    return value
+    return SecretStr(value)
 
 
 def _file(value: object) -> str:
@@ -108,7 +110,7 @@ def _file(value: object) -> str:
 
 
 def _policy(value: object) -> object:
-    """A name alone is short for a mapping."""
+    """Turn a bare name into a mapping."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -122,7 +124,7 @@ def _text_values(value: object) -> object:
 
 
 FilePath = Annotated[str, PlainValidator(_file), WithJsonSchema({"type": "string"})]
-"""As it stands in the file."""
+"""The value as the file has it."""
 Address = Annotated[str, PlainValidator(_address), WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9559"]})]
 Listen = Annotated[ListenAddress, PlainValidator(_listen), WithJsonSchema({"type": "string"})]
 Truth = Annotated[bool, Field(strict=True)]
@@ -134,15 +136,11 @@ class PolicySpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> PolicySpec:
-        if self.name not in PARAMETERS:
-            raise problem(f"unknown policy '{self.name}' ({suggestion(self.name, PARAMETERS)})")
-        known = PARAMETERS[self.name]
-        for name, value in self.parameters.items():
-            at = ("parameters", name)
-            if name not in known:
-                raise problem(f"is not a parameter of policy '{self.name}' ({suggestion(name, known)})", *at)
-            if known[name] and value not in known[name]:
-                raise problem(f"'{value}' is not allowed (use one of: {', '.join(known[name])})", *at)
+        try:
+            parse_parameters(self.name, self.parameters)
+        except PolicyChoiceError as error:
+            at = ("parameters", error.parameter) if error.parameter else ()
+            raise problem(error.reason, *at, code=error.code) from None
         return self
 
 
@@ -155,15 +153,15 @@ class TlsSpec(Section):
     def _check(self) -> TlsSpec:
         for one, other in (("certificate", "key"), ("key", "certificate")):
             if getattr(self, one) is not None and getattr(self, other) is None:
-                raise problem(f"is missing (it goes with '{one}')", other)
+                raise problem(f"is missing (it goes with '{one}')", other, code="missing-key")
         return self
 
 
 class SwitchSpec(Section):
-    """What the switches of every target have."""
+    """The keys that the switches of every target have."""
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
-    target: Annotated[str, Field(strict=True)] = "softswitch"
+    target: Annotated[str, Field(strict=True)] = DEFAULT_TARGET
     tls: TlsSpec | None = None
 
 
@@ -197,7 +195,7 @@ class LogSpec(Section):
 
 
 class ServiceSpec(Section):
-    """The configuration as its file has it, checked as far as it can be without fabric and targets."""
+    """The configuration as its file has it, checked as far as possible without fabric and targets."""
 
     service: Annotated[Name, Field(description="a name for the service")]
     fabric: Annotated[FilePath, Field(description="the path of the fabric's file")]
@@ -206,7 +204,9 @@ class ServiceSpec(Section):
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
     policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec(name="echelon")
-    store: Annotated[str, PlainValidator(_store), WithJsonSchema({"type": "string"})] = "sqlite:state.db"
+    store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = SecretStr(
+        "sqlite:state.db"
+    )
     tls: TlsSpec | None = None
     api: ApiSpec = ApiSpec()
     audit: PositiveDuration = Fraction(30)
@@ -219,7 +219,11 @@ class ServiceSpec(Section):
     @model_validator(mode="after")
     def _check(self) -> ServiceSpec:
         if not MIN_LEASE_S <= self.lease <= MAX_LEASE_S:
-            raise problem(f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)", "lease")
+            raise problem(
+                f"is not between {MIN_LEASE_S} s and {MAX_LEASE_S} s (5 s is a good choice)",
+                "lease",
+                code="out-of-range",
+            )
         if self.coalesce > MAX_COALESCE_S:
-            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce")
+            raise problem(f"is more than {MAX_COALESCE_S} s (5 ms is a good choice)", "coalesce", code="too-large")
         return self

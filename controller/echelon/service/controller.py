@@ -15,7 +15,7 @@ from echelon.control.events import AwaitJob, ChoosePolicy, RegisterJob, RemoveJo
 from echelon.control.jobs import parse_job
 from echelon.control.jobstore import ChosenPolicy, ends_of
 from echelon.control.machine import InForce, Machine
-from echelon.policies import PARAMETERS, PlanError, make_policy
+from echelon.policies import PolicyChoiceError, choices, parse_parameters
 from echelon.service import views
 from echelon.service.interface import Registered
 from echelon.service.resources import (
@@ -186,9 +186,9 @@ class ControllerService:
     async def set_policy(self, setting: PolicySetting) -> PolicyResource:
         leader = self._leader
         try:
-            make_policy(setting.name, **setting.parameters)
-        except PlanError as error:
-            raise RefusedError(str(error), "name" if setting.name not in PARAMETERS else "parameters") from None
+            parse_parameters(setting.name, setting.parameters)
+        except PolicyChoiceError as error:
+            raise RefusedError(str(error), "name" if error.parameter is None else "parameters") from None
         chosen = ChosenPolicy(setting.name, dict(setting.parameters))
         return await leader.ask(lambda request: ChoosePolicy(request, chosen), lambda _: _policy(chosen))
 
@@ -211,5 +211,5 @@ def _policy(chosen: ChosenPolicy) -> PolicyResource:
     return PolicyResource(
         name=chosen.name,
         parameters=dict(chosen.parameters),
-        choices={name: dict(parameters) for name, parameters in PARAMETERS.items()},
+        choices=choices(),
     )

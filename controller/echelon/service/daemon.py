@@ -70,7 +70,7 @@ class _Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         try:
-            async with await open_store(config.store, lease_s=config.lease_s) as store:
+            async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
                 # The objects that exist now stay, so the collector need not look at them again and again. Plans are

@@ -58,7 +58,7 @@ from echelon.service.switches import Switches
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import DigestReport
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig
@@ -141,7 +141,7 @@ class Leader:
         """
         snapshot, config = await self._store.load(), self._config
         capabilities = {
-            name: TARGETS[switch.target].capabilities_of(switch.options) for name, switch in config.switches.items()
+            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
         }
         settings = Settings(
             fabric=config.fabric,

@@ -1,24 +1,25 @@
-"""Log records with fields: text for people on a terminal, JSON lines for everything else. No secret leaves in them.
+"""Log records with fields: text for people on a terminal, JSON lines for everything else.
 
-`configure` once, in the daemon; `get` for a logger; `context` for fields that a stretch of work has in common:
+Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
+
+The daemon calls `configure` once. `get` returns a logger, and `context` adds fields to every record made inside it:
 
     log = logs.get(__name__)
     with logs.context(switch="s1", term=7):
         log.info("session opened", entries=12)
 
-Every record has `time` (UTC), `level`, `logger` and `event`; by convention `switch`, `job`, `term`, `plan` and `client`
-(the name of an API token, never the token) wherever they are known. Libraries that use the standard `logging` come out
-the same way.
+Every record has `time` (UTC), `level`, `logger` and `event`. By convention a record also has `switch`, `job`, `term`,
+`plan` and `client` (the name of an API token, never the token) where they are known. Records of libraries that use the
+standard `logging` module have the same format.
 """
 
 from __future__ import annotations
 
+import io
 import logging
-import re
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Literal, TextIO, cast
+from typing import BinaryIO, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -27,46 +28,22 @@ Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
 
-REDACTED = "[redacted]"
-
 _MAX_FRAMES = 30
-"""Of a traceback in JSON."""
+"""The most frames of a traceback that a JSON record holds."""
 
 _FIRST = ("time", "level", "logger", "event", "switch", "job", "term", "plan")
 _NOISY = {
-    # It warns at every session of a switch without gNMI or ports; what matters the connection says.
+    # finsy warns at every session with a switch that has no gNMI or no ports; our connection logs what matters.
     "finsy": "ERROR",
     **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
 }
-"""Libraries that tell what the service says in its own words: from these levels on, except at level debug."""
+"""The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
-"""Libraries that may have brought handlers: everything goes through ours, once."""
-
-_SECRET_NAME = (
-    r"(?:token|passwords?|passwd|passphrase|secrets?|credentials?|authorization|(?:set[_-])?cookie"
-    r"|(?:api|private|secret|access|signing)[_.\-\s]?key)"
-)
-_SECRET_KEY = re.compile(rf"(?:^|[_.\-\s]){_SECRET_NAME}$", re.IGNORECASE)
-_SECRET_TEXT = (
-    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE), rf"\1 {REDACTED}"),
-    # The API's own tokens have a prefix by which they can be known.
-    (re.compile(r"\bechelon_[A-Za-z0-9_-]{20,}"), REDACTED),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s@]*:[^/\s]*@", re.IGNORECASE), rf"\1{REDACTED}@"),
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL), REDACTED),
-    # password=x, "password": "x", ('password', 'x'); not a scheme (dealt with above) and nothing that was redacted.
-    (
-        re.compile(
-            rf"((?:\b|_){_SECRET_NAME})(['\"]?\s*[=:]\s*|['\"]\s*,\s*)(?!\[redacted\]|(?:bearer|basic)\b)"
-            r"(\"[^\"]*\"|'[^']*'|[^\s,;)}\]]+)",
-            re.IGNORECASE,
-        ),
-        rf"\1\2{REDACTED}",
-    ),
-)
+"""Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
 
 
 def get(name: str) -> Logger:
-    """A logger by module name; may be made before `configure` is called."""
+    """Return the logger of the module `name`. It may be created before `configure` is called."""
     return cast(
         Logger,
         structlog.wrap_logger(
@@ -79,19 +56,19 @@ def get(name: str) -> Logger:
 
 
 def context(**fields: object) -> AbstractContextManager[None]:
-    """Fields of every record made inside, also in tasks that are started inside."""
+    """Add `fields` to every record made inside the context, including records of tasks that start inside it."""
     return structlog.contextvars.bound_contextvars(**fields)
 
 
 def configure(style: Format | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process to `stream` (standard error).
+    """Send every log record of this process to `stream`, by default standard error.
 
-    `style` None: text where the stream is a terminal, JSON elsewhere. Calling it again replaces what was set before.
+    `style` None means text on a terminal and JSON elsewhere. A second call replaces the configuration of the first.
     """
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
     chosen: Format = style or ("text" if terminal else "json")
-    handler = _Handler(out)
+    handler = _Handler(_unbuffered(out))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[
@@ -119,47 +96,34 @@ def configure(style: Format | None = None, level: Level = "info", stream: TextIO
         library.propagate = True
     for name, lowest in _NOISY.items():
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity))
-    # The API writes an access record of its own, with the token's name.
+    # The API writes its own access record, which has the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
     logging.captureWarnings(True)
 
 
-def scrubbed(value: object) -> Any:
-    """`value` without secrets: texts, and the texts and keys of mappings and lists in it."""
-    if isinstance(value, str):
-        for pattern, replacement in _SECRET_TEXT:
-            value = pattern.sub(replacement, value)
-        return value
-    if isinstance(value, bytes):
-        return scrubbed(value.decode("utf-8", "backslashreplace"))
-    if isinstance(value, Mapping):
-        return {key: REDACTED if _is_secret(key, one) else scrubbed(one) for key, one in value.items()}
-    if isinstance(value, list | tuple) and len(value) == 2 and _is_secret(value[0], value[1]):
-        return [value[0], REDACTED]  # as headers are passed on
-    if isinstance(value, list | tuple | set | frozenset):
-        return [scrubbed(one) for one in value]
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    return scrubbed(str(value))
-
-
-def _is_secret(key: object, value: object) -> bool:
-    """Whether the key says that the value must not be seen. Nothing needs not be hidden."""
-    return isinstance(key, str) and bool(_SECRET_KEY.search(key)) and value not in (None, "")
-
-
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ours: known by its type when `configure` is called again. A reader that went away is no reason to fail."""
+    """The handler that `configure` installs. It drops records that nobody can read any more.
+
+    `configure` finds the handler of an earlier call by this type.
+    """
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging calls
-        if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream was closed
+        if not isinstance(sys.exc_info()[1], OSError | ValueError):  # ValueError: the stream is closed
             super().handleError(record)
 
 
-def _scrub(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    # An exception is scrubbed once it is text.
-    raised = {key: record.pop(key) for key in ("exc_info",) if key in record}
-    return cast(EventDict, scrubbed(record) | raised)
+def _unbuffered(stream: TextIO) -> TextIO:
+    """Return a stream to the same file that holds no text back, or `stream` itself if it has no file descriptor.
+
+    A buffer would keep a record whose write failed, for example because the reader of the pipe is gone. The interpreter
+    flushes standard error once more when it exits, would fail again, and would end with status 120.
+    """
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # io.UnsupportedOperation: a stream in memory
+        return stream
+    raw = cast(BinaryIO, open(descriptor, "wb", buffering=0, closefd=False))  # noqa: SIM115 - owns no descriptor
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
@@ -167,7 +131,7 @@ def _first_things_first(_: WrappedLogger, __: str, record: EventDict) -> EventDi
 
 
 def _one_line(_: WrappedLogger, __: str, record: EventDict) -> EventDict:
-    """Nothing in a record may pass for another record, or be obeyed by the terminal. Tracebacks keep their lines."""
+    """Escape what would look like another record or control the terminal. Tracebacks keep their line breaks."""
     return {
         key: value if key == "exception" else _escaped(value) if isinstance(value, str) else value
         for key, value in record.items()
@@ -192,18 +156,16 @@ _OWN_RECORDS: list[Processor] = [
     structlog.stdlib.add_logger_name,
     structlog.stdlib.PositionalArgumentsFormatter(),
     _TIME,
-    _scrub,
     structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
 ]
 
 
 def _json(_: bool) -> list[Processor]:
-    # Without local variables: there may be secrets in them, under any name.
+    # Leave local variables out: they may hold secrets under any name.
     frames = structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=_MAX_FRAMES)
     return [
         structlog.processors.ExceptionRenderer(frames),
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _first_things_first,
         structlog.processors.JSONRenderer(sort_keys=False),
     ]
@@ -213,7 +175,6 @@ def _text(colours: bool) -> list[Processor]:
     return [
         structlog.processors.format_exc_info,
         structlog.processors.StackInfoRenderer(),
-        _scrub,
         _one_line,
         structlog.dev.ConsoleRenderer(
             colors=colours,

@@ -1,5 +1,5 @@
-"""What the API shows: the service's state as plain documents. Times are seconds since the epoch (UTC), durations
-seconds, sizes bytes, rates bits per second."""
+"""The documents of the API: the service's state. Times are seconds since the epoch (UTC), durations seconds, sizes
+bytes, rates bits per second."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Timings(Resource):
     """Where the time of a change went, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
-    """Before planning began: coalescing, and a plan that was still being made."""
+    """Time before planning began: coalescing, and a plan that was still being made."""
     policy_s: float
     lowering_s: float
     encoding_s: float
-    """Entries to bytes, all switches together."""
+    """Time of encoding entries, all switches together."""
     rpc_s: float
-    """The slowest switch's writes."""
+    """Time of the slowest switch's writes."""
     total_s: float
 
 
@@ -39,11 +39,11 @@ class EchelonFlowReport(Resource):
     observed_distances_s: tuple[float, ...] | None = None
     """Smoothed observed starts of its flows after the head flow's; None: not seen (by one clock) yet."""
     tardiness_s: tuple[float, ...] = ()
-    """Of the latest iterations, oldest first."""
+    """Tardiness in the latest iterations, oldest first."""
 
 
 class FlowNumbers(Resource):
-    """What a sender writes into the shim header of a flow's packets (docs/data-plane.md)."""
+    """The numbers that a sender writes into the shim header of a flow's packets (docs/data-plane.md)."""
 
     name: str
     src: str
@@ -55,25 +55,25 @@ class FlowNumbers(Resource):
 class JobResource(Resource):
     name: str
     number: int
-    """In the shim header of its packets."""
+    """The job's number in the shim header of its packets."""
     spec: dict[str, Any]
-    """As registered."""
+    """The job's mapping as registered."""
     state: JobState
     problem: str | None = None
     accepted_at: float
     installed_at: float | None = None
     workers: tuple[str, ...]
-    """All hosts of the job, a parameter server included."""
+    """All hosts of the job, including a parameter server."""
     flow_count: int
     alone_iteration_s: float | None = None
-    """What an iteration takes on an otherwise empty fabric, in the fluid model; None: not computed yet."""
+    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
     iteration_times_s: tuple[float, ...] = ()
-    """Latest iterations as switches saw them, oldest first."""
+    """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
     flows: tuple[FlowNumbers, ...] = ()
-    """Only where a single job is asked for."""
+    """Only present where a single job is requested."""
     timings: Timings | None = None
-    """Of the change that installed it last."""
+    """Timings of the change that last installed it."""
 
 
 class JobSummary(Resource):
@@ -85,11 +85,11 @@ class JobSummary(Resource):
     flow_count: int
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
-    """The largest of its EchelonFlows, in the latest iteration that was seen whole."""
+    """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
 
 
 class DistanceReport(Section):
-    """A profiled arrangement function, to replace the one that the job's spec implies."""
+    """A profiled arrangement function, which replaces the one that the job's spec implies."""
 
     echelonflow: Annotated[Name, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")]
     offsets: Annotated[
@@ -111,7 +111,7 @@ class PolicyResource(Resource):
     name: str
     parameters: dict[str, str]
     choices: dict[str, dict[str, tuple[str, ...]]]
-    """Every policy: its parameters, and the values of each, the default first."""
+    """Every policy with its parameters, and for each the values that it takes, the default first, or a range."""
 
 
 class RankingResource(Resource):
@@ -131,13 +131,13 @@ class FlowPlanResource(Resource):
 
 class PlanResource(Resource):
     number: int
-    """Counts plans of this leader."""
+    """Number of the plan, counted by this leader."""
     made_at: float
     policy: str
     jobs: int
     flows: tuple[FlowPlanResource, ...]
     problem: str | None = None
-    """Why the newest jobs, policy or fabric have no plan, where that is so: then this is the last good one."""
+    """Why the newest jobs, policy or fabric have no plan; this is then the last good one."""
 
 
 class EntryResource(Resource):
@@ -148,7 +148,7 @@ class EntryResource(Resource):
     action: str
     priority: int = 0
     owner: str | None = None
-    """Which part of the intent it belongs to: a job's name, or `fabric`."""
+    """The part of the intent that it belongs to: a job's name, or `fabric`."""
 
 
 class QueueResource(Resource):
@@ -176,7 +176,7 @@ class SwitchDifference(Resource):
     modifies: tuple[EntryResource, ...] = ()
     deletes: tuple[EntryResource, ...] = ()
     foreign: int = 0
-    """Entries of others, left alone."""
+    """Number of others' entries, which are left alone."""
 
 
 SwitchState = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
@@ -195,13 +195,13 @@ class SwitchResource(Resource):
     """When it came into that state."""
     election_id: int | None = None
     entries: int = 0
-    """Ours, on the switch."""
+    """Number of our entries on the switch."""
     foreign_entries: int = 0
     wanted_entries: int = 0
     sessions: int = 0
-    """Opened so far."""
+    """Number of sessions opened so far."""
     drift_found: int = 0
-    """Entries that an audit found different from what had been written, and mended."""
+    """Number of entries that an audit found different from what had been written, and repaired."""
     last_audit_at: float | None = None
     last_written_at: float | None = None
 
@@ -236,6 +236,6 @@ class StatusResource(Resource):
     """Number of the plan in force; 0: none yet."""
     plan_problem: str | None = None
     settled: bool = False
-    """Nothing is under way: the plan has all that was accepted, and every switch that has a session has acknowledged
-    it, or refuses part of it."""
+    """Nothing is under way: the plan includes all that was accepted, and every switch that has a session has
+    acknowledged it, or refuses part of it."""
     switches: dict[SwitchState, int]

@@ -28,7 +28,7 @@ from echelon.southbound.connection import (
     SwitchConnection,
 )
 from echelon.southbound.lifecycle import State, Timing
-from echelon.southbound.targets import TARGETS, Site
+from echelon.targets import TARGETS, Site
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig, SwitchConfig
@@ -74,7 +74,9 @@ class Switches:
         """Return the connection with that switch. Raises `UnknownError`."""
         connection = self._connections.get(name)
         if connection is None:
-            raise UnknownError(f"there is no switch '{name}' ({suggestion(name, self._connections)})")
+            raise UnknownError(
+                f"there is no switch '{name}' ({suggestion(name, self._connections)})", code="unknown-switch"
+            )
         return connection
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:

@@ -1,8 +1,8 @@
-"""Arbitration with an election id that was given, in place of finsy's, which outbids whoever is there.
+"""Arbitration with a given election id, in place of finsy's, which outbids whoever is there.
 
-Left alone, finsy takes the next lower id where its own is in use, and the primary's own id where no primary is
-connected: right for a lone controller, wrong for one of several whose ids say who leads. A leader that was deposed
-would take over as soon as its successor loses a connection.
+If the id is in use, finsy takes the next lower one, and the primary's own id where no primary is connected. That is
+right for a lone controller and wrong for one of several whose ids say who leads: a deposed leader would take over as
+soon as its successor loses a connection.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from finsy.proto import U128, p4r
 
 
 class FixedArbitrator(Arbitrator):
-    """Bids one election id, once for each stream, and stays a backup where another id is higher."""
+    """An arbitrator that bids one election id, once for each stream, and stays a backup where another id is higher."""
 
     async def handshake(self, switch: Switch, *, conflict: bool = False) -> None:
-        """Raises `finsy.P4ClientError`, also where another stream has the same id."""
+        """Bid. Raise `finsy.P4ClientError`, also where another stream has the same id."""
         await self._send(switch)
         assert switch._p4client is not None
         while True:
-            # Not `_receive`, which takes an id that is in use for an invitation to bid another one.
+            # `_receive` is not used: it takes an id that is in use for an invitation to bid another one.
             response = await switch._p4client.receive()
             if response.WhichOneof("update") == "arbitration":
                 break
@@ -37,7 +37,7 @@ class FixedArbitrator(Arbitrator):
 
     def _take(self, message: p4r.MasterArbitrationUpdate) -> None:
         self.primary_id = U128.decode(message.election_id)
-        # BMv2 says OK to a backup whose primary has gone: it is one then, under its own id.
+        # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own id.
         self.is_primary = (
             P4RpcStatus.from_status(message.status).code == GRPCStatusCode.OK and self.primary_id == self.election_id
         )

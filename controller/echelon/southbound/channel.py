@@ -1,7 +1,7 @@
 """A gRPC channel for Write and Read in bulk: requests and responses are bytes.
 
-finsy's channel decodes every entry, refuses responses beyond gRPC's default of 4 MiB (BMv2 answers a Read with one),
-and loses the statuses of a failed batch beyond 64 KiB.
+finsy's channel decodes every entry, refuses responses beyond gRPC's default of 4 MiB (BMv2 answers a Read with one
+response), and loses the statuses of a failed batch beyond 64 KiB.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPTIONS = (
 )
 
 WRITE_TIMEOUT_S = 10.0
-"""For a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
+"""Timeout of a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
 UPDATE_TIMEOUT_S = 0.02
 READ_TIMEOUT_S = 60.0
 
@@ -45,8 +45,8 @@ class UpdateStatus:
 class CallError(Exception):
     """An RPC that did not end with OK.
 
-    `updates` has a status for each update of a Write, in their order, if the server gave them; then it tells what
-    was carried out, and `whole` says no more than that something was not.
+    If the server gave them, `updates` has a status for each update of a Write, in their order. Then the updates say
+    what was carried out, and `whole` says only that something was not.
     """
 
     def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
@@ -60,7 +60,7 @@ class BulkChannel:
 
     Args:
         address: host:port of the switch's P4Runtime service.
-        credentials: of TLS; None is plain text.
+        credentials: TLS credentials; None is plain text.
     """
 
     def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
@@ -76,14 +76,14 @@ class BulkChannel:
         self._capabilities = self._channel.unary_unary(_SERVICE + "Capabilities")
 
     async def write(self, request: bytes, updates: int) -> None:
-        """Send a serialized WriteRequest of so many updates. Raises `CallError`."""
+        """Send a serialized WriteRequest with that many updates. Raise `CallError`."""
         try:
             await self._write(request, timeout=WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates)
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
     async def read(self, request: bytes) -> AsyncGenerator[bytes]:
-        """Serialized ReadResponses to a serialized ReadRequest, as they come. Raises `CallError`."""
+        """Yield the serialized ReadResponses to a serialized ReadRequest as they come. Raise `CallError`."""
         call = self._read(request, timeout=READ_TIMEOUT_S)
         try:
             async for response in call:
@@ -94,22 +94,22 @@ class BulkChannel:
             call.cancel()
 
     async def ping(self, timeout_s: float) -> None:
-        """Ask for the server's capabilities, which costs it nothing. Raises `CallError` where no answer came."""
+        """Ask for the server's capabilities, which is cheap. Raise `CallError` if no answer came."""
         try:
             await self._capabilities(b"", timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             found = failure(error)
-            # That is an answer too.
+            # A refusal is an answer too.
             if found.whole.code != rpc_code.UNIMPLEMENTED:
                 raise found from None
 
     async def close(self) -> None:
-        """Idempotent. Ends what is under way."""
+        """Close the channel and end what is under way. Idempotent."""
         await self._channel.close()
 
 
 def failure(error: grpc.aio.AioRpcError) -> CallError:
-    """What the status of a failed RPC says, with the statuses of single updates where it has them."""
+    """Return the error for the status of a failed RPC, with the statuses of single updates where it has them."""
     whole = UpdateStatus(error.code().value[0], error.details() or "no reason given")
     for key, value in error.trailing_metadata() or ():
         if key == _STATUS_KEY:
@@ -123,7 +123,7 @@ def _parse(data: bytes, whole: UpdateStatus) -> CallError:
     for detail in status.details:
         error = p4r.Error()
         if not detail.Unpack(error):
-            # Details of another kind: nothing that belongs to updates.
+            # Other details do not belong to updates.
             return CallError(whole)
         parts.append(UpdateStatus(error.canonical_code, error.message))
     return CallError(whole, tuple(parts))

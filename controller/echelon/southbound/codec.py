@@ -1,7 +1,7 @@
-"""Entries of an intent <-> P4Runtime's bytes, by the names and widths of a P4Info.
+"""Translation of an intent's entries to and from P4Runtime's bytes, by the names and widths of a P4Info.
 
-Two entries are of one key, and do the same, if and only if their `key` and `value` here are equal, whoever wrote them:
-fields, parameters and members are brought into one order, numbers are as short as can be.
+Two entries have the same key, and do the same, if and only if their `key` and `value` here are equal, whoever wrote
+them: fields, parameters and members have one order, and numbers are as short as possible.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from echelon.southbound.wire import counted, delimited
 __all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry"]
 
 OWNER = b"echelon"
-"""Metadata of every entry that this control plane writes; all others are somebody else's."""
+"""Metadata of every entry that this control plane writes; all other entries belong to someone else."""
 
 
 class Codec:
-    """Entries of one P4 program to and from bytes.
+    """A codec of the entries of one P4 program.
 
     Args:
         schema: the P4Info.
@@ -36,7 +36,7 @@ class Codec:
         self._owner = owner
         self._mark = delimited(11, owner)
         self._tails: dict[int, Tail] = {}
-        # P4Info lists tables as packets meet them.
+        # P4Info lists tables in the order in which packets meet them.
         self._stages = {table.id: stage for stage, table in enumerate(reversed(list(schema.tables)))}
         self._highest = {
             (table.id, field.id): shortest((1 << field.bitwidth) - 1)
@@ -53,11 +53,12 @@ class Codec:
 
     @property
     def stages(self) -> dict[str, int]:
-        """By table: see `EncodedEntry.stage`."""
+        """The stage of each table; see `EncodedEntry.stage`."""
         return {table.alias: self._stages[table.id] for table in self._schema.tables}
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
-        """Raises ValueError, naming table and field, for what the P4Info does not know or a value that does not fit."""
+        """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the P4Info does not know or a
+        value that does not fit."""
         table = self._tables.get(entry.table)
         calls = entry.actions
         try:
@@ -75,7 +76,8 @@ class Codec:
             raise ValueError(f"table {entry.table}: {error}") from None
 
     def _another_shape(self, table: TableForm, entry: TableEntry, tail: Tail) -> EncodedEntry:
-        """By a template that was not the last one used, or a new one: then what it makes is compared with finsy's."""
+        """Encode by a template that was not the last one used, or by a new one, whose result is checked against
+        finsy's."""
         shape = shape_of(entry)
         template = table.known.get(shape)
         is_new = template is None
@@ -99,9 +101,9 @@ class Codec:
         return tail
 
     def decode(self, raw: bytes) -> tuple[EncodedEntry, bool] | None:
-        """An entry as a switch holds it, and whether it is ours.
+        """Return an entry as a switch holds it, and whether it is ours.
 
-        None for what belongs to the program: constant entries and default actions.
+        Return None for what belongs to the program: constant entries and default actions.
         """
         message = p4r.TableEntry.FromString(raw)
         if message.is_const or message.is_default_action:
@@ -109,7 +111,7 @@ class Codec:
         return self.of_message(message), message.metadata == self._owner
 
     def of_message(self, message: p4r.TableEntry) -> EncodedEntry:
-        """Key and actions of `message` in the one order; `wire` has nothing else."""
+        """Return key and actions of `message` in the canonical order; `wire` has nothing else."""
         table_id = message.table_id
         fields = sorted(message.match, key=_FIELD_ID)
         head = counted(1, table_id) + b"".join([self._field(table_id, field) for field in fields])
@@ -118,7 +120,7 @@ class Codec:
         return EncodedEntry(head + priority, value, head + value + priority, self._stages.get(table_id, 0))
 
     def _field(self, table_id: int, field: p4r.FieldMatch) -> bytes:
-        """A match field; nothing if every value matches."""
+        """Return the bytes of a match field; nothing if every value matches."""
         start = counted(1, field.field_id)
         match field.WhichOneof("field_match_type"):
             case "exact":
@@ -146,7 +148,7 @@ class Codec:
         return delimited(2, start + rest)
 
     def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """For people. Raises ValueError as `encode` does."""
+        """Describe an entry for people. Raise ValueError as `encode` does."""
         encoded = self.encode(entry) if isinstance(entry, TableEntry) else entry
         return describe(p4r.TableEntry.FromString(encoded.wire), self._schema)
 
@@ -155,7 +157,7 @@ _FIELD_ID = attrgetter("field_id")
 
 
 def _stripped(value: bytes) -> bytes:
-    """As short as can be."""
+    """Return the number as short as possible."""
     return value.lstrip(b"\0") or b"\0" if value[:1] == b"\0" else value
 
 
@@ -178,7 +180,7 @@ def _actions(action: p4r.TableAction) -> bytes:
         case "action_profile_action_set":
             chosen = action.action_profile_action_set
             if chosen.action_selection_mode or chosen.size_semantics:
-                return bytes(action.SerializeToString())  # nothing that is written here
+                return bytes(action.SerializeToString())  # a field that is not written here
             members = [
                 delimited(1, delimited(1, _action(member.action)) + counted(2, member.weight) + _watch(member))
                 for member in chosen.action_profile_actions
@@ -193,7 +195,8 @@ _MOST_CODECS = 16
 
 
 def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
-    """The codec that all sessions with one program and owner share: templates are learnt once, not once a switch."""
+    """Return the codec that all sessions with one program and owner share: templates are learnt once, not once a
+    switch."""
     name = (schema.p4cookie, owner)
     codec = _codecs.get(name)
     if codec is None:
@@ -207,7 +210,7 @@ def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
 
 
 def encode_entry(entry: TableEntry, schema: P4Schema) -> p4r.TableEntry:
-    """What finsy makes of `entry`, without metadata. Raises ValueError."""
+    """Return what finsy makes of `entry`, without metadata. Raise ValueError."""
     table = schema.tables[entry.table]
     action: P4TableAction | P4IndirectAction = _finsy_action(entry.actions[0])
     if table.action_profile is not None:

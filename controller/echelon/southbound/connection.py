@@ -1,7 +1,7 @@
-"""A connection with one switch that lasts: through restarts of the switch, lost sessions and changes of intent.
+"""A lasting connection with one switch: it survives restarts of the switch, lost sessions and changes of intent.
 
-What to do when is decided by `echelon.southbound.lifecycle`; here it is done. Everything runs on the event loop that
-runs `SwitchConnection.run`, and no call of one connection waits for another switch.
+`echelon.southbound.lifecycle` decides what to do when; this module does it. Everything runs on the event loop that runs
+`SwitchConnection.run`, and no call of one connection waits for another switch.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from echelon.southbound.tls import TlsError, TlsFiles
 T = TypeVar("T")
 
 _REACH_S = 0.5
-"""A switch that does not take a TCP connection in this time is not there yet: a lost SYN would be sent again only after
-a second, more than is left to a switch that has just started."""
+"""How long to wait for a switch to accept a TCP connection. A lost SYN is sent again only after a second, which is more
+than a switch that has just started may take."""
 
 _RESOLVE_S = 5.0
-"""For the name of a switch."""
+"""How long to wait for a switch's name to resolve."""
 
 _OPEN_S = 30.0
-"""For arbitration and, where it is needed, the pipeline, once the switch takes connections."""
+"""How long to wait for arbitration and, where needed, the pipeline once the switch accepts connections."""
 
 _CLOSE_S = 5.0
 
 _STREAM_FIRST_S = 0.1
-"""When a switch dies, calls fail first and the stream a moment later; that moment is waited for."""
+"""How long to wait for the stream to fail after a call has failed: when a switch dies, the stream fails last."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,19 +54,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A switch, and how it is reached."""
+    """A switch and how to reach it."""
 
     name: str
     address: str
     """host:port of its P4Runtime service."""
     device_id: int
     program: P4Program
-    target: str = "softswitch"
-    """Only passed on, to `ConnectionSnapshot`."""
+    target: str
+    """The name of the switch's target, for `ConnectionSnapshot` only."""
     tls: TlsFiles | None = None
-    """None: plain text."""
+    """TLS files; None is plain text."""
     queues: QueueDriver | None = None
-    """None: gNMI at the same address."""
+    """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +79,25 @@ class ConnectionSnapshot:
     device_id: int
     state: State
     problem: str | None
-    """What is wrong, in a line; None: nothing."""
+    """What is wrong, in one line; None: nothing."""
     since: float
-    """When it came into `state`."""
+    """When the switch came into `state`."""
     term: int
     """The election id of the session, or of the next one."""
     entries: int
-    """Ours, on the switch, as far as is known."""
+    """Number of our entries on the switch, as far as is known."""
     foreign_entries: int
-    """Those of others that the last reading found."""
+    """Number of others' entries that the last reading found."""
     wanted_entries: int
     wanted_version: int | None
-    """Of the newest intent; None: there is none yet."""
+    """The version of the newest intent; None: there is none yet."""
     installed_version: int | None
-    """Of the last intent that was acknowledged as a whole, in this session or one before."""
+    """The version of the last intent that was acknowledged as a whole, in this session or an earlier one."""
     sessions: int
-    """Opened so far."""
+    """Number of sessions opened so far."""
     drift_found: int
-    """Entries and settings of queues and digests that audits found different from what had been written, and mended."""
+    """Number of entries and settings of queues and digests that audits found different from what had been written, and
+    repaired."""
     last_audit_at: float | None
     """When the switch was last read as a whole."""
     last_written_at: float | None
@@ -105,7 +106,7 @@ class ConnectionSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StateChanged:
-    """`state` or `problem` is another one."""
+    """`state` or `problem` has changed."""
 
     switch: str
     state: State
@@ -114,7 +115,7 @@ class StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """There is a new session: the switch may have been restarted since the one before."""
+    """There is a new session: the switch may have restarted since the last one."""
 
     switch: str
 
@@ -130,25 +131,25 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The intent of `version` is not on the switch as a whole. It is tried again; `Installed` follows if that helps.
+    """The switch does not hold the whole intent of `version`. It is tried again; `Installed` follows if that helps.
 
-    Told once for each version and problem.
+    Reported once for each version and problem.
     """
 
     switch: str
     version: int
     problem: str
     applied: Applied | None
-    """What was written all the same; None: not known, the whole attempt failed."""
+    """What was written nevertheless; None: not known, the whole attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """An audit found the switch different from what had been written to it, and mended that."""
+    """An audit found the switch different from what had been written to it, and repaired that."""
 
     switch: str
     count: int
-    """Entries, queue settings and digest settings."""
+    """Number of entries, queue settings and digest settings."""
     applied: Applied
 
 
@@ -156,27 +157,28 @@ Event: TypeAlias = StateChanged | SessionOpened | Installed | Refused | Drift
 
 OnEvent: TypeAlias = Callable[[Event], None]
 OnDigests: TypeAlias = Callable[[str, int | None, DigestReport], Awaitable[None]]
-"""(switch, version, report): the version of the last intent acknowledged when the report came in; None: none yet."""
+"""(switch, version, report): the version is that of the last intent acknowledged when the report came in; None: none
+yet."""
 OnHigherPrimary: TypeAlias = Callable[[str, int], None]
-"""(switch, election id): only a term above that id will be obeyed; see `SwitchConnection.set_term`."""
+"""(switch, election id): the switch obeys only a term above that id; see `SwitchConnection.set_term`."""
 
 
 class SwitchConnection:
-    """Keeps one switch at the newest intent.
+    """A connection that keeps one switch at the newest intent.
 
     For each version that is written there is exactly one `Installed` or (first) `Refused`; versions that were
-    superseded before their turn are skipped without a word. Callbacks must not block; what they raise is logged and
-    otherwise ignored.
+    superseded before their turn are skipped silently. Callbacks must not block; exceptions that they raise are logged
+    and otherwise ignored.
 
     Args:
         endpoint: the switch.
         term: the election id of its sessions (`echelon.southbound.election`).
-        on_event: told of every event, in order, after `snapshot` shows it.
-        rng: jitter.
+        on_event: called with every event, in order, after `snapshot` shows it.
+        rng: source of jitter.
         timing: delays and periods.
         on_digests: awaited for each list of digests, in order for each kind of digest; the list is acknowledged when it
-            returns. None: no digests are listened to.
-        on_higher_primary: told, once for each such id, when the switch obeys a controller whose election id is not
+            returns. None: the connection does not listen to digests.
+        on_higher_primary: called once for each such id when the switch obeys a controller whose election id is not
             below the term; the connection stays out (state `backup`) until `set_term` gives it a higher one.
         clock: seconds since 1970, for `snapshot`.
     """
@@ -204,28 +206,28 @@ class SwitchConnection:
         self._since = clock()
         self._told: tuple[State, str | None] = (self._lifecycle.state, None)
         self._intents: dict[int, Intent] = {}
-        """By version: the newest, and the one being written."""
+        """Intents by version: the newest, and the one being written."""
         self._waiting: deque[lifecycle.Event] = deque()
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
         self._session: SwitchSession | None = None
         self._session_number = 0
-        """Of the session that is open or being opened; what an earlier one still has to say is dropped."""
+        """Number of the session that is open or being opened; events of an earlier one are dropped."""
         self._turn = asyncio.Lock()
-        """Of calls that read or write: a session takes one at a time."""
+        """Held by calls that read or write: a session takes one at a time."""
         self._operation: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[Any]] = set()
-        """What runs beside operations and ends with the session: watch, ping, digests, calls of others."""
+        """Tasks that run beside operations and end with the session: watch, ping, digests, calls of others."""
         self._followed: set[str] = set()
         self._closed = asyncio.Event()
         self._closed.set()
         self._running = False
         self._written_version: int | None = None
-        """Of the last write of this session that came about."""
+        """The version of the last successful write of this session."""
         self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._installed: int | None = None
         self._refused: tuple[int, str] | None = None
-        """Version and problem, as told."""
+        """Version and problem as last reported."""
         self._standing: frozenset[RefusedEntry] = frozenset()
         self._entries = 0
         self._foreign = 0
@@ -240,7 +242,7 @@ class SwitchConnection:
         return self._endpoint.name
 
     async def run(self) -> None:
-        """Connect and keep the switch at its intent until cancelled; then close. To be called once."""
+        """Connect and keep the switch at its intent until cancelled, then close. Call it once."""
         self._running = True
         try:
             self._feed(lifecycle.Start())
@@ -253,10 +255,10 @@ class SwitchConnection:
             self._running = False
 
     def set_intent(self, intent: Intent, version: int) -> None:
-        """What the switch should hold from now on, whether it is there or not. Returns at once.
+        """Set what the switch should hold from now on, whether it is there or not. Returns at once.
 
-        Versions count upwards; one that is not above all before it is ignored. An intent that is superseded before it
-        could be written is never written.
+        Versions count upwards; a version that is not above all before it is ignored. An intent that is superseded
+        before it could be written is never written.
         """
         if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
             return
@@ -264,7 +266,7 @@ class SwitchConnection:
         self._feed(lifecycle.Wanted(version))
 
     def set_term(self, term: int) -> None:
-        """The election id of later sessions, where it is higher. A session that is open stays as it is."""
+        """Set the election id of later sessions, if it is higher. A session that is open stays as it is."""
         self._feed(lifecycle.TermRaised(term))
 
     def snapshot(self) -> ConnectionSnapshot:
@@ -291,16 +293,17 @@ class SwitchConnection:
         )
 
     async def difference(self, intent: Intent) -> Comparison:
-        """What would have to be written now to bring the switch to `intent`. Reads; writes nothing.
+        """Return what would have to be written now to bring the switch to `intent`. Reads; writes nothing.
 
-        Raises `SouthboundError` where there is no session.
+        Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.compare(intent))
 
     async def written(self, version: int) -> bool:
-        """Waits until the intent of `version`, or of a newer one, was written: True, also where entries were refused.
+        """Wait until the intent of `version`, or of a newer one, was written. Return True, even if entries were
+        refused.
 
-        False, without waiting, where there is no session, and as soon as it is lost or the attempt fails.
+        Return False, without waiting, if there is no session, and as soon as it is lost or the attempt fails.
         """
         if self._session is None:
             return False
@@ -311,7 +314,7 @@ class SwitchConnection:
         return await waiter
 
     def _release(self, written: int | None) -> None:
-        """Waiters up to the version that was written; all of them, in vain, if nothing was."""
+        """Release waiters up to the version that was written; all of them, in vain, if nothing was."""
         still = []
         for version, waiter in self._waiters:
             if written is not None and version > written:
@@ -321,9 +324,10 @@ class SwitchConnection:
         self._waiters = still
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
-        """Bytes that matched each entry, by its direct counter; 0 for one that the switch does not hold.
+        """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the switch does not
+        hold.
 
-        Raises `SouthboundError` where there is no session.
+        Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.bytes_seen(entries))
 
@@ -351,7 +355,7 @@ class SwitchConnection:
     # -- the machine ---------------------------------------------------------------------------------------------------
 
     def _feed(self, event: lifecycle.Event, *tell: Event) -> None:
-        """Let the machine know, do as it says, tell the owner. Callbacks may call back."""
+        """Feed the machine an event, carry out its instructions, tell the owner. Callbacks may call back."""
         self._waiting.append(event)
         if self._feeding:
             assert not tell, "outcomes come from tasks, which do not run while the machine does"
@@ -420,7 +424,7 @@ class SwitchConnection:
                         _log.exception("switch %s: the owner failed to take note of a higher primary", self.name)
 
     def _answer(self, number: int, event: lifecycle.Event, *tell: Event) -> None:
-        """What session `number` has to say, if it is still that one."""
+        """Handle an event of session `number`, if that is still the current one."""
         if number == self._session_number:
             self._feed(event, *tell)
 
@@ -535,7 +539,7 @@ class SwitchConnection:
         self._feed(lifecycle.Closed())
 
     async def _guarded(self, work: Awaitable[T]) -> T:
-        """Calls on a channel that is closed end as if they had been cancelled; whoever waits for them was not."""
+        """Run a call of a session. Calls on a closed channel end as if they had been cancelled; the caller was not."""
         try:
             return await work
         except asyncio.CancelledError:
@@ -570,7 +574,7 @@ class SwitchConnection:
             self._release(self._written_version if isinstance(event, lifecycle.Written) else None)
 
     async def _why(self, session: SwitchSession, error: SouthboundError) -> lifecycle.Event:
-        """Whether a write failed because the switch would not have it, or because it is gone."""
+        """Return whether a write failed because the switch refused it, or because the switch is gone."""
         with suppress(TimeoutError):
             return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
         try:
@@ -589,7 +593,7 @@ class SwitchConnection:
             self._last_audit_at = now
         if applied:
             self._last_written_at = now
-        # What was refused and is taken now was never on the switch, so that it has not drifted.
+        # What was refused and is accepted now was never on the switch, so it is not drift.
         taken = len(self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[Event] = []
@@ -623,7 +627,7 @@ class SwitchConnection:
                 self._beside_session(self._follow(session, setting.name, self._on_digests))
 
     async def _follow(self, session: SwitchSession, digest: str, deliver: OnDigests) -> None:
-        # The end of the session ends this, too; why, says the watch.
+        # The end of the session ends this, too; the watch says why.
         with suppress(SouthboundError):
             async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
                 async for report in reports:
@@ -635,13 +639,13 @@ class SwitchConnection:
 
 
 class _NobodyThereError(Exception):
-    """Nothing takes connections at a switch's address."""
+    """Nothing accepts connections at a switch's address."""
 
 
 async def _reach(name: str, address: str) -> None:
-    """Whether anybody takes TCP connections there: cheaper than a session, and with an answer in time.
+    """Check that something accepts TCP connections there: cheaper than a session, and with an answer in time.
 
-    Raises `_NobodyThereError`. An address that is gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
+    Raise `_NobodyThereError`. An address of gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or "/" in host or host == "unix":
@@ -670,7 +674,7 @@ async def _reach(name: str, address: str) -> None:
 
 
 async def _resolve(host: str) -> list[str]:
-    """Numeric addresses. Raises OSError and TimeoutError."""
+    """Return numeric addresses. Raise OSError or TimeoutError."""
     with suppress(ValueError):
         return [str(ipaddress.ip_address(host))]
     async with asyncio.timeout(_RESOLVE_S):

@@ -1,4 +1,4 @@
-"""Election ids by time: whoever leads later outranks whoever led before, also where nobody remembers the former.
+"""Election ids by time: a later leader outranks every earlier one, even if nobody remembers the earlier one.
 
 P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A leader's *term* is
 its election id at every switch: microseconds since 1970, but always above the last term that the store remembers, so
@@ -7,18 +7,23 @@ that a clock that was set back cannot make a new leader lose to an old one.
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
+
 LARGEST_TERM = (1 << 63) - 1
 """Terms fit a signed 64-bit number, which stores and readers of JSON handle; P4Runtime has 128 bits."""
 
 
-class ElectionError(Exception):
+class ElectionError(CodedError):
     """No term is left that could win; the text says against what."""
+
+    code: Code = "numbers-exhausted"
 
 
 def next_term(now_us: int, last: int = 0) -> int:
-    """The term of a leader elected at `now_us` (microseconds since 1970), after one of term `last` (0: there was none).
+    """Return the term of a leader elected at `now_us` (microseconds since 1970) after one of term `last` (0: there was
+    none).
 
-    Raises `ElectionError` where that would exceed `LARGEST_TERM`, and ValueError for a negative number.
+    Raise `ElectionError` if it would exceed `LARGEST_TERM`, and ValueError for a negative number.
     """
     if now_us < 0 or last < 0:
         raise ValueError(f"now_us {now_us}, last {last}: neither can be negative")
@@ -33,8 +38,8 @@ def next_term(now_us: int, last: int = 0) -> int:
 
 
 def outranking(primary_id: int, now_us: int, last: int) -> int:
-    """The term for a rightful leader whose switch obeys a controller of election id `primary_id`.
+    """Return the term for a rightful leader whose switch obeys a controller of election id `primary_id`.
 
-    Raises as `next_term` does.
+    Raise as `next_term` does.
     """
     return next_term(now_us, max(last, primary_id))

@@ -1,17 +1,23 @@
-"""What goes wrong between a controller and a switch, in one line for the person who meets it."""
+"""Errors between a controller and a switch, in one line for the person who meets them."""
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class SouthboundError(Exception):
+
+class SouthboundError(CodedError):
     """A switch cannot be reached or refuses what it is told; the text names switch, table, match and reason."""
+
+    code: Code = "switch-failed"
 
 
 class NotPrimaryError(SouthboundError):
     """Another controller is the switch's primary, so this one must not write any more.
 
-    `primary_id` is that controller's election id as far as the switch told it; 0 where it did not.
+    `primary_id` is that controller's election id, or 0 if the switch did not tell it.
     """
+
+    code: Code = "not-primary"
 
     def __init__(self, text: str, primary_id: int) -> None:
         super().__init__(text)

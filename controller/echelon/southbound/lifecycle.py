@@ -1,12 +1,12 @@
 """The life of one switch's connection as a pure state machine: events in, instructions out.
 
-No I/O, no clock, no task: `Lifecycle.handle(event, now)` returns what to do, `wake_at` says when to call again with
-`Tick`. The shell around it is `echelon.southbound.connection`. What the shell promises:
+No I/O, no clock, no task: `Lifecycle.handle(event, now)` returns what to do, and `wake_at` says when to call again with
+`Tick`. The shell around it is `echelon.southbound.connection`. The shell promises:
 
-- instructions are carried out in order, and each is answered by exactly one event (`Open`: `Opened`, `OpenFailed` or
+- It carries out instructions in order, and answers each by exactly one event (`Open`: `Opened`, `OpenFailed` or
   `Outranked`; `Write`: `Written`, `WriteFailed`, `Lost` or `Outranked`; `Ping`: `Answered` or `Lost`; `Close`:
-  `Closed`), but for what `Close` ends, which is answered no more; a `Write` and a `Ping` may be under way together;
-- after `OpenFailed`, and after `Outranked` in answer to `Open`, nothing is left open.
+  `Closed`), except for what `Close` ends, which it no longer answers; a `Write` and a `Ping` may be under way together.
+- After `OpenFailed`, and after `Outranked` in answer to `Open`, nothing is left open.
 
 `Lost` and `Outranked` may also come unasked while a session is open, and are ignored when it is not.
 """
@@ -24,21 +24,21 @@ for one. ready: holds it. away: had a session; being tried again. refused: up, b
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """All in seconds."""
+    """Delays and periods, all in seconds."""
 
     first_retry_s: float = 0.05
-    """Ceiling of the first delay before another attempt; each further one's is twice as high."""
+    """Ceiling of the first delay before another attempt; the ceiling doubles with each further attempt."""
     unreachable_retry_s: float = 0.5
     """Highest ceiling while nothing answers at the address: a switch must be back soon after its port opens."""
     failed_retry_s: float = 10.0
-    """Highest ceiling while the switch answers but no session comes about, which costs it more."""
+    """Highest ceiling while the switch answers but no session opens, which costs the switch more."""
     audit_s: float = 30.0
-    """So long after it was last read, at the latest, a switch is read again and mended; also the highest ceiling of the
-    delays between attempts to write what fails."""
+    """Maximum time after which a switch is read again and repaired; also the highest ceiling of the delays between
+    attempts to write what fails."""
     heartbeat_s: float = 1.0
-    """So long after the last sign of life another one is asked for."""
+    """Time after the last sign of life at which another one is requested."""
     answer_s: float = 3.0
-    """So long may a sign of life take. A switch that has gone and come back says at once that it knows no session."""
+    """How long to wait for a sign of life. A switch that has restarted says at once that it knows no session."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -51,7 +51,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin; before it intents and terms are only noted."""
+    """Begin; until then intents and terms are only noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +66,30 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """There is an intent of this version. One that is not above all before it is ignored."""
+    """There is an intent of this version. A version that is not above all before it is ignored."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class TermRaised:
-    """The next session takes this election id. One that is not above the last is ignored. An open session goes on."""
+    """The next session takes this election id. An id that is not above the last is ignored. An open session goes on."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """There is a session, and we are primary."""
+    """A session is open and we are primary."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFailed:
-    """There is no session."""
+    """No session could be opened."""
 
     problem: str
     answered: bool
-    """Whether anybody was there at all."""
+    """Whether anything answered at the address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ class Outranked:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The switch holds this version's intent, but for what it refuses."""
+    """The switch holds this version's intent, except for what it refuses."""
 
     refused: str | None
-    """What it refuses, in a line; None: nothing."""
+    """What the switch refuses, in one line; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class WriteFailed:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The switch is there."""
+    """The switch is alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing is open, and nothing under way."""
+    """Nothing is open and nothing is under way."""
 
 
 Event: TypeAlias = (
@@ -172,7 +172,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Ask for a sign of life."""
+    """Request a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class ReportPrimary:
-    """Tell the leader that only a term above `primary_id` will be obeyed."""
+    """Tell the leader that the switch obeys only a term above `primary_id`."""
 
     primary_id: int
 
@@ -211,22 +211,22 @@ class Backoff:
 _Phase = Literal["idle", "closed", "opening", "open", "closing", "stopped"]
 
 _AUDIT_SPREAD = 0.8
-"""Audits come after 0.8 to 1 times their period, so that those of many switches do not fall together."""
+"""Audits come after 0.8 to 1 times their period, so that those of many switches do not coincide."""
 
 _REOPEN_AFTER = 2
-"""Failed writes in a row after which the session is opened anew, which also puts the pipeline right."""
+"""Number of failed writes in a row after which the session is opened anew, which also repairs the pipeline."""
 
 
 class Lifecycle:
-    """One switch. `now` of all calls is one monotonic clock, in seconds.
+    """The lifecycle of one switch. `now` of all calls is one monotonic clock, in seconds.
 
-    `state`, `problem` and `wake_at` are for reading; `session_count` counts the sessions that came about.
+    `state`, `problem` and `wake_at` are for reading; `session_count` counts the sessions that were opened.
     """
 
     def __init__(self, term: int, timing: Timing, rng: random.Random) -> None:
         self.state: State = "connecting"
         self.problem: str | None = None
-        """What is wrong, in a line; None: nothing."""
+        """What is wrong, in one line; None: nothing."""
         self.wake_at: float | None = None
         """When `handle(Tick(), now)` is due; None: not before another event."""
         self.session_count = 0
@@ -242,14 +242,14 @@ class Lifecycle:
         self._failing = Backoff(timing.first_retry_s, timing.failed_retry_s, rng)
         self._rewriting = Backoff(timing.first_retry_s, timing.audit_s, rng)
         self._failures = 0
-        """Failed writes in a row."""
+        """Number of failed writes in a row."""
         self._open_at = 0.0
         self._wanted: int | None = None
         self._writing: Write | None = None
         self._attempted: int | None = None
         """The version of the last write of this session, whatever came of it."""
         self._known = False
-        """What the switch holds is known: this session has written, and the last write did not fail."""
+        """Whether it is known what the switch holds: this session has written, and the last write did not fail."""
         self._due_at = 0.0
         """When the attempted version is to be read and written again."""
         self._ping_at = 0.0

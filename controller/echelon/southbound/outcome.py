@@ -11,7 +11,7 @@ from echelon.southbound.texts import EntryText
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """An entry that a switch does not take, or does not give up."""
+    """An entry that a switch does not accept, or does not give up."""
 
     switch: str
     table: str
@@ -31,19 +31,19 @@ class Applied:
     inserts: int
     modifies: int
     deletes: int
-    """Entries, by what was carried out."""
+    """Numbers of entries by what was carried out."""
     refused: tuple[RefusedEntry, ...]
     """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
     foreign: int
-    """Entries of others on the switch, when it was last read."""
+    """Number of others' entries on the switch when it was last read."""
     queues: int
     digests: int
-    """Settings written."""
+    """Number of settings written."""
     encoding_s: float
-    """Entries to bytes, and what differs. Part of this may have passed while the switch was at work."""
+    """Time for encoding entries and comparing them. Part of it may have passed while the switch was at work."""
     read_s: float
     rpc_s: float
-    """Until the last update was acknowledged."""
+    """Time until the last update was acknowledged."""
 
     def __len__(self) -> int:
         return self.inserts + self.modifies + self.deletes
@@ -52,7 +52,7 @@ class Applied:
         return bool(len(self) or self.queues or self.digests)
 
     def require(self) -> None:
-        """Raises `SouthboundError` if anything was refused."""
+        """Raise `SouthboundError` if anything was refused."""
         if self.refused:
             more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
             raise SouthboundError(f"{self.refused[0]}{more}")
@@ -60,7 +60,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a switch holds against what it should hold. True if they differ; its length is the number of entries."""
+    """What a switch holds compared with what it should hold. True if they differ; its length counts the entries."""
 
     inserts: tuple[EntryText, ...]
     """Entries that are missing."""
@@ -69,9 +69,9 @@ class Comparison:
     deletes: tuple[EntryText, ...]
     """Entries of ours that should not be there."""
     blocked: tuple[EntryText, ...]
-    """Entries that are missing, with somebody else's entry in their place."""
+    """Entries that are missing, with someone else's entry in their place."""
     foreign: int
-    """Entries of others, left alone."""
+    """Number of others' entries, which are left alone."""
     queues: tuple[QueueSetting, ...]
     digests: tuple[DigestSetting, ...]
     """Settings that are not in force, as they should be."""

@@ -1,4 +1,4 @@
-"""What must be written so that a switch holds what it should: a pure difference of two sets of entries."""
+"""The pure difference of two sets of entries: what to write so that a switch holds what it should."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.wire import Kind
 
 _CHUNK = 1000
-"""Entries that are encoded at a time, while a switch is at work on those before."""
+"""Number of entries encoded at a time, while a switch is at work on those before."""
 
 
 class Chunk(NamedTuple):
-    """Updates of one kind, of different keys. Their order is free, as P4Runtime leaves that in a batch."""
+    """Updates of one kind, with different keys. Their order is free, as P4Runtime leaves it free within a batch."""
 
     stage: tuple[int, int]
-    """Chunks of one stage are in any order too; all of them come before any of the next."""
+    """Chunks of one stage may come in any order; all of them come before any of the next stage."""
     kind: Kind
     entries: Sequence[EncodedEntry]
 
@@ -40,7 +40,8 @@ def _staged(phase: int, kind: Kind, entries: Iterable[EncodedEntry]) -> Iterator
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Entries to insert, modify and delete, and those that cannot be had: somebody else's entry has their key."""
+    """Entries to insert, modify and delete, and those that cannot be installed because someone else's entry has their
+    key."""
 
     inserts: tuple[EncodedEntry, ...] = ()
     modifies: tuple[EncodedEntry, ...] = ()
@@ -54,7 +55,7 @@ class Difference:
         return len(self.inserts) + len(self.modifies) + len(self.deletes)
 
     def chunks(self) -> Iterator[Chunk]:
-        """In the order in which they must be written."""
+        """Yield chunks in the order in which they must be written."""
         yield from _staged(_NEW, Kind.INSERT, self.inserts)
         yield from _staged(_CHANGED, Kind.MODIFY, self.modifies)
         yield from _staged(_GONE, Kind.DELETE, self.deletes)
@@ -63,7 +64,7 @@ class Difference:
 def difference(
     held: Mapping[bytes, EncodedEntry], wanted: Mapping[bytes, EncodedEntry], foreign: Collection[bytes] = ()
 ) -> Difference:
-    """What brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
+    """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
     `foreign`. Linear."""
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
@@ -97,20 +98,22 @@ class _Known:
 
 
 class Wanted:
-    """What an intent wants on the switch, as bytes. Kept from intent to intent, so that parts that are the same object
-    as before cost nothing."""
+    """What an intent wants on the switch, as bytes.
+
+    It is kept from intent to intent, so that parts that are the same object as before cost nothing.
+    """
 
     def __init__(self, encode: Callable[[TableEntry], EncodedEntry], stages: Mapping[str, int]) -> None:
         self._encode = encode
         self._stages = stages
         self._parts: dict[int, _Known] = {}
-        """By the identity of the part, which is kept alive here."""
+        """Parts by identity; the reference keeps them alive."""
         self.by_key: dict[bytes, EncodedEntry] = {}
 
     def turn_to(self, parts: Sequence[Part]) -> Turn:
         """Want these parts from now on. What they hold is known when the result has been iterated over."""
         new = {id(part): part for part in parts}
-        # What was invalid may have been so because of a part that is there no longer.
+        # What was invalid may have been so because of a part that is gone.
         stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
         former = [self._parts.pop(number) for number in stale]
         gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
@@ -140,7 +143,7 @@ class Wanted:
                 yield chunk
 
     def _take(self, known: _Known, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
-        """Those that can be had, encoded, and entered everywhere."""
+        """Encode the entries that can be installed and record them."""
         try:
             encoded = list(map(self._encode, entries))
         except ValueError:
@@ -170,11 +173,11 @@ class Wanted:
 
     @property
     def invalid(self) -> list[InvalidEntry]:
-        """Linear in the number of parts."""
+        """Return the invalid entries. Linear in the number of parts."""
         return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """The parts that want the entries of these keys. Linear in the whole intent."""
+        """Return the parts that want the entries of these keys. Linear in the whole intent."""
         return {
             entry.key: known.part.owner
             for known in self._parts.values()
@@ -185,21 +188,21 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """From one intent to the next: only of parts that are not the same object in both."""
+    """The step from one intent to the next: only the parts that are not the same object in both."""
 
     gone: AbstractSet[bytes]
     """In a fixed order: keys of entries of former parts; new parts may want them too."""
     come: Iterator[list[EncodedEntry]]
-    """Entries of new parts: each list of one stage, stages in ascending order. Encoded as they are asked for."""
+    """Entries of new parts: each list of one stage, stages in ascending order. They are encoded on demand."""
 
 
 def turned(
     turn: Turn, wanted: Mapping[bytes, EncodedEntry], held: Mapping[bytes, EncodedEntry], again: Collection[bytes] = ()
 ) -> Iterator[Chunk]:
-    """What brings a switch from the intent before to that of `turn`, in the order in which it must be written.
+    """Yield what brings a switch from the previous intent to that of `turn`, in the order in which it must be written.
 
     Args:
-        wanted: by key; what has come is in it once it has been taken from `turn`.
+        wanted: by key; it holds what has been taken from `turn` so far.
         held: our entries on the switch, by key; changes while chunks are carried out.
         again: further keys, of entries that are not as they should be.
     """

@@ -1,4 +1,4 @@
-"""One switch, as the control plane sees it: arbitration and pipeline by finsy, intents by reconciliation."""
+"""A session with one switch: arbitration and pipeline by finsy, intents by reconciliation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_diges
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.queues.gnmi import GnmiQueues
 from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, Wanted, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
@@ -52,19 +51,19 @@ __all__ = [
 
 _DIGEST_QUEUE = 1 << 16
 _TAKEOVER_S = 5.0
-"""So long may a switch take to notice that the controller before this one has gone."""
+"""How long to wait for a switch to release its previous primary."""
 
 _ENTRIES_AT_ONCE = 1000
-"""That are read before others have the event loop."""
+"""Number of entries to read before other tasks get the event loop."""
 _WITH_COUNTER = b"\x3a\x00"
 """Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
 
-# What goes wrong is raised here; finsy would print it as well where logging is not configured.
+# Errors are raised here; finsy would print them as well where logging is not configured.
 logging.getLogger("finsy").addHandler(logging.NullHandler())
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what finsy says of every switch whose queues and ports are not gNMI's business."""
+    """Drop what finsy says of every switch whose queues and ports are not configured by gNMI."""
     return not record.getMessage().endswith(("gNMI is not implemented", "No switch ports exist"))
 
 
@@ -73,7 +72,7 @@ logging.getLogger("finsy").addFilter(_is_news)
 
 @dataclass(frozen=True, slots=True)
 class DigestReport:
-    """One list of digests: the fields of each, by name, and what the switch needs to hear that it was dealt with."""
+    """One list of digests: the fields of each, by name, and the token by which it is acknowledged."""
 
     fields: tuple[Mapping[str, int], ...]
     received: P4DigestList
@@ -81,7 +80,7 @@ class DigestReport:
 
 @dataclass(slots=True)
 class _Tables:
-    """What a switch holds, but for what belongs to its program."""
+    """What a switch holds, except for what belongs to its program."""
 
     ours: dict[bytes, EncodedEntry] = field(default_factory=dict)
     foreign: set[bytes] = field(default_factory=set)
@@ -97,13 +96,13 @@ class _Seconds:
 
 
 async def _encoded(turn: Turn) -> None:
-    """Encode all of it, piece by piece: other switches have the event loop in between."""
+    """Encode all of it piece by piece, so that other switches get the event loop in between."""
     for _ in turn.come:
         await asyncio.sleep(0)
 
 
 def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
-    """The same, counting the time that it takes to make them."""
+    """Yield the same items, counting the time that it takes to make them."""
     while True:
         started = time.perf_counter()
         chunk = next(chunks, None)
@@ -120,7 +119,7 @@ class SwitchSession:
 
     Args:
         name: of the switch, for messages.
-        address: host:port of its P4Runtime service (and gNMI's, where `queues` is not given).
+        address: host:port of its P4Runtime service.
         device_id: of P4Runtime.
         program: pushed if the switch runs another one.
         election_id: bid exactly this one, and be primary or fail. Once another controller has a higher one, this
@@ -128,7 +127,8 @@ class SwitchSession:
             wins while no other controller is connected.
         credentials: of TLS; None is plain text.
         owner: metadata of our entries; entries with another or none are not touched.
-        queues: configures the queues of egress ports; None: gNMI at the same address.
+        queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
+            configures queues is refused.
     """
 
     def __init__(
@@ -156,9 +156,7 @@ class SwitchSession:
             self._switch._arbitrator = FixedArbitrator(election_id)
         self._entered = False
         self._bulk: BulkChannel | None = None
-        self._queue_driver: QueueDriver = (
-            GnmiQueues(name, lambda: self._switch.gnmi_client) if queues is None else queues
-        )
+        self._queue_driver = queues
         self._queues_open = False
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
@@ -169,19 +167,22 @@ class SwitchSession:
         """Our entries on the switch, by key; None while unknown."""
         self._foreign: set[bytes] = set()
         self._standing: dict[bytes, RefusedEntry] = {}
-        """What the switch did not take or give up, by key."""
+        """What the switch did not accept or give up, by key."""
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
 
     async def __aenter__(self) -> Self:
-        """Raises `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError`
-        for one that obeys someone else, or where the given election id is in use."""
+        """Open the session.
+
+        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError` for
+        one that obeys another controller, or if the given election id is in use.
+        """
         try:
             await self._switch.__aenter__()
         except (P4ClientError, GNMIClientError) as error:
             raise self._no_session(error) from None
         except asyncio.CancelledError:
-            # Cancelled not by whoever waits for this, but by finsy: pushing the pipeline failed, in a task of its own.
+            # Cancelled not by the caller but by finsy: pushing the pipeline failed, in a task of its own.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -191,7 +192,7 @@ class SwitchSession:
             ) from None
         self._entered = True
         try:
-            # Where the bid is fixed, being a backup is final.
+            # If the bid is fixed, being a backup is final.
             if self._exact_id is None and not self._switch.is_primary:
                 await self._wait_for_primary()
             if not self._switch.is_primary:
@@ -221,7 +222,7 @@ class SwitchSession:
             await asyncio.wait_for(ready.wait(), _TAKEOVER_S)
 
     def _not_primary(self) -> NotPrimaryError:
-        """As things are now."""
+        """Return the error for the current state of arbitration."""
         primary = self._switch.primary_id
         if self._exact_id is None:
             advice = "stop that one first"
@@ -235,11 +236,11 @@ class SwitchSession:
         if self._exact_id is not None and self._deposed is None:
             self._deposed = self._not_primary()
             self._lost.set()
-            # At once, and not when the owner gets round to it: nothing may be written, nor bid, from here on.
+            # Now, not when the owner gets round to it: nothing may be written, nor bid, from here on.
             self._closing = asyncio.ensure_future(self._close())
 
     async def _close(self) -> None:
-        """Idempotent."""
+        """Close the session. Idempotent."""
         if self._bulk is not None:
             await self._bulk.close()
         if self._entered:
@@ -254,7 +255,7 @@ class SwitchSession:
         await asyncio.shield(self._closing)
 
     async def wait_lost(self) -> SouthboundError:
-        """Waits until the session is over, and returns why: `NotPrimaryError` if another controller took over."""
+        """Wait until the session is over, and return why: `NotPrimaryError` if another controller took over."""
         await self._lost.wait()
         return self._why_lost()
 
@@ -264,7 +265,7 @@ class SwitchSession:
         )
 
     async def ping(self, timeout_s: float) -> None:
-        """One cheap RPC. Raises `SouthboundError` where the switch does not answer in time."""
+        """Send one cheap RPC. Raise `SouthboundError` if the switch does not answer in time."""
         self._check_up()
         assert self._bulk is not None
         try:
@@ -289,7 +290,7 @@ class SwitchSession:
         return self._switch.p4info
 
     def describe(self, entry: TableEntry) -> EntryText:
-        """For people. Raises `SouthboundError` for an entry that the program does not know."""
+        """Describe an entry for people. Raise `SouthboundError` for an entry that the program does not know."""
         try:
             return self._codec.describe(entry)
         except ValueError as error:
@@ -297,7 +298,7 @@ class SwitchSession:
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong between here and the switch becomes a `SouthboundError`."""
+        """Turn whatever goes wrong between here and the switch into a `SouthboundError`."""
         self._check_up()
         try:
             yield
@@ -321,11 +322,11 @@ class SwitchSession:
     # -- entries -----------------------------------------------------------------------------------------------------
 
     async def read_entries(self) -> dict[bytes, EncodedEntry]:
-        """Our entries of every table, by key. Raises `SouthboundError`."""
+        """Return our entries of every table, by key. Raise `SouthboundError`."""
         return (await self._read_all({})).ours
 
     async def reconcile(self, intent: Intent) -> Applied:
-        """Read what the switch holds, write the difference. Raises `SouthboundError`."""
+        """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
         with self._changing():
             started = time.perf_counter()
             await _encoded(self._wanted.turn_to(intent.parts))
@@ -342,9 +343,9 @@ class SwitchSession:
             return await self._apply(intent, writing, tables.ours, seconds)
 
     async def update(self, intent: Intent) -> Applied:
-        """Write what differs from the last `reconcile` or `update`, without reading. Raises `SouthboundError`.
+        """Write what differs from the last `reconcile` or `update`, without reading. Raise `SouthboundError`.
 
-        The cost is that of the parts that are not the same object as before. Where nothing is known of what the switch
+        The cost is that of the parts that are not the same object as before. If nothing is known of what the switch
         holds (at first, and after an error), this is `reconcile`.
         """
         if self._held is None:
@@ -361,7 +362,7 @@ class SwitchSession:
             return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
 
     async def compare(self, intent: Intent) -> Comparison:
-        """Read what the switch holds; write nothing, and remember nothing of it. Raises `SouthboundError`."""
+        """Read what the switch holds; write nothing, and remember nothing of it. Raise `SouthboundError`."""
         wanted = self._new_wanted()
         await _encoded(wanted.turn_to(intent.parts))
         tables = await self._read_all(wanted.by_key)
@@ -385,7 +386,7 @@ class SwitchSession:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """If this does not end well, nothing is known of what the switch holds, nor is all of the intent encoded."""
+        """Forget what the switch holds, and what of the intent is encoded, if the block raises."""
         self._held = None
         try:
             yield
@@ -397,7 +398,8 @@ class SwitchSession:
         return Wanted(self._codec.encode, self._codec.stages)
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
-        """Every entry of every table but constant and default ones; cheapest for those that are as `expected`."""
+        """Return every entry of every table except constant and default ones; cheapest for those that are as
+        `expected`."""
         tables = _Tables()
         by_wire = {entry.wire: entry for entry in expected.values()}
         async for raw in self._read([b""]):
@@ -413,13 +415,13 @@ class SwitchSession:
         return tables
 
     async def _read(self, queries: Iterable[bytes]) -> AsyncIterator[bytes]:
-        """Serialized entries that serialized TableEntry messages select."""
+        """Yield the serialized entries that serialized TableEntry messages select."""
         with self._errors("reading tables"):
             assert self._bulk is not None
             responses = self._bulk.read(read_request(self._switch.device_id, queries, self._switch.role_name))
             async with aclosing(responses):
                 async for response in responses:
-                    # BMv2 sends all in one response, which is then not to keep other switches waiting.
+                    # BMv2 sends all in one response, which must not keep other switches waiting.
                     for number, raw in enumerate(table_entries(response), start=1):
                         yield raw
                         if not number % _ENTRIES_AT_ONCE:
@@ -429,7 +431,7 @@ class SwitchSession:
         self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
     ) -> Applied:
         started = time.perf_counter()
-        # Queues before entries: a packet must not be sent to a queue that is not yet what its class expects.
+        # Queues before entries: a packet must not enter a queue that is not yet what its class expects.
         queues = await self._write_queues(intent.queues)
         digests = await self._write_digests(intent.digests)
         header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
@@ -482,7 +484,7 @@ class SwitchSession:
         return found
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
-        """Direct byte counters of `entries`, in one read; 0 for what the switch does not hold."""
+        """Return the direct byte counters of `entries`, in one read; 0 for what the switch does not hold."""
         wanted = {self._codec.encode(entry).key: entry for entry in entries}
         out = dict.fromkeys(wanted.values(), 0)
         self._check_up()
@@ -498,14 +500,17 @@ class SwitchSession:
 
     async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
         self._check_up()
+        driver = self._queue_driver
+        if driver is None:
+            raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
         if not self._queues_open:
-            await self._queue_driver.open()
+            await driver.open(self._switch.gnmi_client)
             self._queues_open = True
-        return dict(await self._queue_driver.read())
+        return dict(await driver.read())
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
         changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
-        if changed:
+        if changed and self._queue_driver is not None:
             self._check_up()
             await self._queue_driver.write(changed)
             self._queues.update({(s.port, s.queue): s for s in changed})
@@ -516,11 +521,11 @@ class SwitchSession:
         for setting in settings:
             with self._errors("reading digests"):
                 try:
-                    # finsy's overloads of this generator are declared as coroutines, which mypy takes at their word.
+                    # finsy declares the overloads of this generator as coroutines, which mypy takes literally.
                     replies = cast(AsyncIterator[Any], self._switch.read(P4DigestEntry(setting.name)))
                     read += [entry async for entry in replies]
                 except P4ClientError as error:
-                    # PI answers so for a digest that was not configured; the specification, with nothing.
+                    # PI answers so for a digest that was not configured; the specification says to answer with nothing.
                     if "not configured" not in error.message:
                         raise
         return {
@@ -540,7 +545,7 @@ class SwitchSession:
         return len(changed)
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
-        """Digest lists as the switch sends them, oldest first. Raises `SouthboundError` when the session ends."""
+        """Yield digest lists as the switch sends them, oldest first. Raise `SouthboundError` when the session ends."""
         self._check_up()
         lost = asyncio.ensure_future(self._lost.wait())
         try:
@@ -560,6 +565,6 @@ class SwitchSession:
             lost.cancel()
 
     async def acknowledge(self, report: DigestReport) -> None:
-        """Tell the switch that a list was dealt with. Raises `SouthboundError`."""
+        """Acknowledge a list of digests. Raise `SouthboundError`."""
         with self._errors("acknowledgement"):
             await self._switch.write([report.received.ack()])

@@ -1,4 +1,4 @@
-"""Table entries for people: in the words of P4Info, for messages and for the API."""
+"""Table entries for people, in the words of P4Info, for messages and for the API."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LONGEST_DECIMAL_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class EntryText:
-    """A table entry. Fields that match every value are left out."""
+    """A table entry in words. Fields that match every value are left out."""
 
     table: str
     match: Mapping[str, str]
     action: str
-    """As `name(parameter=value, ...)`; several for a one-shot action set, joined by `+`; empty if unknown."""
+    """The action as `name(parameter=value, ...)`; several for an action set, joined by `+`; empty if unknown."""
     priority: int = 0
     owner: str = ""
-    """The part of the intent that wants it; empty if none does, or it was not asked."""
+    """The part of the intent that wants it; empty if none does, or if that was not asked."""
 
     @property
     def key(self) -> str:
@@ -31,12 +31,12 @@ class EntryText:
         return f"{fields or 'any packet'}{f', priority {self.priority}' if self.priority > 1 else ''}"
 
     def __str__(self) -> str:
-        """What tells the entry from others."""
+        """Return what tells the entry from others."""
         return f"table {self.table}, {self.key}"
 
 
 def describe(message: p4r.TableEntry, schema: P4Schema) -> EntryText:
-    """What `message` says. Ids that the P4Info does not have are shown as numbers."""
+    """Return what `message` says. Ids that are not in the P4Info are shown as numbers."""
     table = schema.tables.get(message.table_id)
     if table is None:
         return EntryText(f"{message.table_id:#x}", {}, "", message.priority)
@@ -62,7 +62,7 @@ def _match(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
         case "exact":
             return _number(part.exact.value, bits)
         case "lpm":
-            # A prefix of 32 bits is an IPv4 network, or at least read most easily as one.
+            # A prefix of 32 bits is an IPv4 network, or at least reads most easily as one.
             value = _address(part.lpm.value) if bits == 32 else _number(part.lpm.value, bits)
             return f"{value}/{part.lpm.prefix_len}"
         case "range":

@@ -1,5 +1,5 @@
-"""TLS and mutual TLS to switches: files that are checked before gRPC sees them, since gRPC only says that no connection
-came about."""
+"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says that it could not
+connect."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from echelon.errors import Code, CodedError
+
 if TYPE_CHECKING:
     from finsy import GRPCCredentialsTLS
 
 
-class TlsError(Exception):
+class TlsError(CodedError):
     """A file is missing or is not what it should be; one line that names it."""
+
+    code: Code = "tls"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of a client of switches. Nothing is read before `credentials`."""
+    """The PEM files of a client of switches. Nothing is read before `credentials`."""
 
     ca: Path | None = None
-    """The authority that the switch's certificate must be of; None: any that gRPC trusts by itself."""
+    """The authority that signed the switch's certificate; None: any that gRPC trusts by itself."""
     certificate: Path | None = None
-    """Our own, for switches that ask for one; with `key`, or neither."""
+    """The client's certificate, for switches that ask for one; given with `key`, or neither."""
     key: Path | None = None
 
     def credentials(self) -> GRPCCredentialsTLS:
-        """For finsy, and by its `to_client_credentials` for gRPC. Raises `TlsError`.
+        """Return credentials for finsy, and by `to_client_credentials` for gRPC. Raise `TlsError`.
 
-        Read anew by each call, so that the next session takes files that were renewed.
+        Each call reads the files anew, so that the next session takes files that were renewed.
         """
         from finsy import GRPCCredentialsTLS
 
@@ -69,7 +73,7 @@ class TlsFiles:
 
 
 class _EncryptedKeyError(Exception):
-    """OpenSSL wants a passphrase."""
+    """OpenSSL asks for a passphrase."""
 
 
 def _no_password() -> str:

@@ -11,16 +11,16 @@ from echelon.lowering.intent import Interval, Match, Prefix
 from echelon.southbound.wire import counted, delimited
 
 _MOST_VALUES = 1 << 16
-"""Values of one field that are kept as bytes."""
+"""Number of values of one field that are kept as bytes."""
 
 
 def shortest(value: int) -> bytes:
-    """P4Runtime's canonical byte string of an unsigned number."""
+    """Return P4Runtime's canonical byte string of an unsigned number."""
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
 def value_text(value: Match) -> str:
-    """As finsy reads it, and people."""
+    """Return the value as finsy and people read it."""
     match value:
         case Prefix(number, length):
             return f"{number}/{length}"
@@ -61,7 +61,7 @@ def _number(value: Match, bits: int) -> bytes:
 
 
 class _Numbers(Values):
-    """Plain numbers, inside what `frame` puts before them: that depends on a number's length only."""
+    """Plain numbers inside a `frame` that depends on a number's length only."""
 
     def __init__(self, place: str, bits: int, frame: Callable[[bytes], bytes]) -> None:
         super().__init__(place, lambda value: _number(value, bits))
@@ -69,7 +69,7 @@ class _Numbers(Values):
         self._starts = [frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)]
 
     def __missing__(self, value: Any) -> bytes:
-        # Most fields of most entries come by here, once: so no call is made that is not needed.
+        # Most fields of most entries pass here once, so there are no calls that are not needed.
         if not isinstance(value, int) or value < 0 or value >> self._bits:
             return super().__missing__(value)
         size = value.bit_length() + 7 >> 3 or 1
@@ -118,11 +118,12 @@ _MATCHES: Mapping[Any, Callable[[Match, int], bytes]] = {
     P4MatchType.TERNARY: _ternary,
     P4MatchType.OPTIONAL: _optional,
 }
-"""A value -> FieldMatch behind its id; empty where every value matches, since P4Runtime wants such a field left out."""
+"""A function from a value to the FieldMatch after its id; empty if every value matches, since P4Runtime wants such a
+field left out."""
 
 
 def match_values(place: str, field_id: int, bits: int, match_type: Any) -> Values:
-    """Of a match field: FieldMatch messages with their tag, or nothing where every value matches."""
+    """Return the values of a match field: FieldMatch messages with their tag, or nothing if every value matches."""
     start = counted(1, field_id)
     if match_type is P4MatchType.EXACT:
         return _Numbers(place, bits, lambda number: delimited(2, start + delimited(2, delimited(1, number))))
@@ -138,6 +139,6 @@ def match_values(place: str, field_id: int, bits: int, match_type: Any) -> Value
 
 
 def parameter_values(place: str, param_id: int, bits: int) -> Values:
-    """Of an action's parameter: Param messages with their tag."""
+    """Return the values of an action's parameter: Param messages with their tag."""
     start = counted(2, param_id)
     return _Numbers(place, bits, lambda number: delimited(4, start + delimited(3, number)))

@@ -1,7 +1,7 @@
-"""Carrying out a difference, batch by batch: a state machine without I/O, and the shell that feeds it.
+"""Carry out a difference, batch by batch: a state machine without I/O, and the shell that feeds it.
 
 A switch carries out what it can of a batch and says of every other update why not. Where it helps, such an update is
-written again in another way; the rest is reported, and does not keep what remains from being written.
+written again in another way; the rest is reported, and does not stop what remains from being written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from echelon.southbound.wire import Kind, update_size
 BATCH_UPDATES = 1000
 """Updates of one Write: measured, half of the achievable rate needs 100, all of it 1000."""
 BATCH_BYTES = 3 << 20
-"""Bytes of one Write, below the 4 MiB that gRPC servers accept unless told otherwise."""
+"""Bytes of one Write, below the 4 MiB that gRPC servers accept by default."""
 WINDOW = 4
-"""Writes under way at a time, where their order is free."""
+"""Number of Writes under way at a time where their order is free."""
 
 _TURNS = 4
-"""Of the event loop, for a request to leave (gRPC takes three) and for answers to come in, before more is encoded."""
+"""Number of turns to yield the event loop before more is encoded: a request needs three to leave, and answers come
+in."""
 _LARGEST_FRAME = 32
-"""Bytes that an entry has around it in a Write, at most."""
+"""Maximum number of bytes that an entry has around it in a Write."""
 _MOST_TRIES = 3
 
 _OF_THE_CONTENT = {
@@ -65,7 +66,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Read the entries of these keys: each was to be inserted, and there is one."""
+    """Read the entries of these keys: each was to be inserted, and already exists."""
 
     entries: Sequence[EncodedEntry]
     tries: int
@@ -109,18 +110,18 @@ class Writing:
         self._window = window
         self._stage: object = None
         self._ready: deque[Send | LookUp] = deque()
-        """What the present stage has left to send, so far."""
+        """What the present stage still has to send."""
         self._ahead: Chunk | None = None
-        """Taken from `chunks`; of the present stage or another."""
+        """The chunk taken from `chunks`; of the present stage or another."""
         self._out = 0
         self._postponed: list[EncodedEntry] = []
-        """For want of room, until the deletes are done."""
+        """Entries that found no room and wait until the deletes are done."""
         self.refused: list[Refusal] = []
         self.done: Counter[Kind] = Counter()
-        """Entries inserted, modified and deleted."""
+        """Numbers of entries inserted, modified and deleted."""
 
     def take(self) -> Send | LookUp | None:
-        """What may be sent now, beside what is under way. None: nothing; with nothing under way, the end."""
+        """Return what may be sent now, beside what is under way. None: nothing; with nothing under way, the end."""
         if self._out >= self._window:
             return None
         if not self._ready:
@@ -131,7 +132,7 @@ class Writing:
         return self._ready.popleft()
 
     def prepare(self) -> bool:
-        """Take the next chunk while the switch is at work on others; whether there was one to take."""
+        """Take the next chunk while the switch is at work on others; return whether there was one."""
         if self._ahead is None:
             self._ahead = next(self._chunks, None)
             return self._ahead is not None
@@ -173,17 +174,18 @@ class Writing:
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
     def succeeded(self, send: Send) -> None:
-        """The whole batch was carried out."""
+        """Record that the whole batch was carried out."""
         self._out -= 1
         self._carried_out(send.kind, send.entries)
 
     def failed_in_part(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
-        """There is a status for each update."""
+        """Record a status for each update."""
         self._out -= 1
         self._settle(send, statuses)
 
     def failed(self, send: Send, status: UpdateStatus) -> None:
-        """Of the single updates nothing is known. Smaller batches may fare better, or show which update it is."""
+        """Record a failure that says nothing of single updates. Smaller batches may fare better, or show which update
+        is at fault."""
         self._out -= 1
         entries = send.entries
         if len(entries) == 1:
@@ -194,7 +196,7 @@ class Writing:
             self._ready.appendleft(Send(send.kind, entries[:middle], send.tries))
 
     def looked_up(self, lookup: LookUp, found: Mapping[bytes, Found]) -> None:
-        """What the switch holds under those keys."""
+        """Record what the switch holds under those keys."""
         self._out -= 1
         missing: list[EncodedEntry] = []
         different: list[EncodedEntry] = []
@@ -226,7 +228,7 @@ class Writing:
                     self._held.pop(entry.key, None)
                     gone.append(entry)
                 case Kind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN if self._deletes:
-                    # UNKNOWN is what BMv2 says of a full table.
+                    # BMv2 answers UNKNOWN for a full table.
                     self._postponed.append(entry)
                 case _:
                     self.refused.append(Refusal(kind, entry, status))
@@ -236,8 +238,8 @@ class Writing:
         self._again(Kind.INSERT, gone, tries + 1)
 
     def _again(self, kind: Kind, entries: Sequence[EncodedEntry], tries: int) -> None:
-        """In this stage still: what follows may depend on it. But a switch that contradicts itself is not believed for
-        ever."""
+        """Send entries again within this stage, since what follows may depend on them. A switch that keeps
+        contradicting itself is given up on."""
         if tries < _MOST_TRIES:
             self._ready.extend(Send(kind, batch, tries) for batch in self._batches(entries))
         else:
@@ -273,8 +275,9 @@ Read = Callable[[LookUp], Awaitable[Mapping[bytes, Found]]]
 async def carry_out(writing: Writing, write: Write, read: Read) -> None:
     """Do what `writing` says until it is done.
 
-    `write` and `read` raise `CallError`. Raised again is what concerns no update (the switch is away, or obeys another
-    controller); what the switch holds is not known then. Nothing is under way afterwards, however this ends.
+    `write` and `read` raise `CallError`. An error that concerns no update (the switch is away, or obeys another
+    controller) is raised again; what the switch holds is not known then. Nothing is under way afterwards, however this
+    ends.
     """
     tasks: set[asyncio.Task[None]] = set()
     try:
@@ -284,7 +287,7 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
                 tasks.add(asyncio.ensure_future(_do(instruction, writing, write, read)))
             elif not tasks:
                 return
-            # While the switch is at work, the next entries are made ready.
+            # Prepare the next entries while the switch is at work.
             idle = instruction is None and not writing.prepare()
             done, tasks = await _ended(tasks, wait=idle)
             for task in done:
@@ -298,7 +301,7 @@ async def carry_out(writing: Writing, write: Write, read: Read) -> None:
 async def _ended(
     tasks: set[asyncio.Task[None]], *, wait: bool
 ) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
-    """Those that have ended, and those that have not; with `wait`, once one has ended."""
+    """Return the calls that have ended and those that have not; with `wait`, wait until one has ended."""
     if wait:
         return await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for _ in range(_TURNS):

@@ -17,6 +17,8 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Self
 
+from echelon.errors import Code, CodedError
+
 Work = Callable[[int, Callable[[Any], None]], None]
 """Done in a process of its own: (descriptor that can be read, at its end, once it is time to stop; hands a value to the
 parent). Handed-over values must be picklable."""
@@ -25,8 +27,10 @@ _STOP_WITHIN_S = 10.0
 """After being told to stop, processes are given so long."""
 
 
-class WorkFailedError(RuntimeError):
+class WorkFailedError(CodedError, RuntimeError):
     """A process ended before its work did. One line."""
+
+    code: Code = "run-failed"
 
 
 class Workforce:

@@ -54,6 +54,7 @@ from echelon.lowering.lower import DIGEST
 from echelon.p4program import program
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
+from echelon.southbound.queues import QueueDriver
 from echelon.southbound.session import SwitchSession
 
 T = TypeVar("T")
@@ -93,6 +94,7 @@ class VirtualController:
         jobs: what their files say, and the graphs that the controller believes in.
         policy: makes the plans.
         addresses: host:port of each switch.
+        queues: drivers of each switch's queues.
         capabilities: of every switch.
         correct_distances: whether observed distances replace profiled ones.
     """
@@ -103,6 +105,7 @@ class VirtualController:
         jobs: Sequence[tuple[JobSpec, BuiltJob]],
         policy: Policy,
         addresses: Mapping[str, str],
+        queues: Mapping[str, QueueDriver],
         capabilities: Capabilities,
         *,
         correct_distances: bool = False,
@@ -126,7 +129,7 @@ class VirtualController:
         """What keeps the controller from going on; None: nothing."""
         self._jobs = jobs
         self._sessions = {
-            name: SwitchSession(name, addresses[name], switch.device_id, program())
+            name: SwitchSession(name, addresses[name], switch.device_id, program(), queues=queues[name])
             for name, switch in fabric.switches.items()
         }
         self._turns = {name: asyncio.Lock() for name in fabric.switches}

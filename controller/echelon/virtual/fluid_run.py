@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from echelon.fluid import BackgroundFlow, FluidError, simulate
+from echelon.endhosts.shim import ACK_BYTES
+from echelon.fluid import BackgroundFlow, FluidError, Windows, simulate
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import Scenario
 
 
-def run(scenario: Scenario, label: str, make: Callable[[], Policy], progress: Callable[[str, int], None]) -> PolicyRun:
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    *,
+    ideal: bool = False,
+) -> PolicyRun:
     """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is told of each finished one.
 
-    There are no packets and no controller in this model, so transport and controller settings have no effect. Raises
-    `PlanError` for what the policy cannot plan, `RunError` if it stalls.
+    The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
+    queue for each. It has no packets and no controller: of the transport only the windows matter, and controller
+    settings have no effect. Raises `PlanError` for what the policy cannot plan, `RunError` if the run stalls.
     """
     if scenario.traffic:
         raise RunError(
             f"policy {label}: cross traffic ('{scenario.traffic[0].name}') is TCP's, which needs packets: this target "
             "has none (use --target softswitch, or background traffic at a constant rate)"
         )
+    transport = scenario.transport
     try:
         result = simulate(
             scenario.jobs,
@@ -36,6 +46,10 @@ def run(scenario: Scenario, label: str, make: Callable[[], Policy], progress: Ca
             delays={(delay.job, delay.worker, delay.iteration): delay.delay_s for delay in scenario.delays},
             until=scenario.until,
             on_iteration=progress,
+            ideal=ideal,
+            windows=Windows(
+                transport.packet_bytes, transport.window_packets, transport.initial_window_packets, ACK_BYTES
+            ),
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error

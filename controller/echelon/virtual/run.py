@@ -1,4 +1,4 @@
-"""The target `softswitch`: emulated jobs, packet by packet, through embedded switches in virtual time.
+"""Emulated jobs, packet by packet, through switches in virtual time.
 
 The controller is the service's (`echelon.control`). It reaches the switches only through P4Runtime and gNMI, over
 sockets, as it would reach real ones.
@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
 from echelon.jobs.graph import FlowKey
 from echelon.jobs.spec import JobSpec
-from echelon.lowering.capabilities import Capabilities, QueueDepthMarks, softswitch
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
 from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
+from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
+from echelon.targets.virtual import ControllerSilentError, VirtualSwitches
 from echelon.virtual.controller import VirtualController
-from echelon.virtual.fabric import ControllerSilentError, VirtualTestbed
 
-Observer = Callable[[VirtualTestbed, TrainingEmulator], None]
+Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
 
 
 def run(
@@ -31,35 +33,40 @@ def run(
     make: Callable[[], Policy],
     progress: Callable[[str, int], None],
     observe: Observer | None = None,
+    target: str = DEFAULT_TARGET,
 ) -> PolicyRun:
     """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
 
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
-        return _run(scenario, make, progress, observe)
+        return _run(scenario, make, progress, observe, TARGETS[target])
     except (SouthboundError, ControllerSilentError) as error:
         raise RunError(f"{label}: {error}") from error
 
 
 def _run(
-    scenario: Scenario, make: Callable[[], Policy], progress: Callable[[str, int], None], observe: Observer | None
+    scenario: Scenario,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    observe: Observer | None,
+    target: Target[Any],
 ) -> PolicyRun:
-    identities = scenario.identities
+    identities, fabric = scenario.identities, scenario.fabric
+    build = target.virtual_fabric()
+    if build is None:
+        raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
+    options = target.options()
+    queues = {name: target.queue_driver(options, Site(name, {})) for name in fabric.switches}
+    capabilities = _marking(target.capabilities(options), scenario)
     with (
-        VirtualTestbed(scenario.fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+        build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         VirtualController(
-            scenario.fabric,
-            believed(scenario, identities),
-            make(),
-            testbed.addresses,
-            _capabilities(scenario),
+            fabric, believed(scenario, identities), make(), testbed.addresses, queues, capabilities
         ) as controller,
     ):
-        finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
 
         def on_iteration(job: str, iteration: int, _now_ns: int) -> None:
-            finished[job] = iteration
             progress(job, iteration)
             if scenario.stop_controller_after_iteration is not None:
                 testbed.clock.stop()
@@ -67,14 +74,14 @@ def _run(
         def done() -> bool:
             # Between events, because closing the sessions needs the switches to answer.
             last = scenario.stop_controller_after_iteration
-            if last is not None and min(finished.values()) >= last:
+            if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
             return emulator.done
 
         emulator = TrainingEmulator(
             testbed.clock,
             testbed.nics,
-            scenario.fabric,
+            fabric,
             scenario.jobs,
             identities,
             transport=scenario.transport,
@@ -121,12 +128,10 @@ def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list
     of_jobs: dict[str, dict[str, Identity]] = {}
     for (job, flow), identity in identities.items():
         of_jobs.setdefault(job, {})[flow] = identity
-    return [
-        (scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs
-    ]  # fmt: skip
+    return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
 
 
-def _capabilities(scenario: Scenario) -> Capabilities:
-    """Return what the switches can do, as the scenario sets them."""
+def _marking(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
+    """Return the capabilities with the ECN threshold that the scenario sets, if it sets one."""
     packets = scenario.ecn_threshold_packets
-    return softswitch() if packets is None else replace(softswitch(), ecn=QueueDepthMarks(packets))
+    return capabilities if packets is None else replace(capabilities, ecn=QueueDepthMarks(packets))

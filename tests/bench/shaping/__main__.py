@@ -23,7 +23,7 @@ from rich.table import Table
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import SwitchSession
-from echelon.southbound.targets import TARGETS, Site
+from echelon.targets import TARGETS, Site
 from tests.bench.switch import network
 from tests.bench.switch.generator import Generator
 from tests.bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class, NothingArrivedError, Outcome, run

@@ -27,6 +27,7 @@ from rich.table import Table  # noqa: E402
 from echelon.lowering.intent import Intent  # noqa: E402
 from echelon.p4program import program  # noqa: E402
 from echelon.southbound.session import SwitchSession  # noqa: E402
+from echelon.targets.softswitch.queues import GnmiQueues  # noqa: E402
 from tests.bench.southbound import clients  # noqa: E402
 from tests.bench.southbound.clients import DEVICE_ID, Rate  # noqa: E402
 from tests.bench.southbound.switches import running  # noqa: E402
@@ -77,7 +78,7 @@ async def _read_back(address: str, intent: Intent) -> tuple[float, float, float]
     """Seconds to write a large intent, to read it back and compare, and to do that by a controller that knows nothing
     of it: every entry has to be taken apart."""
     start = time.perf_counter()
-    async with SwitchSession("s", address, DEVICE_ID, program()) as session:
+    async with SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s")) as session:
         (await session.reconcile(intent)).require()
         written_s = time.perf_counter() - start
         start = time.perf_counter()

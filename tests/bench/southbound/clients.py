@@ -22,6 +22,7 @@ from echelon.southbound.codec import OWNER, Codec
 from echelon.southbound.outcome import Applied
 from echelon.southbound.session import SwitchSession
 from echelon.southbound.wire import Kind, write_header, write_request
+from echelon.targets.softswitch.queues import GnmiQueues
 
 BATCH = 1000
 DEVICE_ID = 1
@@ -49,7 +50,9 @@ def _empty(intent: Intent) -> Intent:
 
 async def _sessions(stack: AsyncExitStack, addresses: Sequence[str]) -> list[SwitchSession]:
     return [
-        await stack.enter_async_context(SwitchSession(f"s{n}", address, DEVICE_ID, program()))
+        await stack.enter_async_context(
+            SwitchSession(f"s{n}", address, DEVICE_ID, program(), queues=GnmiQueues(f"s{n}"))
+        )
         for n, address in enumerate(addresses)
     ]
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.session import SwitchSession
+from echelon.targets.softswitch.queues import GnmiQueues
 
 from .generator import BURST_FRAMES, Cycle, Generator
 from .network import received_frames
@@ -183,7 +184,9 @@ async def _measure(
 ) -> list[Outcome]:
     workload = router()
     out: list[Outcome] = []
-    async with SwitchSession("softswitch", switch.address, DEVICE_ID, workload.program) as session:
+    async with SwitchSession(
+        "softswitch", switch.address, DEVICE_ID, workload.program, queues=GnmiQueues("softswitch")
+    ) as session:
         for case in cases:
             progress(case.name)
             await session.reconcile(replace(workload.intent, queues=case.queues))

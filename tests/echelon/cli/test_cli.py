@@ -45,7 +45,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     """Puts a runner in the place of the target `fluid`."""
 
     def put(runner: Callable[..., Any]) -> None:
-        monkeypatch.setattr(places, "PLACES", {"virtual": {"fluid": lambda _watch: runner}})
+        monkeypatch.setattr("echelon.virtual.fluid_run.run", runner)
 
     return put
 
@@ -207,13 +207,14 @@ def test_progress_counts_every_iteration_that_was_asked_for(
     monkeypatch.setattr(Progress, "add_task", add_task)
     monkeypatch.setattr(Progress, "advance", advance)
     seen: list[tuple[str, int]] = []
+    fluid = fluid_run.run
 
     def run(scenario: Any, label: str, make: Any, progress: Any) -> Any:
         def counted(job: str, iteration: int) -> None:
             seen.append((job, iteration))
             progress(job, iteration)
 
-        return fluid_run.run(scenario, label, make, counted)
+        return fluid(scenario, label, make, counted)
 
     target(run)
     assert invoke("run", SCENARIOS / "mix_dp4.yaml", "--target", "fluid", "--out", tmp_path).exit_code == 0
@@ -223,7 +224,7 @@ def test_progress_counts_every_iteration_that_was_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("fabric", "target"), [(fabric, target) for fabric, targets in places.PLACES.items() for target in targets]
+    ("fabric", "target"), [(fabric, target) for fabric in places.FABRICS for target in places.targets_on(fabric)]
 )
 def test_every_target_has_a_runner_on_every_fabric_that_lists_it(fabric: str, target: str) -> None:
     assert callable(places.place(fabric, target)(lambda _url: nullcontext()))

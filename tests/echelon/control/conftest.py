@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from echelon.endhosts.emulator import TrainingEmulator
-from echelon.lowering.capabilities import softswitch
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
-from echelon.virtual.fabric import VirtualTestbed
 from echelon.virtual.run import believed
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
@@ -57,6 +58,7 @@ def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False)
             believed(scenario, identities),
             make_policy(policy),
             testbed.addresses,
+            {name: GnmiQueues(name) for name in scenario.fabric.switches},
             softswitch(),
             correct_distances=correct_distances,
         ) as controller,
@@ -79,7 +81,7 @@ def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False)
 
 @pytest.fixture(scope="session")
 def fig2() -> Scenario:
-    return load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+    return load_scenario(SCENARIOS / "fig2.yaml")
 
 
 @pytest.fixture(scope="session")

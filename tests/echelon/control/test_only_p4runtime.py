@@ -1,97 +1,31 @@
-"""The policy reaches the packets through P4Runtime and gNMI, and through nothing else."""
+"""The policy reaches the packets through P4Runtime and gNMI, and through nothing else.
+
+That its modules cannot import anything else is a contract of import-linter (pyproject.toml).
+"""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import echelon
 from echelon.endhosts.emulator import TrainingEmulator
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Background, Scenario
-from echelon.virtual.fabric import VirtualTestbed
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.run import run
 
-PACKAGE = Path(echelon.__file__).parent
 KINDS = {
     "arbitration", "capabilities", "set_pipeline", "get_pipeline", "read", "write", "digest_ack",
     "gnmi_capabilities", "gnmi_get", "gnmi_set", "gnmi_subscribe",
 }  # fmt: skip
 """P4Runtime's and gNMI's messages from a controller, as switches log them."""
-
-
-def modules() -> dict[str, Path]:
-    out = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        out[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return out
-
-
-def imported(path: Path) -> Iterator[str]:
-    """Every module that `path` may import, wherever in the file; names of `from` imports as possible modules too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.Import(names=names):
-                yield from (name.name for name in names)
-            case ast.ImportFrom(module=module, level=0, names=names) if module is not None:
-                yield module
-                yield from (f"{module}.{name.name}" for name in names)
-            case ast.ImportFrom(level=level):
-                assert level == 0, f"{path}: relative import"
-
-
-def is_in(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
-
-
-def test_one_module_alone_knows_the_embedded_switch() -> None:
-    known = modules()
-    assert len(known) > 40
-    users = {name for name, path in known.items() if any(is_in(module, "softswitch") for module in imported(path))}
-    assert users == {"echelon.virtual.fabric"}
-    # Nor by a name in a string, but where the command line names the module of a target.
-    dynamic = {
-        name
-        for name, path in known.items()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("softswitch.")
-    }
-    assert dynamic == set()
-
-
-def test_the_controller_is_given_addresses_and_can_import_nothing_else() -> None:
-    known = modules()
-    reachable, waiting = set(), ["echelon.virtual.controller"]
-    while waiting:
-        name = waiting.pop()
-        if name in known and name not in reachable:
-            reachable.add(name)
-            waiting += [*imported(known[name]), name.rpartition(".")[0]]
-    assert {"echelon.control.machine", "echelon.southbound.session", "echelon.control.scheduler"} <= reachable
-    assert "echelon.virtual.fabric" not in reachable
-    assert not any(is_in(module, "softswitch") for name in reachable for module in imported(known[name]))
-    # Whoever puts the two together hands the controller nothing of the testbed's but its addresses.
-    users = [path for path in known.values() if "echelon.virtual.fabric" in set(imported(path))]
-    assert users == [known["echelon.virtual.run"]]
-    calls = [
-        node
-        for node in ast.walk(ast.parse(users[0].read_text()))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "VirtualController"
-    ]
-    (call,) = calls
-    assert not call.keywords
-    handed = [ast.unparse(argument) for argument in call.args]
-    assert [text for text in handed if "testbed" in text] == ["testbed.addresses"]
 
 
 def test_addresses_are_text(fig2: Scenario) -> None:

@@ -15,9 +15,12 @@ from echelon.control.reacting import DecisionDue
 from echelon.control.scheduler import CentralScheduler
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, softswitch
-from echelon.policies import PARAMETERS, POLICIES
+from echelon.lowering.capabilities import Capabilities
+from echelon.policies import policy_names
+from echelon.policies.base import NoParameters
 from echelon.policies.coflow import Varys
+from echelon.targets.softswitch.capabilities import softswitch
+from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 
 ECHELON = ChosenPolicy("echelon")
@@ -41,7 +44,7 @@ def job(name: str, *workers: str, number: int = 1) -> RegisteredJob:
 
 
 def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None:
-    for policy in POLICIES:
+    for policy in policy_names():
         planned = planner(fabric).plan(PlanRequest((), fabric, ChosenPolicy(policy)))
         assert planned.plan.flows == ()
         assert all(intent.entries for intent in planned.intents.values()), "routes for everybody"
@@ -107,7 +110,9 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
     class Breaks:
         name = "breaks"
 
-        def __init__(self) -> None:
+        Parameters = NoParameters
+
+        def __init__(self, _parameters: NoParameters) -> None:
             made.append(self)
 
         def remember(self, routes: object) -> None:
@@ -116,8 +121,7 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
         def plan(self, jobs: object, fabric: object) -> object:
             raise ZeroDivisionError("a slip")
 
-    monkeypatch.setitem(POLICIES, "breaks", Breaks)  # type: ignore[arg-type]
-    monkeypatch.setitem(PARAMETERS, "breaks", {})  # type: ignore[arg-type]
+    register(monkeypatch, "breaks", Breaks)
     keeps = planner(fabric)
     for _ in range(2):
         with pytest.raises(PlanningError, match="policy breaks failed: ZeroDivisionError: a slip"):

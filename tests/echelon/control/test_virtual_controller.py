@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from echelon.lowering.capabilities import softswitch
 from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
-from echelon.virtual.fabric import VirtualTestbed
 from echelon.virtual.run import believed, run
 
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
@@ -131,7 +132,14 @@ def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
     with VirtualTestbed(fig2.fabric) as testbed:
         addresses = dict(testbed.addresses) | {"s2": "127.0.0.1:1"}
         jobs = believed(fig2, fig2.identities)
-        controller = VirtualController(fig2.fabric, jobs, make_policy("fair"), addresses, softswitch())
+        controller = VirtualController(
+            fig2.fabric,
+            jobs,
+            make_policy("fair"),
+            addresses,
+            {name: GnmiQueues(name) for name in fig2.fabric.switches},
+            softswitch(),
+        )
         before = threading.active_count()
         with pytest.raises(SouthboundError, match=r"switch s2: no P4Runtime session at 127\.0\.0\.1:1"), controller:
             raise AssertionError("connected to nobody")

@@ -16,7 +16,7 @@ from echelon.endhosts.tcp.frames import ECE, SYN, parse
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.identity import number_shims
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios import results
 from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scenario import Scenario, load_scenario
@@ -224,7 +224,7 @@ traffic:
 def made(folder: Path, **values: object) -> Scenario:
     file = folder / "made.yaml"
     file.write_text(MADE.format(**values))
-    return load_scenario(file, PARAMETERS)
+    return load_scenario(file)
 
 
 def run(scenario: Scenario, policy: str) -> PolicyRun:

@@ -16,10 +16,11 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.paradigms import DataSpec, PipelineSpec
+from echelon.jobs.paradigms.data import Data
+from echelon.jobs.paradigms.pipeline import Pipeline
 from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.lowering.identity import SegmentIdentity, identities_of
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.virtual import run as virtual_run
@@ -48,7 +49,7 @@ def fabric_of(hosts: int, rate_bps: int = 10_000_000) -> Fabric:
 
 def ring(workers: int, gradient: int) -> JobSpec:
     names = tuple(f"h{number}" for number in range(1, workers + 1))
-    data = DataSpec(compute="20 ms", gradient=f"{gradient} B")  # type: ignore[arg-type]
+    data = Data(compute="20 ms", gradient=f"{gradient} B")  # type: ignore[arg-type]
     return JobSpec(job="ring", parallelism="data", workers=names, data=data, recognition=RECOGNITION)
 
 
@@ -164,10 +165,10 @@ def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
 
 def pair() -> Scenario:
     """The committed scenario `dp_pair` at a quarter of its sizes and times, over TCP."""
-    made = load_scenario(TOPOLOGIES / "scenarios" / "dp_pair.yaml", PARAMETERS)
+    made = load_scenario(TOPOLOGIES / "scenarios" / "dp_pair.yaml")
     specs = {}
     for name, spec in made.specs.items():
-        data = DataSpec(compute="500 ms", gradient="625 kB")  # type: ignore[arg-type]
+        data = Data(compute="500 ms", gradient="625 kB")  # type: ignore[arg-type]
         recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 4)})
         specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
     jobs = tuple(build_job(spec) for spec in specs.values())
@@ -206,9 +207,9 @@ def test_jobs_over_tcp_are_ranked_by_their_bytes() -> None:
 def test_flows_of_one_connection_stay_in_order(policy: str) -> None:
     """Fig. 2 at a quarter, over one TCP connection: whatever queues its flows get, none overtakes the one before, and
     they come one after another under every policy: 8 units of 250 ms, 6 of them with 5.6 % of headers."""
-    made = load_scenario(TOPOLOGIES / "scenarios" / "fig2.yaml", PARAMETERS)
+    made = load_scenario(TOPOLOGIES / "scenarios" / "fig2.yaml")
     [spec] = made.specs.values()
-    pipeline = PipelineSpec(micro_batches=3, forward="250 ms", activation="625 kB")  # type: ignore[arg-type]
+    pipeline = Pipeline(micro_batches=3, forward="250 ms", activation="625 kB")  # type: ignore[arg-type]
     recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 10)})
     spec = spec.model_copy(update={"pipeline": pipeline, "recognition": recognition})
     result = run(replace(made, jobs=(build_job(spec),), specs={spec.job: spec}, iterations=2), policy)

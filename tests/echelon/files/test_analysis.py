@@ -137,7 +137,7 @@ def test_reported_offsets_take_the_place_of_those_of_the_graph() -> None:
 @pytest.mark.parametrize(
     ("name", "offsets", "line"),
     [
-        ("x", [0, 1], "job j: echelonflow: 'x' is not one of the job's (known: h, i)"),
+        ("x", [0, 1], "job j: echelonflow: 'x' is not an EchelonFlow of the job (known: h, i)"),
         ("h", [0], "job j: offsets: has 1 values, EchelonFlow 'h' has 2 flows (give one for each)"),
         ("h", [1, 2], "job j: offsets[0]: is not 0 (offsets count from the ideal finish time of the first flow)"),
         ("h", [0, -1], "job j: offsets[1]: is less than the one before (give them in ascending order)"),

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.data_parallel import chunk_bytes, ring_all_reduce, sent_chunk
+from echelon.jobs.collectives.algorithm import chunk_bytes
+from echelon.jobs.collectives.ring import sent_chunk
 from echelon.jobs.graph import Job
+from echelon.jobs.paradigms.data import all_reduce
 
 
 def ring(n: int, gradient_bytes: int, compute_s: Fraction = Fraction(1)) -> Job:
-    return Job("d", *ring_all_reduce([f"h{i}" for i in range(n)], compute_s, gradient_bytes))
+    return Job("d", *all_reduce([f"h{i}" for i in range(n)], compute_s, gradient_bytes))
 
 
 @given(st.integers(2, 9), st.integers(0, 200))
@@ -79,7 +81,7 @@ def test_time_on_an_idle_network_is_the_published_one(n: int) -> None:
 
 def test_a_late_worker_holds_up_what_needs_its_gradient() -> None:
     n, late = 4, 2
-    graph = ring_all_reduce([f"h{i}" for i in range(n)], Fraction(0), 4)
+    graph = all_reduce([f"h{i}" for i in range(n)], Fraction(0), 4)
     slow = tuple(
         c if c.name != f"compute-w{late + 1}" else type(c)(c.name, c.worker, Fraction(100)) for c in graph.computes
     )

@@ -15,8 +15,8 @@ from echelon.documents import parse_document
 from echelon.fabric.load import FabricSpec, build_fabric, load_fabric
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import NoRouteError, equal_cost_paths, next_hops, route, route_jobs
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import Job
+from echelon.jobs.paradigms.data import all_reduce
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
@@ -144,8 +144,8 @@ def test_connections_between_the_same_switches_take_the_spines_in_turn() -> None
     )
     # Between two jobs that cross the spines there is one that stays within a leaf and must not take a turn from them.
     pairs = [(f"a{i}", f"b{i}") for i in range(6)]
-    jobs = [Job(f"j{i}", *ring_all_reduce(pair, Fraction(1), 100)) for i, pair in enumerate(pairs)]
-    jobs.insert(1, Job("within", *ring_all_reduce(["a0", "a1"], Fraction(1), 100)))
+    jobs = [Job(f"j{i}", *all_reduce(pair, Fraction(1), 100)) for i, pair in enumerate(pairs)]
+    jobs.insert(1, Job("within", *all_reduce(["a0", "a1"], Fraction(1), 100)))
     routes = route_jobs(fabric, jobs)
     assert set(routes) == {(f"j{i}", *pair) for i, ab in enumerate(pairs) for pair in (ab, ab[::-1])} | {
         ("within", "a0", "a1"),
@@ -162,7 +162,7 @@ def test_connections_between_the_same_switches_take_the_spines_in_turn() -> None
 
 def test_no_route() -> None:
     fabric = fabric_of([], {"h1": "s1", "h2": "s1"})
-    with pytest.raises(NoRouteError, match="'h9' is no node of the fabric"):
+    with pytest.raises(NoRouteError, match="'h9' is not a node of the fabric"):
         route(fabric, "h1", "h9", 0)
     apart = Fabric("f", fabric.hosts, fabric.switches, fabric.cables[:1])
     with pytest.raises(NoRouteError, match="there is no path from 'h1' to 'h2'"):

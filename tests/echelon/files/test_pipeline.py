@@ -19,7 +19,7 @@ from echelon.jobs.analysis import (
     topological_order,
 )
 from echelon.jobs.graph import EchelonFlow, Job
-from echelon.jobs.pipeline import gpipe
+from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.jobs.spec import JobSpec
 
 TIMES = st.fractions(0, 10, max_denominator=1000)

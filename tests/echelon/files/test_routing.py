@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from echelon.fabric.load import load_fabric
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import Job
+from echelon.jobs.paradigms.data import all_reduce
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 LEAVES, SPINES = ("l1", "l2", "l3"), ("p1", "p2", "p3")
@@ -39,7 +39,7 @@ FABRIC = leaf_spine()
 
 
 def ring(name: str, workers: Sequence[str]) -> Job:
-    return Job(name, *ring_all_reduce(workers, Fraction(1), 100))
+    return Job(name, *all_reduce(workers, Fraction(1), 100))
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in TOPOLOGIES.glob("*.yaml")))

@@ -7,11 +7,9 @@ from fractions import Fraction
 from itertools import islice, pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from echelon.documents import parse_document
 from echelon.fabric.routing import route
 from echelon.fluid import alone_iteration_s
 from echelon.jobs import load_job
@@ -23,7 +21,6 @@ from echelon.scenarios.scenario import (
     Delay,
     PolicyChoice,
     Scenario,
-    ScenarioSpec,
     Transport,
     load_scenario,
 )
@@ -32,12 +29,6 @@ from echelon.traffic.models import Burst, Consistent, Long
 from echelon.traffic.schedule import ScheduledFlow
 from echelon.traffic.sizes import load_sizes
 
-KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
-    "fifo": {},
-    "fair": {},
-    "coflow": {},
-    "echelon": {"order": ("normalised", "deadline", "setf")},
-}
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"
 MIX_MODEL = ROOT.parent / "shared" / "oracles" / "policy_mix_sim.py"
@@ -52,7 +43,7 @@ JOB = "{job: d, parallelism: data, workers: [h1, h2], start: 10 ms, weight: 2.5,
 def scenario(folder: Path, more: str = "") -> Scenario:
     file = folder / "s.yaml"
     file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair]\n{more}")
-    return load_scenario(file, KNOWN)
+    return load_scenario(file)
 
 
 def test_defaults(tmp_path: Path) -> None:
@@ -154,7 +145,7 @@ def test_jobs_that_are_recognised_by_bytes(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     jobs = f"[{JOB}, {JOB.replace('job: d', 'job: e').replace('start', recognition + ', start')}]"
     file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: {jobs}\npolicies: [fair]\n")
-    identities = load_scenario(file, KNOWN).identities
+    identities = load_scenario(file).identities
     assert {type(identity) for (job, _), identity in identities.items() if job == "d"} == {ShimIdentity}
     assert {type(identity) for (job, _), identity in identities.items() if job == "e"} == {SegmentIdentity}
     assert all(identity.job == 1 for identity in identities.values() if isinstance(identity, ShimIdentity))
@@ -165,7 +156,7 @@ def test_a_wrong_profile_is_seen_by_the_controller_only(tmp_path: Path) -> None:
     job = f"{{job: p, parallelism: pipeline, workers: [h1, h2], pipeline: {pipeline}}}"
     file = tmp_path / "s.yaml"
     file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{job}]\npolicies: [fair]\nprofile_error: 0.2\n")
-    s = load_scenario(file, KNOWN)
+    s = load_scenario(file)
     assert s.jobs[0].echelonflows[0].offsets_s == (0, 1, 2)
     assert s.believed_jobs[0].echelonflows[0].offsets_s == (0, Fraction(6, 5), Fraction(12, 5))
     assert {unit.duration_s for unit in s.believed_jobs[0].computes} == {Fraction(6, 5)}
@@ -178,7 +169,7 @@ def test_labels_of_policies(tmp_path: Path) -> None:
     file.write_text(
         f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}]\npolicies: [fair, {{policy: echelon, order: setf}}]\n"
     )
-    s = load_scenario(file, KNOWN)
+    s = load_scenario(file)
     assert [policy.label for policy in s.policies] == ["fair", "echelon(order=setf)"]
     assert [parameter for policy in s.policies for parameter in policy.parameters] == [("order", "setf")]
     assert PolicyChoice("p", (("a", "1"), ("b", "x"))).label == "p(a=1, b=x)"
@@ -190,29 +181,12 @@ def test_files_that_it_names_are_looked_for_next_to_it(tmp_path: Path, monkeypat
     (tmp_path / "deep" / "job.yaml").write_text(JOB)
     file = tmp_path / "deep" / "s.yaml"
     file.write_text("scenario: s\nfabric: ../fabric.yaml\njobs: [job.yaml]\npolicies: [fair]\n")
-    named = load_scenario(file, KNOWN)
+    named = load_scenario(file)
     inline = scenario(tmp_path)
     assert (named.fabric, named.jobs) == (inline.fabric, inline.jobs)
     assert named.jobs == (load_job(tmp_path / "deep" / "job.yaml"),)
     monkeypatch.chdir(tmp_path / "deep")
-    assert load_scenario("s.yaml", KNOWN).jobs == named.jobs
-
-
-def test_without_known_policies_any_is_taken() -> None:
-    data: dict[str, Any] = {
-        "scenario": "s",
-        "fabric": {
-            "fabric": "f",
-            "hosts": ["h1", "h2"],
-            "switches": ["s"],
-            "links": [{"between": [host, "s"], "rate": "1 Gbit/s"} for host in ("h1", "h2")],
-        },
-        "jobs": [
-            {"job": "d", "parallelism": "data", "workers": ["h1", "h2"], "data": {"compute": 0, "gradient": "5 MB"}}
-        ],
-        "policies": ["anything"],
-    }
-    assert parse_document(ScenarioSpec, data, "request").policies == (PolicyChoice("anything"),)
+    assert load_scenario("s.yaml").jobs == named.jobs
 
 
 # --- the committed scenarios ---------------------------------------------------------------------------------------
@@ -220,11 +194,11 @@ def test_without_known_policies_any_is_taken() -> None:
 
 @pytest.fixture(params=SCENARIOS, ids=lambda path: path.stem)
 def committed(request: pytest.FixtureRequest) -> Scenario:
-    return load_scenario(request.param, KNOWN)
+    return load_scenario(request.param)
 
 
 def named(name: str) -> Scenario:
-    return load_scenario(TOPOLOGIES / "scenarios" / f"{name}.yaml", KNOWN)
+    return load_scenario(TOPOLOGIES / "scenarios" / f"{name}.yaml")
 
 
 def test_committed_scenarios_are_named_after_their_file_and_described(committed: Scenario) -> None:

@@ -9,15 +9,15 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Allocation
 from echelon.execution import IterationRecord
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import run_alone, simulate
 from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.pipeline import gpipe
+from echelon.jobs.paradigms.data import all_reduce
+from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.plan import LEVELS, Plan, QueuePlan
-from echelon.policies.base import ActiveFlow, Allocation
 from echelon.policies.fifo import Fifo
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
 
@@ -39,7 +39,7 @@ class EarliestDeadlineFirst:
 
 
 def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly")
+    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True)
     assert run.exact
     return run.jobs[job.name].iterations[0]
 
@@ -98,7 +98,7 @@ def test_of_the_paradigms(star: Callable[..., Fabric], pipeline: Callable[..., J
     fabric = two_tiers([8_000_000] * 4 + [4_000_000, 8_000_000] * 2)
     second = Fraction(1)
     queued = gpipe(workers, 6, [second / 10] * 4, [10**5] * 3, [second / 5] * 4)
-    for graph in (ring_all_reduce(workers, second, 10**6 + 3), queued):
+    for graph in (all_reduce(workers, second, 10**6 + 3), queued):
         job = Job("j", *graph)
         assert run_alone(job, fabric) == by_definition(job, fabric)
     job = pipeline(3, 5, unit_s=Fraction(1, 10))  # sending takes 20 times as long as computing: flows queue up
@@ -131,7 +131,7 @@ def renamed(job: Job, names: dict[str, str]) -> Job:
 
 def test_jobs_that_look_the_same_share_a_run() -> None:
     fabric = two_tiers([8_000] * 8)
-    job = Job("a", *ring_all_reduce(["h1", "h2"], Fraction(1), 1000))
+    job = Job("a", *all_reduce(["h1", "h2"], Fraction(1), 1000))
     twin = replace(renamed(job, {"h1": "h4", "h2": "h3"}), name="b")
     apart = replace(renamed(job, {"h1": "h1", "h2": "h3"}), name="c")  # through a spine
     records = AloneRuns().update([job, twin, apart], fabric)
@@ -145,7 +145,7 @@ def test_jobs_that_look_the_same_share_a_run() -> None:
 
 def test_what_departed_is_forgotten() -> None:
     fabric = two_tiers([8_000] * 8)
-    job = Job("a", *ring_all_reduce(["h1", "h2"], Fraction(1), 1000))
+    job = Job("a", *all_reduce(["h1", "h2"], Fraction(1), 1000))
     runs = AloneRuns()
     first = runs.update([job], fabric)["a"]
     assert runs.update([], fabric) == {}

@@ -40,10 +40,9 @@ def run_one(execution: JobExecution[int], begin: int) -> list[Instruction[int]]:
 
 
 def test_the_next_iteration_begins_when_all_is_finished() -> None:
-    execution: JobExecution[int] = JobExecution(JOB)
+    execution: JobExecution[int] = JobExecution(JOB, more=lambda iteration: iteration <= 2)
     assert execution.start(0) == [StartCompute("c1", "h1", ONE)]
     assert run_one(execution, 0) == [IterationFinished(1, 0, 10), StartCompute("c1", "h1", ONE)]
-    execution.stop_after(2)
     assert run_one(execution, 10) == [IterationFinished(2, 10, 20)]
     record = execution.record
     assert [(i.iteration, i.start, i.finish) for i in record.iterations] == [(1, 0, 10), (2, 10, 20)]

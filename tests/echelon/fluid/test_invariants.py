@@ -9,11 +9,12 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
-from echelon.policies.base import ActiveFlow, Allocation, Link, Policy
+from echelon.policies.base import Policy
 
 HOSTS = 4
 POLICIES: list[Callable[[], Policy]] = [
@@ -98,16 +99,17 @@ class Watch:
 
 
 @settings(max_examples=60, deadline=None)
-@given(jobs=some_jobs, background=some_background, policy=st.sampled_from(POLICIES))
+@given(jobs=some_jobs, background=some_background, policy=st.sampled_from(POLICIES), ideal=st.booleans())
 def test_links_are_never_overloaded_nor_left_idle(
     star: Callable[..., Fabric],
     jobs: tuple[Job, ...],
     background: tuple[BackgroundFlow, ...],
     policy: Callable[[], Policy],
+    ideal: bool,
 ) -> None:
     fabric = star(HOSTS)
     watch = Watch(fabric.capacity_Bps)
-    result = simulate(jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch)
+    result = simulate(jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch, ideal=ideal)
     watch.until(result.end_s)
     assert result.exact
     for job in jobs:
@@ -144,7 +146,7 @@ def test_the_same_run_gives_the_same_result(
 @settings(max_examples=30, deadline=None)
 @given(job=any_job("j"))
 def test_alone_every_iteration_takes_the_time_alone(star: Callable[..., Fabric], job: Job) -> None:
-    result = simulate([job], star(HOSTS), make_policy("echelon"), 3, until="exactly")
+    result = simulate([job], star(HOSTS), make_policy("echelon"), 3, until="exactly", ideal=True)
     held = {name for h in job.echelonflows for name in h.flows}
     if all(flow.name in held for flow in job.flows):
         assert set(result.iteration_times_s("j")) == {alone_iteration_s(job, star(HOSTS))}

@@ -17,7 +17,7 @@ from pathlib import Path
 from echelon.hosts import run as hosts_run
 from echelon.hosts import sandbox
 from echelon.hosts.serving import Service
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios import results
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import load_scenario
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--restart", type=int)
     parser.add_argument("policies", nargs="+")
     arguments = parser.parse_args()
-    scenario = load_scenario(arguments.scenario, PARAMETERS)
+    scenario = load_scenario(arguments.scenario)
     services: list[Service] = []
 
     def observe(stands: hosts_run.Standing) -> None:

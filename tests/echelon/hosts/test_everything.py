@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.policies import PARAMETERS
 from echelon.scenarios.results import rounded
 from echelon.scenarios.scenario import load_scenario
 from tests.echelon.hosts.conftest import Start
@@ -79,7 +78,7 @@ def test_everything_at_once(start: Start, tmp_path: Path) -> None:
     assert what_is_outside() == before
     assert list(run.temporary.iterdir()) == []
 
-    scenario = load_scenario(_written(tmp_path), PARAMETERS)
+    scenario = load_scenario(_written(tmp_path))
     measured = document["results"]["results"]["echelon"]
     for job in scenario.jobs:
         of_job = measured["jobs"][job.name]

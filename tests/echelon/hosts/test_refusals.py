@@ -19,12 +19,12 @@ from echelon.documents import parse_document
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.hosts import run as hosts_run
 from echelon.hosts import sandbox
-from echelon.hosts.serving import believed, document, fabric_document
+from echelon.hosts.serving import document, fabric_document
 from echelon.hosts.workers.assigning import assign, check_senders
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.spec import JobSpec
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
@@ -37,7 +37,7 @@ from tests.echelon.hosts.conftest import fig2
 def scenario(tmp_path: Path) -> Scenario:
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(fig2(1)))
-    return load_scenario(path, PARAMETERS)
+    return load_scenario(path)
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_a_believed_job_is_what_its_graph_would_be(sections: dict[str, Any], per
     spec = parse_document(JobSpec, {"job": "j", "workers": ["h1", "h2"], **sections}, "job")
     error = Fraction(percent, 100)
     expected = with_profile_error(build_job(spec), error)
-    assert build_job(believed(spec, error)) == expected
-    assert build_job(parse_document(JobSpec, document(believed(spec, error)), "job")) == expected
+    assert build_job(spec.with_profile_error(error)) == expected
+    assert build_job(parse_document(JobSpec, document(spec.with_profile_error(error)), "job")) == expected

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from echelon.jobs.collectives import ALL_REDUCES
+
 TIMES = st.integers(0, 3000).map(lambda ms: f"{ms} ms")
 
 
@@ -11,9 +13,15 @@ def _bytes(least: int, most: int) -> st.SearchStrategy[str]:
     return st.integers(least, most).map(lambda size: f"{size} B")
 
 
+def _collectives(workers: int) -> st.SearchStrategy[dict[str, object]]:
+    """A collective that suits the number of workers, or none."""
+    names = [name for name, algorithm in ALL_REDUCES.items() if algorithm.refusal(workers) is None]
+    return st.sampled_from([{}, *({"collective": name} for name in names)])
+
+
 @st.composite
 def all_reduce(draw: st.DrawFn, workers: int) -> dict[str, object]:
-    return {"compute": draw(TIMES), "gradient": draw(_bytes(workers, 10_000))}
+    return {"compute": draw(TIMES), "gradient": draw(_bytes(workers, 10_000)), **draw(_collectives(workers))}
 
 
 @st.composite
@@ -24,6 +32,7 @@ def overlapping(draw: st.DrawFn, workers: int) -> dict[str, object]:
         "backward": draw(TIMES),
         "buckets": buckets,
         "gradient": draw(_bytes(buckets * workers, 10_000)),
+        **draw(_collectives(workers)),
     }
 
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from echelon.fluid import alone_iteration_s, simulate
 from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.bucketed_all_reduce import bucket_bytes, bucketed_all_reduce
-from echelon.jobs.data_parallel import chunk_bytes, ring_all_reduce, sent_chunk
+from echelon.jobs.collectives.algorithm import chunk_bytes
+from echelon.jobs.collectives.ring import sent_chunk
 from echelon.jobs.graph import Job
+from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
 from echelon.policies import make_policy
 from tests.echelon.fluid.conftest import build_star
 
@@ -57,7 +58,7 @@ def test_an_iteration_alone_takes_what_a_table_says(
 ) -> None:
     gradient = n * buckets + extra
     job = job_of(n, forward_s, backward_s, buckets, gradient)
-    result = simulate([job], build_star(n), make_policy(policy), 1, until="exactly")
+    result = simulate([job], build_star(n), make_policy(policy), 1, until="exactly", ideal=True)
     assert result.iteration_times_s("d") == (accounted_s(n, forward_s, backward_s, buckets, gradient),)
 
 
@@ -96,14 +97,14 @@ def test_on_an_infinitely_fast_network_only_computing_takes_time(
 def test_each_bucket_is_a_ring_all_reduce_of_its_own(n: int, buckets: int, extra: int) -> None:
     gradient = n * buckets + extra
     job = job_of(n, Fraction(1), Fraction(1), buckets, gradient)
-    assert sum(bucket_bytes(gradient, buckets, b) for b in range(buckets)) == gradient
-    assert {bucket_bytes(gradient, buckets, b) for b in range(buckets)} <= {
+    assert sum(chunk_bytes(gradient, buckets, b) for b in range(buckets)) == gradient
+    assert {chunk_bytes(gradient, buckets, b) for b in range(buckets)} <= {
         gradient // buckets,
         -(-gradient // buckets),
     }
     for b in range(buckets):
         mine = [flow for flow in job.flows if flow.name.startswith(f"allreduce-b{b + 1}-")]
-        plain = ring_all_reduce([f"h{i + 1}" for i in range(n)], Fraction(0), bucket_bytes(gradient, buckets, b)).flows
+        plain = all_reduce([f"h{i + 1}" for i in range(n)], Fraction(0), chunk_bytes(gradient, buckets, b)).flows
         assert [(f.src, f.dst, f.size_bytes, f.name.split("-", 2)[2]) for f in mine] == [
             (f.src, f.dst, f.size_bytes, f.name.split("-", 1)[1]) for f in plain
         ]
@@ -137,7 +138,7 @@ def test_a_worker_begins_a_bucket_when_it_has_computed_it_and_is_done_with_the_o
 @given(n=st.integers(2, 4), compute_s=TIMES, gradient=st.integers(4, 10**6))
 @settings(max_examples=20, deadline=None)
 def test_one_bucket_is_the_all_reduce_without_overlap(n: int, compute_s: Fraction, gradient: int) -> None:
-    plain = Job("d", *ring_all_reduce([f"h{i + 1}" for i in range(n)], compute_s, gradient))
+    plain = Job("d", *all_reduce([f"h{i + 1}" for i in range(n)], compute_s, gradient))
     job = job_of(n, compute_s / 3, compute_s * 2 / 3, 1, gradient)
     assert alone_iteration_s(job, build_star(n)) == alone_iteration_s(plain, build_star(n))
 
@@ -156,7 +157,7 @@ def test_all_buckets_are_one_coflow_in_order_of_the_stream(n: int, buckets: int)
 def slowdowns(jobs: Sequence[Job], policy: str, iterations: int) -> list[list[Fraction]]:
     """Of each job's iterations on one link, against the time alone."""
     fabric = build_star(2)
-    result = simulate(jobs, fabric, make_policy(policy), iterations, until="exactly")
+    result = simulate(jobs, fabric, make_policy(policy), iterations, until="exactly", ideal=True)
     return [[took / alone_iteration_s(job, fabric) for took in result.iteration_times_s(job.name)] for job in jobs]
 
 

@@ -65,6 +65,11 @@ def test_a_good_file(parallelism: str) -> None:
             {"gradient": "15 B"},
             "data.gradient: of 15 B is less than a byte for each of 2 workers in each of 8 buckets (give more)",
         ),
+        (
+            "data",
+            {"collective": "star"},
+            "data.collective: 'star' is not allowed (use 'ring', 'halving-doubling' or 't",
+        ),
         ("data", {"backward": "5"}, "data.backward: '5' has no unit (write for example 10 ms"),
         ("data", {"gradient": None}, "data.gradient: is missing (give the bytes to all-reduce, e.g. 5 MB)"),
         (
@@ -96,6 +101,16 @@ def test_what_is_refused(parallelism: str, changes: dict[str, object], line: str
     assert str(caught.value).startswith(line)
 
 
+def test_halving_and_doubling_needs_a_power_of_two() -> None:
+    section = {"compute": "1 s", "gradient": "1 MB", "collective": "halving-doubling"}
+    job = {"job": "j", "parallelism": "data", "workers": ["h1", "h2", "h3"], "data": section}
+    with pytest.raises(
+        DocumentError, match=r"^job: data.collective: 'halving-doubling' needs a power of two of worker"
+    ):
+        parse_document(JobSpec, job, "job")
+    parse_document(JobSpec, job | {"workers": ["h1", "h2", "h3", "h4"]}, "job")
+
+
 def test_a_section_of_another_paradigm_is_refused() -> None:
     both = {**document("data"), "parameter_server": SECTIONS["parameter_server"]}
     with pytest.raises(DocumentError, match=r"^job: parameter_server: does not go with 'parallelism: data'"):
@@ -105,7 +120,7 @@ def test_a_section_of_another_paradigm_is_refused() -> None:
 def test_a_connection_that_carries_too_much_to_be_told_by_bytes() -> None:
     by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 ms"}
     document_ = {**document("parameter_server", gradient="4 GiB"), "recognition": by_bytes}
-    with pytest.raises(DocumentError, match="cannot tell flows where a connection carries 4294967296 B"):
+    with pytest.raises(DocumentError, match="cannot tell flows apart on a connection that carries 4294967296 B"):
         parse_document(JobSpec, document_, "job")
 
 

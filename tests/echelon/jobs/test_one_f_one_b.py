@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from echelon.fluid import simulate
 from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.graph import Job
-from echelon.jobs.iteration import IterationGraph
-from echelon.jobs.one_f_one_b import one_f_one_b, schedule
-from echelon.jobs.pipeline import gpipe
+from echelon.jobs.graph import IterationGraph, Job
+from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines.one_f_one_b import one_f_one_b, schedule
 from echelon.policies import make_policy
 from tests.echelon.fluid.conftest import build_star
 
@@ -141,7 +140,7 @@ def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_tha
                 elif rank > 0:
                     ready[rank - 1]["backward"].append(m)
     for rank in range(stages):
-        assert done[rank] == [tuple(each) for each in schedule(rank + 1, stages, batches)]
+        assert done[rank] == [(each.direction, each.micro_batch) for each in schedule(rank + 1, stages, batches)]
     assert now == (batches + stages - 1) * (forward_s + backward_s)
 
 
@@ -156,8 +155,8 @@ def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction
     assert (iteration_s - work_s) * (batches + stages - 1) == iteration_s * (stages - 1)  # the bubble fraction
     for stage in range(1, stages + 1):
         kept, most = 0, 0
-        for direction, _ in schedule(stage, stages, batches):
-            kept += 1 if direction == "forward" else -1
+        for each in schedule(stage, stages, batches):
+            kept += 1 if each.direction == "forward" else -1
             most = max(most, kept)
         assert (kept, most) == (0, min(stages - stage + 1, batches))
 
@@ -244,7 +243,7 @@ def test_two_stages_pay_for_every_second_round_trip(
     activation = max(1, int(share[0] * forward_s * RATE))
     gradient = max(1, int(share[1] * backward_s * RATE))
     graph = one_f_one_b(hosts(2), batches, [forward_s] * 2, [activation], [backward_s] * 2, [gradient])
-    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly")
+    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True)
     computing_s = (batches + 1) * (forward_s + backward_s)
     trips = -(-batches // 2)
     assert result.iteration_times_s("p") == (computing_s + trips * Fraction(activation + gradient, RATE),)
@@ -270,5 +269,5 @@ def test_two_stages_with_a_link_that_sends_one_flow_after_the_other(
 
     expected = max(finish for _, finish in run(2, batches, forward_s, backward_s, sent).values())
     graph = one_f_one_b(hosts(2), batches, forward_s, [sizes[0]], backward_s, [sizes[1]])
-    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly")
+    result = simulate([Job("p", *graph)], build_star(2), make_policy(policy), 1, until="exactly", ideal=True)
     assert result.iteration_times_s("p") == (expected,)

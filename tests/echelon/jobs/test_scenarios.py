@@ -11,7 +11,7 @@ import pytest
 from echelon.documents import parse_document, read_document
 from echelon.fabric.load import load_fabric_spec
 from echelon.fluid import alone_iteration_s
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
 from echelon.virtual import run as virtual_run
@@ -36,7 +36,7 @@ def first_job_alone(name: str, iterations: int, **recognition: object) -> Scenar
     assert isinstance(jobs, list)
     document["jobs"] = [{**jobs[0], "recognition": recognition}] if recognition else jobs[:1]
     document["fabric"] = load_fabric_spec(file.parent / str(document["fabric"]))
-    spec = parse_document(ScenarioSpec, document, name, {"known_policies": PARAMETERS})
+    spec = parse_document(ScenarioSpec, document, name)
     return replace(build_scenario(spec, file), iterations=iterations, until="exactly")
 
 

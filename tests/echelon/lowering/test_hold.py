@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.capabilities import OuterQueues, bmv2, softswitch
+from echelon.lowering.capabilities import OuterQueues
 from echelon.lowering.hold_part import PROMOTION, hold_us
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.intent import Intent, Part, QueueSetting
 from echelon.lowering.lower import Lowering, lower
 from echelon.p4program import constants
 from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
-from echelon.southbound.queues.htb import Port, tree_of
+from echelon.targets.bmv2.capabilities import bmv2
+from echelon.targets.bmv2.htb import Port, tree_of
+from echelon.targets.softswitch.capabilities import softswitch
 
 FOREVER = constants()["HOLD_FOREVER"]
 RATES_BPS = {1: 10_000_000, 2: 40_000_000}

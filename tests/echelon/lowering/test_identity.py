@@ -15,10 +15,10 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
 from echelon.jobs.spec import JobSpec
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity, identities_of, number_shims
 from echelon.lowering.lower import Lowering, LoweringError
 from echelon.policies import make_policy
+from echelon.targets.softswitch.capabilities import softswitch
 
 HOSTS = [f"h{i}" for i in range(1, 5)]
 FABRIC = Fabric(

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, Part, TableEntry
 from echelon.lowering.lower import Lowering, LoweringError, lower
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.targets.softswitch.capabilities import softswitch
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {"h1": "l1", "h2": "l1", "h3": "l2", "h4": "l2"}

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.lowering.capabilities import Capabilities, VirtualQueueMarks, softswitch
+from echelon.lowering.capabilities import Capabilities, VirtualQueueMarks
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, TableEntry
 from echelon.lowering.lower import LoweringError, lower
 from echelon.lowering.profile import slack_steps
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.policies import make_policy
+from echelon.targets.softswitch.capabilities import softswitch
 
 BIAS = 1 << 31
 
@@ -140,7 +141,8 @@ def test_an_offset_that_does_not_fit_is_refused(offset_s: Fraction) -> None:
 
 
 def levels_only(max_flows: int = 9) -> Capabilities:
-    return Capabilities("bare", 8, weights=False, rates=False, max_flows=max_flows, max_profiles=1, max_echelonflows=1)
+    limited = replace(softswitch(), max_flows=max_flows, max_profiles=1, max_echelonflows=1)
+    return replace(limited, target="bare", weights=False, rates=False)
 
 
 def strict() -> tuple[QueuePlan, ...]:

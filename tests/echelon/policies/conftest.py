@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.policies.base import ActiveFlow, Link
 
 
 def build_active(

@@ -8,9 +8,9 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies.base import ActiveFlow, Link
 from echelon.policies.coflow import Varys, bottleneck_s
 from echelon.policies.schedule import QUEUES
 

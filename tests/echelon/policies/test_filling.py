@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from echelon.policies.base import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link
 from echelon.policies.filling import fill_evenly, fill_in_order
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(5)]

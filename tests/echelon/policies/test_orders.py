@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import LEVELS
-from echelon.policies.base import ActiveFlow, Link
 from echelon.policies.echelon import Echelon
 from echelon.policies.orders import (
     ORDERS,
@@ -89,7 +89,7 @@ def test_overtaking_is_exact() -> None:
 
 def test_the_fluid_changes_rates_exactly_then(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
     """A job twice as fast catches up: key (t - 0) / 4 of the slow one against (t - 1) / 2 of the fast one, at t = 2."""
-    policy = Echelon(reference="echelonflow")
+    policy = Echelon(Echelon.Parameters(reference="echelonflow"))
     jobs = [
         Job(name, (ComputeUnit("c", "h1", Fraction(alone - 1)),), (Flow("f0", "h1", "h2", 1000, ("c",)),), (held,))
         for name, alone in (("slow", 4), ("fast", 2))

@@ -7,13 +7,14 @@ from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 
+from echelon.allocation import ActiveFlow
 from echelon.fabric.model import Fabric
 from echelon.fluid import alone_iteration_s, run_alone, simulate
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import Deadline
-from echelon.policies import PARAMETERS, make_policy
-from echelon.policies.base import ActiveFlow, Policy
+from echelon.policies import make_policy
+from echelon.policies.base import Policy
 from echelon.policies.references import Due, Iteration, OwnEchelonFlow
 from echelon.scenarios.scenario import load_scenario
 
@@ -108,7 +109,7 @@ def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., 
     job = Job("job", computes, flows, (EchelonFlow("H", ("needed", "later"), (Fraction(0), ONE)),))
     due = planned(job, star(2), "iteration")
     assert due["needed"].offset_s <= due["later"].offset_s
-    record = simulate([job], star(2), make_policy("echelon"), 1).jobs["job"].iterations[0]
+    record = simulate([job], star(2), make_policy("echelon"), 1, ideal=True).jobs["job"].iterations[0]
     assert (record.flows["needed"].finish, record.flows["later"].finish) == (5, 11)
 
 
@@ -151,18 +152,18 @@ def test_each_iteration_begins_anew(star: Callable[..., Fabric], active: Callabl
 
 def test_a_new_plan_forgets_the_run_before(star: Callable[..., Fabric]) -> None:
     policy = make_policy("echelon")
-    runs = [simulate([two_hops()], star(3), policy, 3).jobs for _ in range(2)]
+    runs = [simulate([two_hops()], star(3), policy, 3, ideal=True).jobs for _ in range(2)]
     assert runs[0] == runs[1]
 
 
 def test_a_pipeline_is_not_starved_by_jobs_of_one_large_flow() -> None:
     """On the leaf-spine scenario: with lost time forgotten the pipeline is far worse off than under fair sharing, and
     the worst off of all; with lost time remembered, the worst job and the mean are better than both."""
-    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     alone = {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
 
     def slowdowns(policy: Policy) -> list[float]:
-        result = simulate(scenario.jobs, scenario.fabric, policy, scenario.iterations)
+        result = simulate(scenario.jobs, scenario.fabric, policy, scenario.iterations, ideal=True)
         return [float(fmean(result.iteration_times_s(name)) / float(alone[name])) for name in alone]
 
     fair = slowdowns(make_policy("fair"))

@@ -10,8 +10,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.allocation import ActiveFlow, Link
 from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
-from echelon.policies.base import ActiveFlow, Link
 from echelon.policies.schedule import HIGHEST_WEIGHT, QUEUES, to_schedule
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]

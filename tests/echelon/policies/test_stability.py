@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.data_parallel import ring_all_reduce
 from echelon.jobs.graph import ComputeUnit, Job
-from echelon.jobs.pipeline import gpipe
+from echelon.jobs.paradigms.data import all_reduce
+from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.kept import Kept
 from echelon.plan import Deadline, Fixed, FlowPlan
-from echelon.policies import POLICIES, PlanError, make_policy
+from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.base import Policy
-from echelon.policies.kept import Kept
 from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
 
@@ -26,7 +26,10 @@ LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
 """Cuts the levels into one band for each job: a job that comes may move the others' bands."""
-UNMOVED = [*(partial(make_policy, name) for name in POLICIES), partial(make_policy, "echelon", reference="echelonflow")]
+UNMOVED = [
+    *(partial(make_policy, name) for name in policy_names()),
+    partial(make_policy, "echelon", reference="echelonflow"),
+]
 ALL = [*UNMOVED, partial(make_policy, "echelon", order="deadline"), SETF]
 
 
@@ -45,7 +48,7 @@ FABRIC = leaf_spine()
 
 
 def ring(name: str, workers: list[str], gradient_bytes: int = 1000) -> Job:
-    return Job(name, *ring_all_reduce(workers, Fraction(1), gradient_bytes))
+    return Job(name, *all_reduce(workers, Fraction(1), gradient_bytes))
 
 
 def pipeline(name: str, workers: list[str], forward_s: Fraction = Fraction(1)) -> Job:

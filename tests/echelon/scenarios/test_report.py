@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from echelon.execution import IterationRecord, JobRecord, Span
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios import report, timeline
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats, assemble
 from echelon.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
@@ -30,7 +30,7 @@ F = Fraction
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
-    return load_scenario(SCENARIOS / "dp_pair.yaml", PARAMETERS)
+    return load_scenario(SCENARIOS / "dp_pair.yaml")
 
 
 def run_of(scenario: Scenario, times_s: dict[str, list[Fraction]], **changes: Any) -> PolicyRun:
@@ -189,7 +189,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", ["fig2", "dp_pair", "shared_link"])
 def test_draws_every_kind_of_scenario(name: str, tmp_path: Path) -> None:
-    scenario = load_scenario(SCENARIOS / f"{name}.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
     runs = {
         choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
         for choice in scenario.policies
@@ -203,7 +203,7 @@ def test_draws_every_kind_of_scenario(name: str, tmp_path: Path) -> None:
 
 
 def test_bars_are_where_things_happened() -> None:
-    scenario = load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "fig2.yaml")
     run = fluid_run.run(scenario, "fair", lambda: make_policy("fair"), lambda *_: None)
     panel = timeline.panel_of(scenario, "fair", run, 100.0)
     h1, h2 = panel.rows
@@ -226,7 +226,7 @@ def test_bars_are_where_things_happened() -> None:
 
 
 def test_marks_in_a_lane_never_overlap() -> None:
-    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     run = fluid_run.run(scenario, "fifo", lambda: make_policy("fifo"), lambda *_: None)
     lanes = [lane for row in timeline.panel_of(scenario, "fifo", run, 8.0).rows for lane in (*row.computes, *row.flows)]
     assert max(len(lane) for lane in lanes) > 5
@@ -282,7 +282,7 @@ def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
 
 
 def test_jobs_over_tcp_are_named() -> None:
-    over_tcp = load_scenario(SCENARIOS / "dp_pair_tcp.yaml", PARAMETERS)
+    over_tcp = load_scenario(SCENARIOS / "dp_pair_tcp.yaml")
     text = text_of(over_tcp, {"fair": run_of(over_tcp, {"first": [F(2)], "second": [F(2)]})})
     assert "| jobs over TCP | first, second: segments of up to 1250 B, time-out at least 0.2 s |" in text
     assert "what they need alone is computed without headers" in text

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from echelon.allocation import Allocation
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies import PARAMETERS, make_policy
-from echelon.policies.base import Allocation
+from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats, assemble, rounded, to_text
 from echelon.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
 from echelon.virtual import fluid_run
@@ -126,7 +126,7 @@ def test_rounding(value: Fraction, shown: float) -> None:
 
 
 def fluid(name: str) -> dict[str, Any]:
-    scenario = load_scenario(SCENARIOS / f"{name}.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
     runs = {
         choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
         for choice in scenario.policies
@@ -153,7 +153,7 @@ def test_the_worked_example_of_echelonflow() -> None:
 
 
 def test_ideal_finish_times_are_the_true_ones_whatever_the_controller_believes() -> None:
-    scenario = replace(load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS), profile_error=F(1, 2))
+    scenario = replace(load_scenario(SCENARIOS / "fig2.yaml"), profile_error=F(1, 2))
     run = fluid_run.run(scenario, "echelon", lambda: make_policy("echelon"), lambda *_: None)
     flows = assemble(scenario, "fluid", {"echelon": run})["results"]["echelon"]["jobs"]["pipeline"]["flows"]
     assert [flow["ideal_finish_s"] for flow in flows] == [1.0, 2.0, 3.0]
@@ -169,7 +169,7 @@ def test_text_is_the_same_whatever_the_order_of_keys_and_reads_back() -> None:
 
 
 def test_progress_is_told_of_each_finished_iteration() -> None:
-    scenario = load_scenario(SCENARIOS / "dp_pair.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "dp_pair.yaml")
     seen: list[tuple[str, int]] = []
     run = fluid_run.run(scenario, "fair", lambda: make_policy("fair"), lambda job, number: seen.append((job, number)))
     for name, record in run.records.items():
@@ -189,6 +189,6 @@ def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
         def allocate(self, now_s: Fraction, flows: Any) -> Allocation:
             return Allocation((F(0),) * len(flows))
 
-    scenario = load_scenario(SCENARIOS / "fig2.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "fig2.yaml")
     with pytest.raises(RunError, match=r"^policy mine: at 3\.0 s the policy gives no flow a rate"):
         fluid_run.run(scenario, "mine", Stalling, lambda *_: None)

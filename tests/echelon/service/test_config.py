@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from echelon.documents import DocumentError, Section
+from echelon.lowering.capabilities import Capabilities
 from echelon.service.config import ServiceConfig, load_service_config
 from echelon.service.config_file import ListenAddress, ServiceSpec, store_url
+from echelon.southbound.queues import QueueDriver
 from echelon.southbound.tls import TlsFiles
+from echelon.targets import Site, Target
+from echelon.targets.softswitch import Softswitch
 
 FABRIC = """\
 fabric: pair
@@ -63,7 +67,20 @@ class ToyOptions(Section):
     colours: tuple[str, ...] = ()
 
 
-TARGETS = {"softswitch": Section, "toy": ToyOptions}
+class Toy(Target[ToyOptions]):
+    """A target of which only the options matter."""
+
+    name = "toy"
+    options = ToyOptions
+
+    def capabilities(self, options: ToyOptions) -> Capabilities:
+        raise NotImplementedError
+
+    def queue_driver(self, options: ToyOptions, site: Site) -> QueueDriver:
+        raise NotImplementedError
+
+
+TARGETS = {"softswitch": Softswitch(), "toy": Toy()}
 
 
 def load(folder: Path, text: str) -> ServiceConfig:
@@ -78,7 +95,7 @@ def test_the_defaults(tmp_path: Path) -> None:
     assert config.name == "lab"
     assert (config.fabric.name, config.fabric_file) == ("pair", tmp_path / "fabric.yaml")
     assert (config.policy.name, config.policy.parameters) == ("echelon", {})
-    assert config.store == f"sqlite://{tmp_path}/state.db"
+    assert config.store.get_secret_value() == f"sqlite://{tmp_path}/state.db"
     assert [(s.name, s.device_id, s.address, s.target, s.tls) for s in config.switches.values()] == [
         ("s1", 1, "127.0.0.1:9559", "softswitch", None),
         ("s2", 7, "127.0.0.1:9560", "softswitch", None),
@@ -94,7 +111,7 @@ def test_the_defaults(tmp_path: Path) -> None:
 def test_every_key(tmp_path: Path) -> None:
     config = load(tmp_path, LARGE)
     assert (config.policy.name, config.policy.parameters) == ("echelon", {"order": "setf"})
-    assert config.store == f"sqlite://{tmp_path}/state/s.db"
+    assert config.store.get_secret_value() == f"sqlite://{tmp_path}/state/s.db"
     s1, s2 = config.switches.values()
     assert (s1.address, s1.tls) == ("[::1]:9559", TlsFiles(tmp_path / "other.pem", None, None))
     assert s2.tls == TlsFiles(tmp_path / "ca.pem", tmp_path / "c.pem", Path("/keys/k.pem"))
@@ -134,7 +151,7 @@ def test_paths_are_absolute_wherever_one_stands(tmp_path: Path, monkeypatch: pyt
     config = load_service_config(Path(tmp_path.name) / "echelon.yaml", TARGETS)
     assert config.file.is_absolute()
     assert config.fabric_file.is_absolute()
-    assert config.store == f"sqlite://{tmp_path}/state/s.db"
+    assert config.store.get_secret_value() == f"sqlite://{tmp_path}/state/s.db"
     assert config.api.tokens == tmp_path / "tokens.yaml"
 
 
@@ -188,7 +205,7 @@ MISTAKES = [
     ("{ca: other.pem}", "{caa: other.pem}", "switches.s1.tls.caa", "did you mean 'ca'?"),
     ("key: /keys/k.pem", "", "tls.key", "goes with 'certificate'"),
     ("name: echelon", "name: echelo", "policy", "did you mean 'echelon'?"),
-    ("order: setf", "order: best", "policy.parameters.order", "use one of: normalised"),
+    ("order: setf", "order: best", "policy.parameters.order", "(use 'normalised', 'deadline' or 'setf')"),
     ("order: setf", "odrer: setf", "policy.parameters.odrer", "did you mean 'order'?"),
     ("order: setf", "order: [setf]", "policy.parameters.order", "is not a value"),
     ("sqlite:state/s.db", "state.db", "store", "is not the URL of a store"),

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
+from echelon.client import Client
 from echelon.service import logs
-from echelon.service.api import tokens
-from echelon.service.logs import REDACTED, scrubbed
+from echelon.service.store.etcd.address import parse
 
 
 @pytest.fixture(autouse=True)
@@ -142,7 +143,7 @@ def test_warnings_are_records(out: io.StringIO) -> None:
 def fail() -> None:
     token = "local-variable-value"  # noqa: F841 - it must not be printed
     try:
-        raise ValueError("the cause: password=hunter2hunter2")
+        raise ValueError("the cause")
     except ValueError as error:
         raise RuntimeError("it broke") from error
 
@@ -157,7 +158,7 @@ def test_exceptions_are_fields(out: io.StringIO) -> None:
     assert (record["event"], record["level"], record["plan"]) == ("planning failed", "error", 3)
     first, cause = record["exception"]
     assert (first["exc_type"], first["exc_value"]) == ("RuntimeError", "it broke")
-    assert (cause["exc_type"], cause["exc_value"]) == ("ValueError", f"the cause: password={REDACTED}")
+    assert (cause["exc_type"], cause["exc_value"]) == ("ValueError", "the cause")
     assert first["frames"][-1]["name"] == "fail"
     assert "local-variable-value" not in out.getvalue()
 
@@ -180,88 +181,29 @@ def test_exceptions_in_text_keep_their_lines(out: io.StringIO) -> None:
     assert "planning failed" in first
     assert "plan=3" in first
     assert rest[-1] == "RuntimeError: it broke"
-    assert f"ValueError: the cause: password={REDACTED}" in rest
-    assert "hunter2" not in out.getvalue()
+    assert "ValueError: the cause" in rest
 
 
 SECRET = "s3cr3t-Value_0123456789"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"token": SECRET},
-        {"api_token": SECRET},
-        {"password": SECRET},
-        {"Authorization": f"Bearer {SECRET}"},
-        {"private_key": SECRET},
-        {"headers": {"authorization": SECRET, "host": "kept"}},
-        {"headers": [("authorization", SECRET), {"cookie": SECRET}]},
-        {"text": f"sent Bearer {SECRET} to it"},
-        {"url": f"etcd://user:{SECRET}@host:2379/lab"},
-        {"text": f"--token={SECRET} --verbose"},
-        {"text": f'{{"password": "{SECRET}"}}'},
-        {"pem": f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\n"},
-        {"pem": f"-----BEGIN PRIVATE KEY-----\n{SECRET}"},
-        {"raw": f"bearer {SECRET}".encode()},
-        {"what": ValueError(f"authorization: {SECRET}")},
-    ],
-)
 @pytest.mark.parametrize("style", ["json", "text"])
-def test_secrets_do_not_leave(out: io.StringIO, style: logs.Format, fields: dict[str, object]) -> None:
-    logs.configure(style, "info", out)
-    logs.get("x").info("request", **fields)
-    logging.getLogger("library").warning("request %s", fields)
-    logging.getLogger("library").warning("request", extra={"fields": fields})
-    assert len(out.getvalue().splitlines()) == 3
-    assert SECRET not in out.getvalue()
-    assert REDACTED in out.getvalue()
-
-
-def test_a_token_is_known_by_its_look(out: io.StringIO) -> None:
-    token = tokens.new_token("ci", "operator").token
-    logs.configure("json", "info", out)
-    logs.get("x").info(f"somebody wrote {token} where a name belongs", name=token)
-    assert token not in out.getvalue()
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"client": "ci"},
-        {"token_name": "ci"},
-        {"tokens": "/etc/echelon/tokens.yaml"},
-        {"key": "job=1, flow=2"},
-        {"table": "tcp_connection"},
-        {"url": "etcd://host:2379/lab"},
-        {"reason": "the token is missing (give Authorization: Bearer and a token)"},
-        {"token": None},
-        {"secretary": "h1"},
-    ],
-)
-def test_what_is_no_secret_stays(out: io.StringIO, fields: dict[str, object]) -> None:
-    logs.configure("json", "info", out)
-    logs.get("x").info("request", **fields)
-    (record,) = records(out)
-    assert {key: record[key] for key in fields} == fields
-
-
-HINTS = ("://", "bearer", "basic", "token", "pass", "secret", "credential", "authorization", "key", "cookie")
-words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=30)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.recursive(
-        words | st.integers() | st.none(), lambda one: st.lists(one) | st.dictionaries(words, one), max_leaves=8
+def test_a_record_does_not_show_what_holds_a_secret(out: io.StringIO, style: logs.Format) -> None:
+    holders = (
+        SecretStr(SECRET),
+        parse(f"etcd://user:{SECRET}@host:2379/lab"),
+        Client("http://127.0.0.1:1", token=SECRET),
+        {"nested": [SecretStr(SECRET)]},
     )
-)
-def test_scrubbing_leaves_the_rest_alone(value: object) -> None:
-    text = json.dumps(value)
-    if not any(
-        hint in text.lower() for hint in ("://", "bearer", "basic", "token", "passw", "secret", "key", "cookie")
-    ):
-        assert json.dumps(scrubbed(value)) == text
+    logs.configure(style, "debug", out)
+    for holder in holders:
+        logs.get("x").info("request", holder=holder)
+        logging.getLogger("library").warning("request %r", holder)
+    assert len(out.getvalue().splitlines()) == 2 * len(holders)
+    assert SECRET not in out.getvalue()
+
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=30)
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
@@ -279,7 +221,7 @@ def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> Non
     assert not any(ord(one) < 32 or 127 <= ord(one) < 160 for one in text[:-1])
     if style == "json":
         record = json.loads(text)
-        assert record["event"] == event or REDACTED in record["event"]
+        assert record["event"] == event
 
 
 SCRIPT = """
@@ -305,17 +247,25 @@ def test_json_where_nobody_watches_and_text_on_a_terminal() -> None:
     assert len(shown.splitlines()) == 1
 
 
-def test_a_reader_that_went_away_is_no_reason_to_fail() -> None:
-    script = "import sys\n" + SCRIPT + "\nfor _ in range(3000): logs.get('x').info('hello')\nprint('done')\n"
+@pytest.mark.parametrize("records", [1, 3000])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_process_outlives_the_reader_of_its_log(records: int, unbuffered: str) -> None:
+    """Nothing is left in a buffer that the interpreter would try, and fail, to flush at exit."""
+    script = SCRIPT + f"for _ in range({records}): logs.get('x').info('hello')\nprint('done')\n"
     reading, writing = os.pipe()
     os.close(reading)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=writing, check=True, timeout=60
+            [sys.executable, "-c", script],
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            check=False,
+            timeout=60,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     finally:
         os.close(writing)
-    assert done.stdout == b"done\n"
+    assert (done.returncode, done.stdout) == (0, b"done\n")
 
 
 def test_without_configure_nothing_is_printed_on_standard_output() -> None:

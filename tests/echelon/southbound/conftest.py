@@ -9,13 +9,14 @@ import pytest
 from finsy.proto import U128, p4r
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.southbound.session import SwitchSession
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler
@@ -34,7 +35,7 @@ class Rig:
         self.server = Server(self.device)
 
     def session(self, name: str = "s1", device_id: int = 1) -> SwitchSession:
-        return SwitchSession(name, self.server.address, device_id, program())
+        return SwitchSession(name, self.server.address, device_id, program(), queues=GnmiQueues(name))
 
     def kinds(self) -> list[str]:
         """Of every message since the last call."""

@@ -11,6 +11,7 @@ import pytest
 from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.p4program import program
 from echelon.southbound.session import NotPrimaryError, SwitchSession
+from echelon.targets.softswitch.queues import GnmiQueues
 
 
 def flow(number: int, queue: int = 1) -> TableEntry:
@@ -23,7 +24,7 @@ def intent(*entries: TableEntry) -> Intent:
 
 
 def session(rig: Any, election_id: int | None) -> SwitchSession:
-    return SwitchSession("s1", rig.server.address, 1, program(), election_id=election_id)
+    return SwitchSession("s1", rig.server.address, 1, program(), election_id=election_id, queues=GnmiQueues("s1"))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

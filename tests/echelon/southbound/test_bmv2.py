@@ -17,16 +17,16 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
-from echelon.lowering.capabilities import bmv2
 from echelon.lowering.identity import number_shims
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS
-from echelon.policies import PARAMETERS, make_policy
+from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
+from echelon.targets.bmv2.capabilities import bmv2
 from tests.echelon.southbound import namespaces, shaped_bmv2
 
 BMV2 = "simple_switch_grpc"
@@ -68,7 +68,7 @@ def address() -> Iterator[str]:
 
 def leaf(policy: str) -> Intent:
     """Without queues: this switch has no ports to shape."""
-    scenario = load_scenario(SCENARIOS / "shared_link.yaml", PARAMETERS)
+    scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     plan = make_policy(policy).plan(scenario.jobs, scenario.fabric)
     return replace(lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=())
 

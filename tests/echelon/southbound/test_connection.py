@@ -35,6 +35,7 @@ from echelon.southbound.connection import (
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.session import DigestReport, SwitchSession
+from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig
@@ -151,7 +152,7 @@ async def connected(
     address: str, *, term: int = TERM, timing: Timing = SELDOM, device_id: int = 1, **arguments: Any
 ) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
     owner = Owner()
-    endpoint = Endpoint("s1", address, device_id, program())
+    endpoint = Endpoint("s1", address, device_id, program(), "softswitch", queues=GnmiQueues("s1"))
     rng = random.Random(1)
     connection = SwitchConnection(endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments)
     running = asyncio.create_task(connection.run())
@@ -197,7 +198,9 @@ def wanted() -> Callable[[Intent], list[bytes]]:
         station.start()
 
         async def write() -> None:
-            async with SwitchSession("reference", station.address, 1, program()) as session:
+            async with SwitchSession(
+                "reference", station.address, 1, program(), queues=GnmiQueues("reference")
+            ) as session:
                 await session.reconcile(intent)
 
         try:
@@ -528,7 +531,7 @@ def test_what_a_callback_asks_for_is_done(station: Station) -> None:
                 done.set()
             raise RuntimeError("the owner's own fault")
 
-    endpoint = Endpoint("s1", station.address, 1, program())
+    endpoint = Endpoint("s1", station.address, 1, program(), "softswitch", queues=GnmiQueues("s1"))
     connection = SwitchConnection(endpoint, term=TERM, on_event=on_event, rng=random.Random(1), timing=SELDOM)
     connection.set_intent(bare(), 1)
 
@@ -693,7 +696,7 @@ def test_a_wrong_device_id(station: Station) -> None:
 
     async def main() -> None:
         owner = Owner()
-        endpoint = Endpoint("s1", station.address, 9, program())
+        endpoint = Endpoint("s1", station.address, 9, program(), "softswitch", queues=GnmiQueues("s1"))
         connection = SwitchConnection(endpoint, term=TERM, on_event=owner, rng=random.Random(1))
         running = asyncio.create_task(connection.run())
         await owner.until(lambda: owner.events)

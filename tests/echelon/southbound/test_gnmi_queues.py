@@ -13,7 +13,7 @@ from finsy import GNMIClient
 from echelon.lowering.intent import QueueSetting
 from echelon.plan import LEVELS
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.queues.gnmi import GnmiQueues
+from echelon.targets.softswitch.queues import GnmiQueues
 
 SETTINGS = tuple(
     QueueSetting(2, queue, LEVELS - 1 - queue, 1 + 100 * queue, 100_000 * queue, 5_000_000 if queue % 2 else None)
@@ -24,14 +24,15 @@ SETTINGS = tuple(
 def connected(rig: Any, work: Callable[[GnmiQueues], Awaitable[None]]) -> None:
     async def main() -> None:
         async with GNMIClient(rig.server.address) as client:
-            await work(GnmiQueues("s1", lambda: client))
+            queues = GnmiQueues("s1")
+            await queues.open(client)
+            await work(queues)
 
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def test_what_is_written_is_read(rig: Any) -> None:
     async def work(queues: GnmiQueues) -> None:
-        await queues.open()
         before = await queues.read()
         assert set(before) == {(port, queue) for port in rig.ports for queue in range(LEVELS)}
         assert before[3, 5] == QueueSetting(3, 5, 5, 1, 0, None)
@@ -70,9 +71,9 @@ def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str, int],
 
 
 def test_a_switch_without_the_service() -> None:
-    queues = GnmiQueues("s1", lambda: None)
-    for call in (queues.open(), queues.read(), queues.write(SETTINGS)):
-        with pytest.raises(SouthboundError, match=r"^switch s1: no gNMI service, which queues are configured by$"):
+    queues = GnmiQueues("s1")
+    for call in (queues.open(None), queues.read(), queues.write(SETTINGS)):
+        with pytest.raises(SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry\)$"):
             asyncio.run(call)
 
 

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import pytest
 
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.queues.bmv2 import Bmv2Queues
-from echelon.southbound.queues.thrift import DEPTH_PACKETS, ThriftError, open_queues
+from echelon.targets.bmv2.options import ServerAddress
+from echelon.targets.bmv2.queues import Bmv2Queues
+from echelon.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, open_queues
 
 BMV2 = "simple_switch_grpc"
 HERE = "127.0.0.1"
@@ -69,16 +70,16 @@ def start() -> Iterator[Callable[..., int]]:
 @needs_bmv2
 def test_a_real_switch(start: Callable[..., int]) -> None:
     thrift = start("--priority-queues", "8")
-    open_queues(HERE, thrift)
-    open_queues(HERE, thrift)
-    asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, thrift)).open())
+    open_queues(ServerAddress(HERE, thrift))
+    open_queues(ServerAddress(HERE, thrift))
+    asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, thrift)).open(None))
 
 
 @needs_bmv2
 def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., int]) -> None:
     thrift = start()
     with pytest.raises(SouthboundError, match=r"^switch s1: the switch has fewer than 8 .* --priority-queues 8$"):
-        asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, thrift)).open())
+        asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, thrift)).open(None))
 
 
 class _Recorder:
@@ -139,7 +140,7 @@ def test_what_the_switch_is_told() -> None:
     server = threading.Thread(target=serve_one)
     server.start()
     try:
-        open_queues(HERE, listening.sock.getsockname()[1])
+        open_queues(ServerAddress(HERE, listening.sock.getsockname()[1]))
     finally:
         server.join(20)
         listening.close()
@@ -151,7 +152,7 @@ def test_what_the_switch_is_told() -> None:
 def test_nobody_there() -> None:
     port = free_port()
     with pytest.raises(SouthboundError) as caught:
-        asyncio.run(Bmv2Queues("s1", [], thrift=(HERE, port)).open())
+        asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, port)).open(None))
     assert str(caught.value).startswith(f"switch s1: no proper answer from a Thrift server at {HERE}:{port}: Could not")
 
 
@@ -168,7 +169,7 @@ def test_somebody_else_there(says: bytes) -> None:
         server = threading.Thread(target=answer)
         server.start()
         with pytest.raises(ThriftError, match="no proper answer from a Thrift server at") as caught:
-            open_queues(HERE, listening.getsockname()[1])
+            open_queues(ServerAddress(HERE, listening.getsockname()[1]))
         server.join(20)
     assert "\n" not in str(caught.value)
 
@@ -176,7 +177,7 @@ def test_somebody_else_there(says: bytes) -> None:
 def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "thriftpy2.transport", None)
     with pytest.raises(ThriftError, match=r"thriftpy2 is not installed; pip install 'echelon-p4\[bmv2\]'"):
-        open_queues(HERE, 1)
+        open_queues(ServerAddress(HERE, 1))
 
 
 @pytest.mark.bmv2

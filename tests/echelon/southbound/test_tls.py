@@ -157,7 +157,7 @@ def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> Event:
             if told and not outcome.done():
                 outcome.set_result(event)
 
-        endpoint = Endpoint("s1", address, 1, program(), tls=tls)
+        endpoint = Endpoint("s1", address, 1, program(), "softswitch", tls=tls)
         connection = SwitchConnection(endpoint, term=term, on_event=take, rng=random.Random(1), timing=Timing())
         connection.set_intent(Intent("s1", ()), 1)
         running = asyncio.create_task(connection.run())
@@ -203,7 +203,7 @@ def test_a_bad_file_is_said_and_a_mended_one_taken(
 
     async def main() -> None:
         told: asyncio.Queue[Event] = asyncio.Queue()
-        endpoint = Endpoint("s1", strict_switch, 1, program(), tls=replace(certificates.ours, ca=ca))
+        endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
         connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
         connection.set_intent(Intent("s1", ()), 1)
         running = asyncio.create_task(connection.run())

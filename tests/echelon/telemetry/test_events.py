@@ -7,14 +7,16 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.endhosts.shim import LAST, DataFrames, FlowAddress
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.capabilities import softswitch
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.lower import DIGEST, lower
 from echelon.p4program import constants, program
 from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
 from echelon.southbound.session import SwitchSession
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.telemetry.events import FlowEvent, decode_event
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -41,7 +43,7 @@ PLAN = Plan(
 
 def packet(flow: int, epoch: int, last: bool = False) -> bytes:
     address = FlowAddress(FABRIC.hosts["h1"].mac, FABRIC.hosts["h2"].mac, "10.0.0.1", "10.0.0.2", 0xC001, 1, flow)
-    return DataFrames(address, epoch, 200).build(200, 200, LAST if last else 0)
+    return ShimFrames(address, epoch, 200).data(DataSegment(200, 200, last=last))
 
 
 def test_first_and_last_packets_are_reported() -> None:
@@ -68,7 +70,7 @@ def test_first_and_last_packets_are_reported() -> None:
     with Server(device) as server:
 
         async def main() -> list[FlowEvent]:
-            async with SwitchSession("s1", server.address, 1, program()) as session:
+            async with SwitchSession("s1", server.address, 1, program(), queues=GnmiQueues("s1")) as session:
                 await session.reconcile(intent)
                 lists = session.digests(DIGEST)
                 following = asyncio.ensure_future(anext(lists))

@@ -100,8 +100,8 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str, str]] = [
     ("stateful", ("register_arrays", 0, "size"), 0, "register array 'I.memory'", "must be in 1.."),
     ("stateful", ("register_arrays", 0, "size"), 1 << 60, "register array 'I.memory'", "must be in 1.."),
     ("stateful", ("calculations", 0, "algo"), "md5", "calculation 'calc'", "supported are cksum16, crc16"),
-    ("stateful", ("meter_arrays", 0, "rate_count"), 3, "meter array", "two rates"),
-    ("stateful", ("extern_instances",), [{"name": "x"}], "extern instance 'x'", "no part of v1model"),
+    ("stateful", ("meter_arrays", 0, "rate_count"), 3, "meter array", "two-rate meters"),
+    ("stateful", ("extern_instances",), [{"name": "x"}], "extern instance 'x'", "not part of v1model"),
     ("replication", ("pipelines", 1, "name"), "sideways", "matching.json", "no pipeline 'egress'"),
 ]
 

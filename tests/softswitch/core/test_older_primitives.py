@@ -111,5 +111,5 @@ def test_mark_to_drop_needs_standard_metadata(programs: Path, parameter: dict[st
 
 def test_an_extern_is_refused_by_name(programs: Path) -> None:
     program = replaced(programs, [{"op": "_Checksum_update", "parameters": []}])
-    with pytest.raises(ProgramError, match="'_Checksum_update' is not supported: it is an extern that is no part"):
+    with pytest.raises(ProgramError, match="'_Checksum_update' is not supported: it is an extern outside"):
         load_program(program, "selected.json")

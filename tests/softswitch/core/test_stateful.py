@@ -160,7 +160,7 @@ def test_meters_of_a_program(switch: Switch) -> None:
 
 def test_direct_meters_and_time_of_last_use(switch: Switch) -> None:
     table = switch.tables["I.policed"]
-    assert (table.meter_unit, table.has_timeout) == ("packets", True)
+    assert table.meter_unit == "packets"
     handle = table.insert((5,), 0, "I.metered", ())
     entry = table.entry(handle)
     entry.meter.configure(MeterConfig(1, 1, 2, 2))

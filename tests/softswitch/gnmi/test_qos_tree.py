@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.gnmi.qos import QosTree
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
 
 QUEUE = "/qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]"
@@ -168,9 +168,9 @@ REFUSED_SETS: list[tuple[str, object, str]] = [
     (
         QUEUE.format(1, 0) + "/config/softswitch:colour",
         1,
-        "no 'softswitch:colour' there; there are: name, softswitch:level",
+        "there is no 'softswitch:colour'; there are: name, softswitch:level",
     ),
-    (QUEUE.format(1, 0) + "/config/level", 1, "no 'level' there"),
+    (QUEUE.format(1, 0) + "/config/level", 1, "there is no 'level'"),
     (QUEUE.format(1, 0) + "/config", {"softswitch:min-rate": 5, "softswitch:max-rate": 4}, "below min_rate_bps"),
     (QUEUE.format(1, 0) + "/config", {"name": "1"}, "is not the name in the path"),
     (QUEUE.format(1, 0) + "/config", 5, "5 is not a JSON object"),
@@ -187,7 +187,7 @@ REFUSED_SETS: list[tuple[str, object, str]] = [
     ("/qos/interfaces", {"interface": [{"interface-id": "7"}]}, "ports: 1, 2"),
     (PORT_RATE.format(3), 1, "ports: 1, 2"),
     (PORT_RATE.format(1) + "/deeper", 1, "is a leaf"),
-    ("/nowhere", 1, "no 'nowhere' there; there are: qos, interfaces"),
+    ("/nowhere", 1, "there is no 'nowhere'; there are: qos, interfaces"),
 ]
 
 

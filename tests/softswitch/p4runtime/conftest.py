@@ -11,7 +11,7 @@ from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.status import Status
+from softswitch.rpc.status import Status
 
 HERE = Path(__file__).parent
 CPU_PORT = 510

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 
 DEVICE = 7
 

@@ -10,8 +10,8 @@ from bench.p4runtime_load import updates
 from finsy.proto import U128, p4r
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.status import Code
 from softswitch.realtime.lock import HandoverLock
+from softswitch.rpc.status import Code
 from softswitch.stateful import Register
 
 TIMEOUT_S = 60

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.status import Code, Status
+from softswitch.rpc.status import Code, Status
 
 HERE = Path(__file__).parent
 

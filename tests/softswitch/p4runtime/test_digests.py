@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.p4runtime.digests import DigestConfig, DigestLists
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 
 LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from softswitch.p4runtime.status import BatchFailedError, Code
+from softswitch.rpc.status import BatchFailedError, Code
 
 
 def frame(dst: int = 0, src: int = 0, kind: int = 0x800) -> bytes:
@@ -539,7 +539,7 @@ REFUSED: list[tuple[str, str, Code, str]] = [
         "MODIFY",
         "value_set_entry { value_set_id: $special_types" + " members { }" * 5 + "}",
         Code.RESOURCE_EXHAUSTED,
-        "has room for 4",
+        "there is room for 4",
     ),
     ("MODIFY", "value_set_entry { value_set_id: 2 }", Code.INVALID_ARGUMENT, "no value set with id 2"),
     ("INSERT", "extern_entry { }", Code.UNIMPLEMENTED, "extern_entry is not supported"),

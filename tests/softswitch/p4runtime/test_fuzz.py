@@ -11,7 +11,7 @@ from finsy.proto import gnmi, p4r
 from soak.messages import SEEDS, mutated
 
 from softswitch.gnmi.qos import QosTree
-from softswitch.p4runtime.status import BatchFailedError, Code, RefusedError
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError
 from softswitch.tm import PortScheduler
 
 ROUNDS = 2000

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.p4runtime.p4data import UnsupportedTypeError, compile_type
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 HERE = Path(__file__).parent
 

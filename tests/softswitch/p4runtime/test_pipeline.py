@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 CELL = "counter_entry { counter_id: $port_counter index { index: 1 } data { packet_count: 4 } }"
 FLOOD = 'action { action { action_id: $flood params { param_id: 1 value: "\\x05" } } }'

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 
 
 def frame(dst: int = 0, src: int = 0, kind: int = 0x800) -> bytes:

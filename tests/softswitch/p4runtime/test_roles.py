@@ -10,7 +10,7 @@ from finsy.proto import U128, p4r, stratum
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.status import Code, RefusedError
+from softswitch.rpc.status import Code, RefusedError
 
 LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
 DIGEST = "digest_entry { digest_id: $station_t config { max_list_size: 1 } }"
@@ -147,9 +147,9 @@ def test_configs_that_are_refused(join: Callable[..., Any], connect: Callable[..
     first = join("first", exclusive="exact_table", shared="lpm_table")
     assert first.ended == []
     for fields, reason in (
-        ({"exclusive": "exact_table"}, "belongs to role 'first' already"),
-        ({"shared": "exact_table"}, "belongs to role 'first' already"),
-        ({"exclusive": "lpm_table"}, "belongs to role 'first' already"),
+        ({"exclusive": "exact_table"}, "already belongs to role 'first'"),
+        ({"shared": "exact_table"}, "already belongs to role 'first'"),
+        ({"exclusive": "lpm_table"}, "already belongs to role 'first'"),
         ({"exclusive": "idle_table", "shared": "idle_table"}, "is both exclusive and shared"),
     ):
         (status,) = join("second", **fields).ended

@@ -20,7 +20,7 @@ from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime import server as server_module
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
-from softswitch.p4runtime.status import Code
+from softswitch.rpc.status import Code
 from softswitch.tm import PortScheduler, QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 
@@ -86,7 +86,7 @@ def test_arbitration_and_failover(server: Server, program: Any) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             fourth.claim(1, device_id=3)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        assert caught.value.details() == "no device 3 here; devices: 1"
+        assert caught.value.details() == "this server has no device 3; devices: 1"
         second.responses.cancel()
 
 
@@ -191,7 +191,7 @@ def test_packet_in_and_out(channel: grpc.Channel, device: Device, program: Any) 
         ([(1, b"\x01"), (1, b"\x01")], "metadata field 1 is given twice"),
         ([(1, b"\x02\x00"), (2, b"\x01")], "metadata field 1 ('egress_port'): 0x0200 does not fit bit<9>"),
         ([(1, b""), (2, b"\x01")], "metadata field 1 ('egress_port'): the byte string is empty"),
-        ([(1, b"\x01"), (2, b"\x01")], "nothing carries packet-outs into this switch"),
+        ([(1, b"\x01"), (2, b"\x01")], "this switch has no path for packet-outs"),
     ],
 )
 def test_refused_packet_outs(controller: Any, metadata: list[tuple[int, bytes]], reason: str) -> None:
@@ -293,7 +293,7 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
         thread.start()
         for time_ns in (1_000, 2_000):
             loop.at(time_ns, host.send, frame)
-        while loop.next_event_ns is not None:
+        while loop.pending:
             with lock:
                 loop.run(max_events=1)
             assert device.wait_acknowledged(20)
@@ -301,12 +301,12 @@ def test_a_controller_reacts_at_a_virtual_instant_and_not_at_all_without_digests
         assert arrived == [2_000 + 480 + 480]
         assert [kind for now_ns, kind in device.rpc_log if now_ns > 0] == ["write", "digest_ack"]
         assert {now_ns for now_ns, _ in device.rpc_log} == {0, 1_480}
-        count = device.rpc_count
+        count = len(device.rpc_log)
         loop.at(5_000, host.send, frame)
         with lock:
             fabric.run()
         assert len(arrived) == 2
-        assert device.rpc_count == count
+        assert len(device.rpc_log) == count
 
 
 # -- finsy -------------------------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind, ParamInfo, Scope, TableInfo
-from softswitch.p4runtime.status import Code
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn
+from softswitch.rpc.status import Code
 
 TABLES = ["exact_table", "lpm_table", "ternary_table", "meter_table", "idle_table", "selector_table", "profile_table"]
 

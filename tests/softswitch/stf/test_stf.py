@@ -203,7 +203,7 @@ DIGEST = "packet 1 06 00 0000 0000 00 00 00000000 00\nexpect 1\n"
         (DIGEST + "expect_digest event_t 0x*6 0x** 0x***d", []),
         (
             DIGEST + "expect_digest event_t 6 2 0xfffd",
-            ["t.stf:3: digest event_t: field 1 is 0x1, not what is expected"],
+            ["t.stf:3: digest event_t: field 1 is 0x1, which is not what is expected"],
         ),
         (
             DIGEST + "expect_digest event_t 6 1 0xfffd\nexpect_digest event_t 6 1 0xfffd",

@@ -183,7 +183,7 @@ def test_every_choice_follows_the_rules(
 
     assert port.unknown_queue_packets == unknown
     assert port.queued_packets == sum(len(queue.packets) for queue in model)
-    assert port.queued_bytes == sum(queue.bytes for queue in model)
+    assert sum(stats.queued_bytes for stats in port.stats) == sum(queue.bytes for queue in model)
     for queue, stats in zip(model, port.stats, strict=True):
         assert (stats.queued_packets, stats.queued_bytes) == (len(queue.packets), queue.bytes)
         assert stats.enqueued_packets == stats.dequeued_packets + stats.queued_packets

@@ -88,7 +88,7 @@ REFUSED = [
     ([MATCHING, "00", "--port", "512"], "--port: 512 is not in 0..511"),
     ([MATCHING, "00", "--time", "-1"], "--time"),
     ([MATCHING, "00", "--entries", "{tmp}/x.txtpb"], "needs --p4info"),
-    ([MATCHING, "00", "--entries", "{tmp}/x.txtpb", "--p4info", "{tmp}/x.txtpb"], "is not a P4Info"),
+    ([MATCHING, "00", "--entries", "{tmp}/x.txtpb", "--p4info", "{tmp}/x.txtpb"], "not a P4Info"),
     ([MATCHING, "00", "--entries", "{tmp}/none.stf"], "No such file"),
     ([MATCHING, "--entries", "{tmp}/bad.stf"], "bad.stf:1: "),
     ([MATCHING, "--entries", "{tmp}/empty.stf"], "has no packet"),

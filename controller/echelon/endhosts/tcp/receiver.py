@@ -20,13 +20,13 @@ from echelon.endhosts.tcp.frames import (
     stamp_of,
     window_scale,
 )
-from echelon.endhosts.tcp.sender import Tally, TcpSettings
+from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
 
 _WRAP = 0xFFFFFFFF
 _HALF = 1 << 31
 
 
-class Receiver:
+class TcpReceiver:
     """It reads everything at once, so its window never closes.
 
     `address` is that of the data; the receiver's own frames go the other way. After every call look at `deadline_ns`,
@@ -52,10 +52,10 @@ class Receiver:
         "received_bytes",
     )
 
-    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: Tally | None = None, isn: int = 0) -> None:
+    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: TcpTally | None = None, isn: int = 0) -> None:
         self._settings = settings
         self._frames = SegmentFrames(address.reversed())
-        self._tally = Tally() if tally is None else tally
+        self._tally = TcpTally() if tally is None else tally
         self._isn = isn
         self._base = 0  # sequence number of the first byte
         self._connected = False
@@ -80,7 +80,7 @@ class Receiver:
         return self._ecn
 
     def establish(self, peer_isn: int = 0) -> None:
-        """As if there had been a handshake with a `Sender` of the same settings."""
+        """As if there had been a handshake with a `TcpSender` of the same settings."""
         self._connect(peer_isn, window_scale(self._settings.receive_window_bytes), self._settings.ecn, stamped=True)
 
     def on_segment(self, now_ns: int, segment: Segment, options: Options | None = None) -> bytes | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.tcp.frames import (
     ACK,
     CWR,
@@ -58,22 +59,14 @@ class TcpSettings:
         return self.packet_bytes - HEADER_BYTES - STAMP_BYTES
 
 
-class Tally:
+@dataclass(slots=True)
+class TcpTally(PacketTally):
     """What happened to the segments of several connections."""
 
-    __slots__ = ("duplicate", "reordered", "retransmitted", "timeouts", "undone")
-
-    def __init__(self) -> None:
-        self.retransmitted = 0
-        """segments sent again"""
-        self.timeouts = 0
-        """retransmission time-outs"""
-        self.undone = 0
-        """time-outs and fast retransmits that turned out to be mistaken: what was sent again had only been late"""
-        self.duplicate = 0
-        """segments received whose bytes had all been received before"""
-        self.reordered = 0
-        """segments with data that came after one sent later (RFC 4737)"""
+    timeouts: int = 0
+    """Retransmission time-outs."""
+    undone: int = 0
+    """Time-outs and fast retransmits that turned out to be mistaken: what was sent again had only been late."""
 
 
 class _State(Enum):
@@ -83,7 +76,7 @@ class _State(Enum):
     GIVEN_UP = auto()
 
 
-class Sender:
+class TcpSender:
     """Begin with `open`, or with `establish` for a connection that was opened before time began.
 
     After every call look at `deadline_ns`, and call `on_deadline` then.
@@ -122,12 +115,12 @@ class Sender:
         "timeouts",
     )
 
-    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: Tally | None = None, isn: int = 0) -> None:
+    def __init__(self, address: TcpAddress, settings: TcpSettings, tally: TcpTally | None = None, isn: int = 0) -> None:
         if settings.mss_bytes < 1:
             raise ValueError(f"packets of {settings.packet_bytes} bytes have no room for data: give more")
         self._settings = settings
         self._frames = SegmentFrames(address)
-        self._tally = Tally() if tally is None else tally
+        self._tally = TcpTally() if tally is None else tally
         self._isn = isn
         self._mss = settings.mss_bytes
         self._congestion = NewReno(self._mss)
@@ -194,7 +187,7 @@ class Sender:
         return [self._syn(now_ns)]
 
     def establish(self, now_ns: int, peer_isn: int = 0) -> None:
-        """As if there had been a handshake with a `Receiver` of the same settings."""
+        """As if there had been a handshake with a `TcpReceiver` of the same settings."""
         window = self._settings.receive_window_bytes
         self._peer_scale = window_scale(window)
         self._peer_window = window >> self._peer_scale << self._peer_scale

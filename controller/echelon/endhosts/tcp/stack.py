@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from echelon.endhosts.tcp.frames import KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
-from echelon.endhosts.tcp.receiver import Receiver
-from echelon.endhosts.tcp.sender import Sender, Tally, TcpSettings
+from echelon.endhosts.tcp.receiver import TcpReceiver
+from echelon.endhosts.tcp.sender import TcpSender, TcpSettings, TcpTally
 
 _IPV4 = slice(12, 15)
 _PLAIN_IPV4 = b"\x08\x00\x45"
@@ -92,7 +92,7 @@ class _Alarm:
 class _SendingEnd:
     __slots__ = ("_alarm", "_connection", "sender", "stack")
 
-    def __init__(self, stack: TcpStack, sender: Sender, connection: Connection) -> None:
+    def __init__(self, stack: TcpStack, sender: TcpSender, connection: Connection) -> None:
         self.stack = stack
         self.sender = sender
         self._connection = connection
@@ -123,7 +123,7 @@ class _SendingEnd:
 class _ReceivingEnd:
     __slots__ = ("_alarm", "expected", "receiver", "stack")
 
-    def __init__(self, stack: TcpStack, receiver: Receiver) -> None:
+    def __init__(self, stack: TcpStack, receiver: TcpReceiver) -> None:
         self.stack = stack
         self.receiver = receiver
         self.expected: deque[tuple[int, Callable[[], None]]] = deque()
@@ -168,15 +168,15 @@ class Connection:
         address: TcpAddress,
         settings: TcpSettings,
         on_lost: Callable[[], None],
-        tally: Tally | None = None,
+        tally: TcpTally | None = None,
         on_gone: Callable[[], None] | None = None,
     ) -> None:
         self.address = address
         self._on_gone = on_gone
         isn = zlib.crc32(address.key)
         self._on_lost = on_lost
-        self._sending = _SendingEnd(src, Sender(address, settings, tally, isn), self)
-        self._receiving = _ReceivingEnd(dst, Receiver(address, settings, tally))
+        self._sending = _SendingEnd(src, TcpSender(address, settings, tally, isn), self)
+        self._receiving = _ReceivingEnd(dst, TcpReceiver(address, settings, tally))
         self._written = 0
         src.add(address.reversed(), self._sending)
         dst.add(address, self._receiving)

@@ -20,7 +20,7 @@ _QUICK_LOADS = (Fraction(0), Fraction(6, 10))
 
 @dataclass(frozen=True, slots=True)
 class PipelinesExperiment:
-    """All points are independent of each other."""
+    """The experiment, whose points are all independent of each other."""
 
     def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
         selection.check((MODEL,), POLICIES)

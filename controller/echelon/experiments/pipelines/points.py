@@ -1,8 +1,8 @@
-"""One point: VGG-16 in four GPipe stages on both sides of a link, web-search traffic on it, under one policy.
+"""One point: VGG-16 in four GPipe stages on both sides of a link with web-search traffic, under one policy.
 
-The stages alternate between the sides of a dumbbell, so that every activation and every gradient crosses the link of
-25 Gbit/s (scaled) in its middle; servers reach their switch four times as fast (100 Gbit/s). Cross traffic of the same
-load goes over the link in both directions, between two more servers.
+The stages alternate between the sides of a dumbbell, so that every activation and every gradient crosses the link of 25
+Gbit/s (scaled) in its middle; servers reach their switch four times as fast (100 Gbit/s). Cross traffic of the same
+load crosses the link in both directions, between two more servers.
 
 The pipeline is that of PipeDream's measured profile of VGG-16, mini-batches of 128 (D. Narayanan et al., SOSP '19;
 msr-fiddle/pipedream, profiler/image_classification/profiles/vgg16, MIT licence), cut where the stages' compute times
@@ -31,14 +31,14 @@ CROSS = (("a3", "b3"), ("b3", "a3"))
 FORWARD_MS = (90.9, 47.8, 50.3, 62.9)
 BACKWARD_MS = (143.5, 106.7, 87.5, 101.0)
 ACTIVATION_MB = (1644, 822, 411)
-"""Of a mini-batch, between two stages; gradients are as large."""
+"""Activations of a mini-batch between two stages, in bytes; gradients are as large."""
 MICRO_BATCHES = 8
 LINK_BPS = 25_000_000_000
 
 WARM_UP = 2
 ITERATIONS, QUICK_ITERATIONS = 12, 3
 _QUEUE_S = Fraction(1, 5)
-"""A queue holds what the link carries in so long: deep, so that nothing of RDMA is lost."""
+"""Depth of a queue as the time in which the link carries it: deep, so that RDMA loses nothing."""
 _WINDOW_PACKETS = 16
 _NIC = 4
 
@@ -48,7 +48,7 @@ class Point:
     """One measurement."""
 
     load: Fraction
-    """Part of each link."""
+    """Load, as part of each link."""
     policy: str
 
     @property
@@ -57,7 +57,7 @@ class Point:
 
 
 def document(at: Point, iterations: int, settings: Settings) -> dict[str, Any]:
-    """The scenario of a point, as its file has it: `iterations` in all."""
+    """Return the scenario of a point as its file has it, with `iterations` in all."""
     link_bps = round(LINK_BPS * settings.scale)
     load_bps = round(at.load * link_bps)
     return {
@@ -92,7 +92,7 @@ def document(at: Point, iterations: int, settings: Settings) -> dict[str, Any]:
 
 
 def point_task(at: Point, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
-    """The measurement of a point."""
+    """Return the measurement of a point."""
     iterations = QUICK_ITERATIONS if settings.quick else ITERATIONS
     identity = {
         "kind": "pipeline-point",

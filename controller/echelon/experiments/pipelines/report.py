@@ -38,7 +38,7 @@ class Measured:
 
     @property
     def flow_s(self) -> float | None:
-        """Mean time in the system of the cross traffic's flows, of all links together."""
+        """Mean time in the system of the cross traffic's flows, of all links together, in seconds."""
         return _mean_over(self.result["sharing"], "mean_time_s")
 
     @property
@@ -48,7 +48,7 @@ class Measured:
 
 
 def write(store: Store, settings: Settings, out: Path) -> list[Path]:
-    """Table, figure and pipelines.md in `out`; returns the files, the report first. Raises `OSError`."""
+    """Write table, figure and pipelines.md in `out`. Return the files, the report first. Raise `OSError`."""
     points = _points(store, settings)
     table = _table(points)
     picture = _draw(points, out)
@@ -84,7 +84,7 @@ def _points(store: Store, settings: Settings) -> list[Measured]:
 
 
 def _findings(points: Sequence[Measured]) -> str:
-    """At each load: the order of the policies, and echelon against the best of the others."""
+    """Return, for each load, the order of the policies, and echelon against the best of the others."""
     lines = []
     for load in sorted({at.load for at in points}):
         here = sorted((at for at in points if at.load == load), key=lambda at: at.mean_s)
@@ -100,7 +100,7 @@ def _findings(points: Sequence[Measured]) -> str:
 
 
 def _cost(here: Sequence[Measured]) -> str:
-    """What cross traffic pays under echelon against fifo, beside what the bandwidth accounts for."""
+    """Return what cross traffic pays under echelon against fifo, beside what the bandwidth accounts for."""
     by_policy = {at.policy: at for at in here}
     before, after = by_policy.get("fifo"), by_policy.get("echelon")
     if before is None or after is None or not (before.flow_s and before.shared_s and after.flow_s and after.shared_s):
@@ -167,7 +167,7 @@ def _draw(points: Sequence[Measured], out: Path) -> Path | None:
 
 
 def _mean_over(sharing: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    """Over all flows of all links."""
+    """Return the mean over all flows of all links."""
     counted = [of for of in sharing if of[key] is not None]
     flows = sum(of["flows"] for of in counted)
     return math.fsum(of["flows"] * of[key] for of in counted) / flows if flows else None

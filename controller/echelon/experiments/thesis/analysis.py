@@ -1,4 +1,4 @@
-"""What is read off the curves: congestion points, fits, spare bandwidth, what scheduling gains and what it costs."""
+"""What the curves say: congestion points, fits, spare bandwidth, and gain and cost of scheduling."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves, Measured, rising
 
 BASELINE = "fifo"
-"""What the thesis's switch does."""
+"""The policy of the thesis's switch."""
 _LEAST_FITTED = 4
 
 
 def congestion_of(curve: Sequence[Measured]) -> CongestionPoint | None:
-    """By appendix A.2; None: too few points."""
+    """Return the congestion point by appendix A.2; None: too few points."""
     points = rising(curve)
     if len(points) < LEAST_POINTS:
         return None
@@ -26,7 +26,7 @@ def congestion_of(curve: Sequence[Measured]) -> CongestionPoint | None:
 
 
 def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
-    """Equation 3.7 with this n (None: the best). None: too few points."""
+    """Return the fit of equation 3.7 with this n (None: the best). None: too few points."""
     points = rising(curve)
     if len(points) < _LEAST_FITTED:
         return None
@@ -37,7 +37,8 @@ def fit_of(curve: Sequence[Measured], n: float | None = None) -> Fit | None:
 
 
 def spare_gbps(curve: Sequence[Measured]) -> float | None:
-    """Mean of what was left less what was needed, over the points from the congestion point on (Table 3.8)."""
+    """Return the mean of available less required bandwidth, over the points from the congestion point on (Table
+    3.8)."""
     begin = congestion_of(curve)
     if begin is None:
         return None
@@ -51,9 +52,9 @@ class Gain:
 
     load_gbps: float
     zero_s: float
-    """Without cross traffic, under the baseline."""
+    """Iteration time without cross traffic, under the baseline."""
     before: Measured
-    """Under the baseline."""
+    """Iteration time under the baseline."""
     after: Measured
 
     @property
@@ -67,7 +68,7 @@ class Gain:
 
 
 def gains(curves: Curves, traffic: str, transport: str, model: str, policy: str) -> list[Gain]:
-    """Of every load that was measured under both policies."""
+    """Return the gain for every load that was measured under both policies."""
     before = {at.load_gbps: at for at in curves.curve(traffic, transport, model, BASELINE)}
     if 0 not in before:
         return []
@@ -90,12 +91,12 @@ class CrossCost:
 
     @property
     def ratio(self) -> float:
-        """What the flows took over what the bandwidth left allows: 1 is ideal."""
+        """Time of the flows over what the bandwidth left allows: 1 is ideal."""
         return self.measured_s / self.shared_s
 
 
 def cross_cost(at: Measured) -> CrossCost | None:
-    """None: no cross traffic, or one without sizes."""
+    """Return the cost of the cross traffic; None: no cross traffic, or one without sizes."""
     for sharing in at.result["sharing"]:
         return _cost(sharing)
     return None

@@ -1,7 +1,7 @@
-"""How long a model computes: so long that its iteration without cross traffic takes what Table 3.1 says.
+"""The compute time of a model, found so that its iteration without cross traffic takes what Table 3.1 says.
 
-The thesis gives the iteration time, not its parts. What sending takes is the emulated network's affair, overheads
-included; the rest is computing. It is found by runs without cross traffic, as the zero of a function that ascends.
+The thesis gives the iteration time, not its parts. The emulated network determines the time of sending, overheads
+included; the rest is computing. Runs without cross traffic find it as the zero of an increasing function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 from echelon.scenarios.results import RunError
 
 TOLERANCE = Fraction(1, 500)
-"""Of the iteration time."""
+"""Tolerance as part of the iteration time."""
 _MOST_RUNS = 12
 _STEP = 10**6
 """Compute times are whole microseconds."""
@@ -21,21 +21,21 @@ _STEP = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A compute time, and what it was found by."""
+    """A compute time, and the measurements that found it."""
 
     compute_s: Fraction
     """Forward and backward pass together."""
     iteration_s: Fraction
-    """Measured with it."""
+    """Iteration time measured with it."""
     runs: int
 
 
 def calibrate(iteration_s: Callable[[Fraction], Fraction], target_s: Fraction) -> Calibration:
-    """The compute time for which `iteration_s` is `target_s`, within `TOLERANCE`.
+    """Return the compute time for which `iteration_s` is `target_s`, within `TOLERANCE`.
 
-    `iteration_s` measures an iteration with a compute time between 0 and `target_s`; it ascends and is never less than
-    the compute time. False position in the Illinois variant (M. Dowell and P. Jarratt, BIT 11, 1971). Raises `RunError`
-    if sending alone takes longer than the target.
+    `iteration_s` measures an iteration with a compute time between 0 and `target_s`; it increases and is never less
+    than the compute time. The method is false position in the Illinois variant (M. Dowell and P. Jarratt, BIT 11,
+    1971). Raise `RunError` if sending alone takes longer than the target.
     """
     low, high = Fraction(0), target_s
     below = iteration_s(low) - target_s

@@ -1,11 +1,11 @@
 """Figure 3-1 of the thesis: where cross traffic meets the ring.
 
-A: four servers train, and cross traffic leaves by the network interface of server S0. An interface's queue is where its
-server's own traffic waits, which no switch sees; so S0's interface is a switch of its own (`fabric.builders.thesis_a`).
+A: four servers train, and cross traffic leaves by the network interface of server S0. The server's own traffic waits in
+the interface's queue, which no switch sees; so S0's interface is a switch of its own (`fabric.builders.thesis_a`).
 
-B: three servers train, the fourth, S2, sends into S0's link: the queue is in the top-of-rack switch.
+B: three servers train; the fourth, S2, sends into S0's link: the queue is in the top-of-rack switch.
 
-In both, cross traffic goes where the ring goes (A: to S1, B: to S0), so that there is one bottleneck and no other.
+In both, cross traffic goes where the ring goes (A: to S1, B: to S0), so that there is exactly one bottleneck.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Configuration:
     """One half of the figure."""
 
     fabric: Callable[[int], FabricSpec]
-    """Of the links' rate, bits per second."""
+    """Rate of the links in bits per second."""
     ring: tuple[str, ...]
     cross: tuple[str, str]
     """Source and destination of cross traffic."""
     congested: tuple[Literal["src", "dst"], str]
-    """Which end of the bottleneck is a host, and which: see `Bottleneck`."""
+    """Which end of the bottleneck is a host, and which host: see `Bottleneck`."""
 
     def bottleneck(self, link_bps: int) -> Bottleneck:
         end, host = self.congested
@@ -42,4 +42,4 @@ CONFIGURATIONS: Mapping[str, Configuration] = {
     "b": Configuration(thesis_b, ("s0", "s1", "s3"), ("s2", "s0"), ("dst", "s0")),
 }
 LINK_BPS = round(LINK_GBPS * 1e9)
-"""Of the thesis; every link has it."""
+"""Rate of every link of the thesis."""

@@ -1,11 +1,12 @@
 """The congestion point of a curve of iteration times, by appendix A.2 of the thesis.
 
-A line through the linear part of the curve at low load, a tangent to the curved part near where it begins; the measured
-point nearest to where they meet is the congestion point (BW*, t*), and ``(C - BW*) t*`` the data that it stands for.
+A line goes through the linear part of the curve at low load, and a tangent to the curved part near its beginning. The
+measured point nearest to their intersection is the congestion point (BW*, t*), and ``(C - BW*) t*`` is the data that it
+stands for.
 
 The thesis draws both lines by eye into a plot with a logarithmic time axis. Here the curve is cut where two straight
 lines through its parts leave the smallest sum of squares (in log t); the first is the line, and the tangent is the line
-through the first three points of the second part. Distance is that of the picture, both axes being equally long.
+through the first three points of the second part. Distance is that of the picture, with axes of equal length.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 LEAST_POINTS = 6
-"""Three for each line."""
+"""Three points for each line."""
 _PART = 3
 
 
@@ -33,29 +34,30 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class CongestionPoint:
-    """Where congestion begins."""
+    """The point where congestion begins."""
 
     cross_gbps: float
     time_s: float
     low: Line
-    """Through the points at low load."""
+    """The line through the points at low load."""
     tangent: Line
-    """To the beginning of the curved part."""
+    """The tangent to the beginning of the curved part."""
 
     def data_mb(self, capacity_gbps: float) -> float:
-        """What a job can send in an iteration of this time on what the cross traffic leaves, MB."""
+        """Data that a job can send in an iteration of this time on what the cross traffic leaves, in MB."""
         return data_mb(capacity_gbps, self.cross_gbps, self.time_s)
 
 
 def data_mb(capacity_gbps: float, cross_gbps: float, time_s: float) -> float:
-    """Bytes, in 10^6, that ``capacity - cross`` Gbit/s carry in `time_s`."""
+    """Return the bytes, in 10^6, that ``capacity - cross`` Gbit/s carry in `time_s`."""
     return (capacity_gbps - cross_gbps) * time_s * 1000 / 8
 
 
 def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> CongestionPoint:
-    """Of points in ascending order of cross traffic, none at the same load. Times are above 0.
+    """Return the congestion point of points in ascending order of cross traffic, none at the same load, with times
+    above 0.
 
-    Raises `ValueError` for fewer than `LEAST_POINTS`.
+    Raise `ValueError` for fewer than `LEAST_POINTS`.
     """
     count = len(cross_gbps)
     if count < LEAST_POINTS:
@@ -81,7 +83,7 @@ def congestion_point(cross_gbps: Sequence[float], time_s: Sequence[float]) -> Co
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[Line, float]:
-    """The line of least squares, and the sum of squares that it leaves."""
+    """Return the line of least squares, and the sum of squares that it leaves."""
     mean_x, mean_y = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
     slope = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / math.fsum(
         (x - mean_x) ** 2 for x in xs

@@ -16,7 +16,7 @@ from echelon.experiments.thesis.points import Point, calibration_of, calibration
 from echelon.experiments.thesis.published import HEAVY, LIGHT, LINK_GBPS
 
 LOADS = tuple(Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960))
-"""Of the link; 30 % and 80 % are those of figure 3-5."""
+"""Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""
 POLICIES = ("fifo", "echelon")
 _QUICK_MODELS = ("resnet-50",)
 _QUICK_LOADS = (Fraction(0), LIGHT, Fraction(5, 10), Fraction(6, 10), Fraction(7, 10), HEAVY, Fraction(9, 10))
@@ -41,7 +41,7 @@ class ThesisExperiment:
     series: tuple[Series, ...]
 
     def points(self, settings: Settings, selection: Selection) -> list[Point]:
-        """Each once. Raises as `Selection.check`."""
+        """Return the points, each once. Raise as `Selection.check`."""
         selection.check(MODELS, POLICIES)
         out: dict[Point, None] = {}
         for series in self.series:
@@ -53,7 +53,7 @@ class ThesisExperiment:
         return list(out)
 
     def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
-        """First how long the models compute, then the points."""
+        """Yield the calibration of the models, then the points."""
         points = self.points(settings, selection)
         setups = list(dict.fromkeys(at.setup for at in points))
         calibrations = [calibration_task(setup, settings, virtual_runner) for setup in setups]
@@ -65,7 +65,7 @@ class ThesisExperiment:
         yield [point_task(at, compute_s[at.setup], settings, make_runner) for at in points]
 
     def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
-        """Of this and of the other sweeps of the thesis, as far as they are in the same store."""
+        """Report this and the other sweeps of the thesis, as far as they are in the same store."""
         from echelon.experiments.thesis.report import write
 
         return write(store, settings, out)
@@ -77,7 +77,7 @@ def _chosen(has: Sequence[str], selected: Sequence[str], quick: Sequence[str]) -
 
 
 def _loads(series: Series, settings: Settings, selection: Selection) -> Sequence[Fraction]:
-    """Those that the command line gives are run whether or not a figure has them."""
+    """Return the loads; those that the command line gives are run whether or not a figure has them."""
     if selection.loads:
         return selection.loads
     if settings.quick and series.loads == LOADS:
@@ -86,7 +86,7 @@ def _loads(series: Series, settings: Settings, selection: Selection) -> Sequence
 
 
 _COMPARED = ("bert-large", "vgg-16", "resnet-50")
-"""Models of figure 3-5."""
+"""The models of figure 3-5."""
 _TCP_WEBSEARCH = (
     Series("websearch", "tcp", ("bert-large", "resnet-50"), policies=("fifo",)),
     Series("websearch", "tcp", ("vgg-16",), (Fraction(0), LIGHT, HEAVY), ("fifo",)),

@@ -1,4 +1,4 @@
-"""Figures 3-2 to 3-7 of the thesis, from our points, with the thesis's own fits and named points beside them."""
+"""Figures 3-2 to 3-7 of the thesis from our points, with the thesis's own fits and named points beside them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Picture:
 
 
 def draw(curves: Curves, out: Path) -> list[Picture]:
-    """All figures for which something was measured, as PNG in `out`; none without matplotlib. Raises `OSError`."""
+    """Draw all figures for which something was measured, as PNG in `out`; none without matplotlib. Raise `OSError`."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -60,7 +60,7 @@ def draw(curves: Curves, out: Path) -> list[Picture]:
 def _degradation(
     curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport, out: Path
 ) -> Picture:
-    """Mean and 99 % iteration time against cross traffic, and against the re-scaled axis of equation 3.2."""
+    """Draw mean and 99 % iteration time against cross traffic, and against the re-scaled axis of equation 3.2."""
     figure, (left, right) = panels(2, 13, 5.6)
     for model, colour in _COLOURS.items():
         for policy in curves.policies:
@@ -108,7 +108,7 @@ def _degradation(
 
 
 def _distributions(curves: Curves, out: Path) -> Picture | None:
-    """Figure 3-5: CDFs at 30 % and 80 %, training over TCP."""
+    """Draw figure 3-5: CDFs at 30 % and 80 %, training over TCP."""
     shown = [
         (load, traffic, at)
         for load in (LIGHT_GBPS, HEAVY_GBPS)
@@ -140,12 +140,12 @@ def _distributions(curves: Curves, out: Path) -> Picture | None:
 
 
 def _by_kind(curves: Curves, out: Path) -> Picture | None:
-    """Figure 3-6: BERT-large and ResNet-50 under all kinds of cross traffic."""
+    """Draw figure 3-6: BERT-large and ResNet-50 under all kinds of cross traffic."""
     return _two_models(curves, out, "3-6", _COMPARED, "Kinds of cross traffic compared", fitted=False)
 
 
 def _fitted(curves: Curves, out: Path) -> Picture | None:
-    """Figure 3-7: the same under web-search traffic, with fits of equation 3.5."""
+    """Draw figure 3-7: the same under web-search traffic, with fits of equation 3.5."""
     return _two_models(
         curves,
         out,
@@ -230,7 +230,7 @@ def _plot(
 def _draw_fit(
     axis: Axes, fit: PublishedFit, colour: str, label: str | None, *, rescaled: bool = False, line: str = ":"
 ) -> None:
-    """Up to 24 Gbit/s, where the thesis's points end."""
+    """Draw a fit up to 24 Gbit/s, where the thesis's points end."""
     from math import exp
 
     loads = [step / 10 for step in range(241)]

@@ -1,8 +1,8 @@
 """Equation 3.7 of the thesis, ``t = A exp(B / (C - BW)^n)``, fitted to measured iteration times.
 
 For a given n the logarithm of t is linear in ``(C - BW)^-n``: ordinary least squares gives A and B exactly, as the
-exponential trend lines of the thesis do (appendix B.2), and R^2 is theirs: of log t. Where n is free, the best of a
-fine grid is taken: the error as a function of n is smooth, but need not have one minimum only.
+exponential trend lines of the thesis do (appendix B.2), and R^2 is theirs: of log t. If n is free, the best of a fine
+grid is taken: the error as a function of n is smooth, but may have several minima.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ class Fit:
 
     a_s: float
     b: float
-    """In (Gbit/s)^n."""
+    """B, in (Gbit/s)^n."""
     n: float
     capacity_gbps: float
     r_squared: float
     """Coefficient of determination of log t."""
 
     def time_s(self, cross_gbps: float) -> float:
-        """Iteration time under `cross_gbps` of cross traffic."""
+        """Return the iteration time in seconds under `cross_gbps` of cross traffic."""
         return self.a_s * math.exp(self.b / (self.capacity_gbps - cross_gbps) ** self.n)
 
 
 def fit(cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity_gbps: float) -> Fit:
-    """Least squares for a given n > 0 of at least two different loads below the capacity, times above 0.
+    """Fit by least squares for a given n > 0 of at least two different loads below the capacity, times above 0.
 
-    Raises `ValueError` for fewer, and for loads that reach the capacity.
+    Raise `ValueError` for fewer, and for loads that reach the capacity.
     """
     if len(set(cross_gbps)) < 2:
         raise ValueError("a fit needs points at two loads at least")
@@ -51,11 +51,11 @@ def fit(cross_gbps: Sequence[float], time_s: Sequence[float], n: float, capacity
     intercept = mean_y - slope * mean_x
     unexplained = math.fsum((y - intercept - slope * x) ** 2 for x, y in zip(xs, ys, strict=True))
     total = math.fsum((y - mean_y) ** 2 for y in ys)
-    # Times that are all the same are explained by a constant.
+    # A constant explains times that are all the same.
     r_squared = 1 - unexplained / total if total > 0 else 1.0
     return Fit(math.exp(intercept), slope, n, capacity_gbps, r_squared)
 
 
 def best_fit(cross_gbps: Sequence[float], time_s: Sequence[float], capacity_gbps: float) -> Fit:
-    """The same with the n between 0.01 and 4 that fits best. Raises as `fit`."""
+    """Fit with the n between 0.01 and 4 that fits best. Raise as `fit`."""
     return max((fit(cross_gbps, time_s, n, capacity_gbps) for n in _GRID), key=lambda found: found.r_squared)

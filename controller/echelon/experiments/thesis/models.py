@@ -9,11 +9,11 @@ from fractions import Fraction
 from echelon.experiments.thesis.published import TABLE_3_1
 
 FUSION_BYTES = 64 * 2**20
-"""Horovod's fusion buffer, 64 MiB by default: so many bytes of gradients go into one all-reduce (A. Sergeev and M. Del
+"""Size of Horovod's fusion buffer, 64 MiB by default: the bytes of gradients in one all-reduce (A. Sergeev and M. Del
 Balso, Horovod, arXiv:1802.05799, section 4; HOROVOD_FUSION_THRESHOLD)."""
 FORWARD_PART = Fraction(1, 3)
-"""Of the compute time; the backward pass takes twice as long as the forward pass (J. Kaplan et al., Scaling Laws for
-Neural Language Models, arXiv:2001.08361, section 2.1: 2 operations per parameter and token forward, 4 backward)."""
+"""Part of the compute time; the backward pass takes twice as long as the forward pass (J. Kaplan et al., Scaling Laws
+for Neural Language Models, arXiv:2001.08361, section 2.1: 2 operations per parameter and token forward, 4 backward)."""
 PARAMETER_BYTES = 4
 
 
@@ -27,21 +27,21 @@ class Model:
 
     @property
     def gradient_bytes(self) -> int:
-        """What is all-reduced in an iteration."""
+        """Bytes that are all-reduced in an iteration."""
         return PARAMETER_BYTES * self.parameters
 
     @property
     def zero_load_s(self) -> Fraction:
-        """The iteration time without cross traffic that Table 3.1 gives, seconds."""
+        """The iteration time without cross traffic in Table 3.1, in seconds."""
         return TABLE_3_1[self.name].iteration_s
 
     @property
     def buckets(self) -> int:
-        """How many all-reduces an iteration has: as many as it takes to send the gradients by fusion buffers."""
+        """Number of all-reduces of an iteration: as many as it takes to send the gradients by fusion buffers."""
         return -(-self.gradient_bytes // FUSION_BYTES)
 
     def sent_bytes(self, workers: int) -> Fraction:
-        """What each of `workers` sends in an iteration: equation 3.1."""
+        """Return what each of `workers` sends in an iteration, by equation 3.1."""
         return Fraction(2 * (workers - 1), workers) * self.gradient_bytes
 
 
@@ -55,4 +55,4 @@ MODELS: Mapping[str, Model] = {
         Model("resnet-50", "ResNet-50", 25_557_032),
     )
 }
-"""By name, largest first."""
+"""The models by name, largest first."""

@@ -15,9 +15,10 @@ from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, Model
 from echelon.quantities import duration_text, rate_text, size_text
+from echelon.targets import DEFAULT_TARGET
 
 CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": "b"}
-"""By kind of cross traffic (sections 3.2 and 3.3)."""
+"""Generators by kind of cross traffic (sections 3.2 and 3.3)."""
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "iperf": {"model": "long", "parallel": 8},
     # Gaps as the thesis's generator draws them: see `echelon.traffic.models`.
@@ -29,11 +30,11 @@ _SIZED = frozenset({"consistent", "burst"})
 WARM_UP = 2
 """Iterations that do not count: queues and windows fill, and cross traffic begins at time 0."""
 _QUEUE_S = Fraction(1, 10)
-"""A queue holds what the link carries in so long: as a router with deep buffers, so that nothing of RDMA is lost."""
+"""Depth of a queue as the time in which the link carries it: a router with deep buffers, so that RDMA loses nothing."""
 _WINDOW_PACKETS = 32
 _RETRANSMIT_AFTER = "400 ms"
 _LONGEST_S = 60
-"""Virtual seconds that a point may take, where that leaves at least `_LEAST` iterations."""
+"""Virtual seconds that a point may take, if that leaves at least `_LEAST` iterations."""
 _LEAST = 5
 _ITERATIONS: Mapping[str, int] = {"bert-large": 20, "vgg-16": 25, "densenet-161": 40, "resnet-50": 60}
 _QUICK_ITERATIONS: Mapping[str, int] = {"bert-large": 4, "vgg-16": 6, "densenet-161": 10, "resnet-50": 20}
@@ -43,12 +44,12 @@ _CALIBRATION_ITERATIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What has a zero-load time of its own."""
+    """A setup that has a zero-load time of its own."""
 
     configuration: str
     model: str
     transport: str
-    """rdma (the senders with the shim stand for it) or tcp."""
+    """rdma (emulated by the senders with the shim) or tcp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ class Point:
 
     setup: Setup
     traffic: str
-    """A key of `GENERATORS`; without load: none."""
+    """Kind of cross traffic, a key of `GENERATORS`; none without load."""
     load_gbps: Fraction
-    """Requested of the cross traffic, at the thesis's scale."""
+    """Requested load of the cross traffic, at the thesis's scale."""
     policy: str
 
     @property
@@ -70,19 +71,19 @@ class Point:
 
 
 def point(traffic: str, transport: str, model: str, load_gbps: Fraction, policy: str) -> Point:
-    """Without load, all kinds of cross traffic of a configuration are the same point."""
+    """Return a point. Without load, all kinds of cross traffic of a configuration are the same point."""
     setup = Setup(CONFIGURATION_OF[traffic], model, transport)
     return Point(setup, traffic if load_gbps else "none", load_gbps, policy)
 
 
 def iterations_of(at: Point, settings: Settings) -> int:
-    """How many iterations are measured: fewer where each takes long."""
+    """Return how many iterations are measured: fewer if each takes long."""
     most = (_QUICK_ITERATIONS if settings.quick else _ITERATIONS)[at.setup.model]
     return max(min(most, round(_LONGEST_S / expected_s(at))), min(most, _LEAST))
 
 
 def expected_s(at: Point) -> float:
-    """Roughly what an iteration takes: sending on what is left of the link, computing as without load."""
+    """Return roughly what an iteration takes: sending on what is left of the link, computing as without load."""
     model = MODELS[at.setup.model]
     zero_s = float(model.zero_load_s)
     if at.policy == "echelon":
@@ -94,7 +95,7 @@ def expected_s(at: Point) -> float:
 
 
 def document(at: Point, compute_s: Fraction, iterations: int, settings: Settings) -> dict[str, Any]:
-    """The scenario of a point, as its file has it: `iterations` in all."""
+    """Return the scenario of a point as its file has it, with `iterations` in all."""
     configuration = CONFIGURATIONS[at.setup.configuration]
     link_bps = round(LINK_BPS * settings.scale)
     traffic = []
@@ -116,7 +117,7 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Settings
         "transport": {
             "packet": size_text(settings.packet_bytes),
             "window": _WINDOW_PACKETS,
-            # As RDMA, which has no slow start.
+            # Like RDMA, which has no slow start.
             "initial_window": _WINDOW_PACKETS,
             "retransmit_after": _RETRANSMIT_AFTER,
         },
@@ -126,7 +127,7 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Settings
 
 
 def point_task(at: Point, compute_s: Fraction, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
-    """The measurement of a point whose model computes for `compute_s`."""
+    """Return the measurement of a point whose model computes for `compute_s`."""
     iterations = iterations_of(at, settings)
     identity = {
         "kind": "thesis-point",
@@ -143,9 +144,10 @@ def point_task(at: Point, compute_s: Fraction, settings: Settings, make_runner: 
 
 
 def calibration_task(setup: Setup, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
-    """How long a model has to compute. On whatever fabric points are measured, this is done in virtual time."""
+    """Return the task that finds how long a model computes. It runs in virtual time, whatever fabric points are
+    measured on."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
-    virtual = replace(settings, fabric="virtual", target="softswitch", quick=False, seed=0)
+    virtual = replace(settings, fabric="virtual", target=DEFAULT_TARGET, quick=False, seed=0)
     identity = {"kind": "thesis-calibration", **asdict(setup), "settings": virtual.identity()}
     return Task(
         name,
@@ -156,7 +158,7 @@ def calibration_task(setup: Setup, settings: Settings, make_runner: Callable[[],
 
 
 def calibration_of(result: Mapping[str, Any]) -> Calibration:
-    """From what the task stored."""
+    """Return the calibration that the task stored."""
     return Calibration(Fraction(result["compute_s"]), Fraction(result["iteration_s"]), result["runs"])
 
 
@@ -207,7 +209,8 @@ def _job(setup: Setup, compute_s: Fraction, settings: Settings) -> dict[str, Any
 
 
 def _packets_per_s(at: Point) -> float:
-    """In proportion to the packets of a second: the ring's at the rate of the job, and the cross traffic's."""
+    """Return a cost in proportion to the packets of a second: the ring's at the rate of the job, and the cross
+    traffic's."""
     model = MODELS[at.setup.model]
     return float(at.load_gbps) + 4 * float(model.sent_bytes(4)) * 8e-9 / expected_s(at)
 

@@ -84,7 +84,7 @@ CONGESTION: Mapping[Traffic, Mapping[str, CongestionData]] = {
 
 @dataclass(frozen=True, slots=True)
 class CongestionPoint:
-    """Where congestion begins: cross traffic, and the iteration time where the text gives it."""
+    """The point where congestion begins: cross traffic, and the iteration time where the text gives it."""
 
     cross_gbps: float
     iteration_s: float | None = None
@@ -108,7 +108,7 @@ CONGESTION_POINTS: Mapping[Traffic, Mapping[str, CongestionPoint]] = {
         "resnet-50": CongestionPoint(18.4),
     },
 }
-"""Sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without naming them."""
+"""Points of sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without naming them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class MostCongested:
     theory_gbps: float
     """Data of an iteration by equation 3.1 over the iteration time (equation 3.4)."""
     available_gbps: float
-    """What the cross traffic left of the link."""
+    """Bandwidth that the cross traffic left of the link."""
 
     @property
     def difference_gbps(self) -> float:

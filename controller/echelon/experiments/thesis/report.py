@@ -1,4 +1,4 @@
-"""thesis.md: what agrees with the thesis, what does not and by how much; with all tables and figures."""
+"""thesis.md: what agrees with the thesis, what does not and by how much, with all tables and figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Finding:
 
 
 def write(store: Store, settings: Settings, out: Path) -> list[Path]:
-    """Tables, figures and thesis.md in `out`; returns the files, the report first. Raises `OSError`."""
+    """Write tables, figures and thesis.md in `out`. Return the files, the report first. Raise `OSError`."""
     curves = curves_of(store, settings)
     found = tables(curves)
     written = [table.write(out) for table in found]
@@ -72,7 +72,7 @@ def _what_ran(curves: Curves, settings: Settings) -> str:
 
 
 def sections(curves: Curves) -> Iterator[str]:
-    """The findings, by what was expected."""
+    """Return the findings, by what was expected."""
     bursts = (
         "Bursts against consistent traffic, both with training over TCP: equal (within "
         f"{EQUAL_PERCENT:g} %) at 30 %, worse (by more) at 80 %"

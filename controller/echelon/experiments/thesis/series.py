@@ -27,9 +27,9 @@ class Measured:
     traffic: str
     policy: str
     load_gbps: float
-    """Requested."""
+    """Requested load."""
     achieved_gbps: float
-    """Payload that arrived, of the cross traffic."""
+    """Payload of the cross traffic that arrived."""
     iterations_s: Sequence[float]
     compute_s: float
     result: Mapping[str, Any]
@@ -42,23 +42,23 @@ class Measured:
 
     @property
     def p99_s(self) -> float:
-        """The smallest time that 99 % of the iterations do not exceed: of less than 100, the longest."""
+        """The smallest time that 99 % of the iterations do not exceed; for less than 100 iterations the longest."""
         ordered = sorted(self.iterations_s)
         return ordered[max(math.ceil(0.99 * len(ordered)) - 1, 0)]
 
     @property
     def data_mb(self) -> float:
-        """What a worker sends in an iteration, by equation 3.1."""
+        """Data that a worker sends in an iteration, by equation 3.1."""
         return float(MODELS[self.model].sent_bytes(len(CONFIGURATIONS[self.configuration].ring))) / 1e6
 
     @property
     def required_gbps(self) -> float:
-        """What that takes in an iteration of the measured time (equation 3.4)."""
+        """Bandwidth that this needs in an iteration of the measured time (equation 3.4)."""
         return self.data_mb * 8 / 1000 / self.mean_s
 
     @property
     def available_gbps(self) -> float:
-        """What the cross traffic leaves."""
+        """Bandwidth that the cross traffic leaves."""
         return LINK_GBPS - self.achieved_gbps
 
 
@@ -72,18 +72,19 @@ class Curves:
             self._points.setdefault(key, {})[at.load_gbps] = at
 
     def curve(self, traffic: str, transport: str, model: str, policy: str) -> list[Measured]:
-        """In ascending order of the load requested, without cross traffic first; empty if nothing was measured."""
+        """Return points in ascending order of the requested load, without cross traffic first; empty if nothing was
+        measured."""
         configuration = CONFIGURATION_OF[traffic]
         loaded = self._points.get((configuration, traffic, transport, model, policy), {})
         idle = self._points.get((configuration, "none", transport, model, policy), {})
         return [at for _, at in sorted({**idle, **loaded}.items())] if loaded else list(idle.values())
 
     def has(self, traffic: str, transport: str) -> bool:
-        """Whether anything was measured under this kind of cross traffic."""
+        """Return whether anything was measured under this kind of cross traffic."""
         return any(key[1:3] == (traffic, transport) for key in self._points)
 
     def at(self, traffic: str, transport: str, model: str, policy: str, load_gbps: float) -> Measured | None:
-        """One point, if it was measured."""
+        """Return one point, if it was measured."""
         for found in self.curve(traffic, transport, model, policy):
             if found.load_gbps == load_gbps:
                 return found
@@ -95,7 +96,7 @@ class Curves:
 
     @property
     def wall_s(self) -> float:
-        """What all points took, real seconds of one processor."""
+        """Duration of all points, in real seconds of one processor."""
         return math.fsum(at.wall_s for points in self._points.values() for at in points.values())
 
     def __len__(self) -> int:
@@ -103,7 +104,7 @@ class Curves:
 
 
 def rising(curve: Sequence[Measured]) -> list[Measured]:
-    """The points in ascending order of what the cross traffic achieved, none nearer to the one before than 0.1 Gbit/s.
+    """Return the points in ascending order of what the cross traffic achieved, at least 0.1 Gbit/s apart.
 
     Near saturation more is requested than achieved, so that two loads may come out as one.
     """
@@ -115,7 +116,7 @@ def rising(curve: Sequence[Measured]) -> list[Measured]:
 
 
 def curves_of(stored: Iterable[Stored], settings: Settings) -> Curves:
-    """The points among `stored` that were measured with these settings."""
+    """Return the points among `stored` that were measured with these settings."""
     wanted = settings.identity()
     points = [
         of for of in stored if of.identity.get("kind") == "thesis-point" and of.identity.get("settings") == wanted

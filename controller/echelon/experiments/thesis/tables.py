@@ -17,12 +17,12 @@ SECTIONS: tuple[tuple[published.Traffic, str, str, str], ...] = (
     ("websearch", "rdma", "3-4", "3-5"),
     ("burst", "tcp", "3-6", "3-7"),
 )
-"""Kind of traffic, what carries training, and the tables of congestion points and of the most congested points."""
+"""Kind of traffic, transport of training, and the tables of congestion points and of the most congested points."""
 TITLES = {"iperf": "iperf", "websearch": "consistent web-search", "burst": "burst web-search"}
 
 
 def tables(curves: Curves) -> list[Table]:
-    """All for which something was measured."""
+    """Return all tables for which something was measured."""
     out = [_zero_load(curves)]
     for traffic, transport, congestion, most in SECTIONS:
         if curves.has(traffic, transport):

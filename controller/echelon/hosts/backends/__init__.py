@@ -1,5 +1,5 @@
-"""Fabrics of real interfaces: hosts in network namespaces, switches as processes between them.
+"""Fabrics of real interfaces: hosts in network namespaces, and the interfaces of switch processes between them.
 
-`base` has the protocol and the registry, `namespaces` and `mininet` build the interfaces, `switches` starts what is
-between them. Everything is to run in `echelon.hosts.sandbox`, so that nothing of it outlives the run.
+`base` has the protocol and the registry; `namespaces` and `mininet` build the interfaces. Everything must run in
+`echelon.hosts.sandbox`, so that nothing of it outlives the run.
 """

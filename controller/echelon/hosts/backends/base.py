@@ -1,4 +1,4 @@
-"""What builds the interfaces of a fabric: the protocol, and the registry of those that implement it."""
+"""The protocol of the backends, which build the interfaces of a fabric, and the registry of backends."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["BACKENDS", "HostFabric"]
 class HostFabric(Protocol):
     """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its switches.
 
-    A context manager, to be entered once: interfaces exist inside, and all are up. Entering raises `RunError`, a line
-    that says what is missing.
+    It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering raises `RunError`,
+    one line that says what is missing.
 
-    Every host has the fabric's MAC and IPv4 address (as of a network of 16 bits), permanent ARP entries for all other
-    hosts, no IPv6, and no offloads: what it sends are frames of `mtu_bytes` at most, with their checksums. Rates are
-    the switches' business, for what they send; links are as fast as the machine, and without the fabric's delays.
+    Every host has the fabric's MAC address and IPv4 address (in a network of 16 bits), permanent ARP entries for all
+    other hosts, no IPv6, and no offloads: it sends frames with IP packets of at most `mtu_bytes` and with checksums.
+    Switches limit the rates of what they send. Links are as fast as the machine, without the fabric's delays.
     """
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
-        """`mtu_bytes` is the size of the largest IP packet, of all links."""
+        """Take the size of the largest IP packet of all links, `mtu_bytes`."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -35,17 +35,17 @@ class HostFabric(Protocol):
     ) -> None: ...
 
     def interfaces(self, switch: str) -> Mapping[int, str]:
-        """By port number: the interface behind it, in the network namespace that the fabric was entered in."""
+        """Return the interfaces by port number, in the network namespace that the fabric was entered in."""
         ...
 
     def in_host(self, host: str) -> Sequence[str]:
-        """What to put before a command for it to run in the network namespace of `host` (nothing else is its own)."""
+        """Return the words to put before a command to run it in the network namespace of `host`."""
         ...
 
     def host_interface(self, host: str) -> str:
-        """The name of the host's one interface, in its namespace."""
+        """Return the name of the host's one interface, in its namespace."""
         ...
 
 
 BACKENDS: Mapping[str, type[HostFabric]] = {"namespaces": NamespaceFabric, "mininet": MininetFabric}
-"""By the name that `--fabric` takes."""
+"""The backends, by the name that `--fabric` takes."""

@@ -1,4 +1,8 @@
-"""`ip -batch`, in this network namespace or in another, several at a time."""
+"""`ip -batch`, in this network namespace or in another, several at a time.
+
+pyroute2 could do the same, but a fabric of n hosts has n (n - 1) neighbour entries: one takes it 0.5 ms of processor
+time, and `ip` 0.01 ms (1000 entries on one interface, pyroute2 0.9.7, iproute2 6.1).
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,24 @@ from dataclasses import dataclass
 from echelon.scenarios.results import RunError
 
 _AT_ONCE = 8
-"""Processes."""
+"""Number of processes that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Lines for `ip`, which runs in the network namespace `descriptor` (none: in ours). They may name other namespaces
-    by their descriptors, as /proc/self/fd/N."""
+    """Lines for one `ip` process."""
 
     lines: Sequence[str]
     where: str
-    """For whoever reads of an error."""
+    """What the lines are about, for error messages."""
     descriptor: int | None = None
+    """A descriptor of the network namespace to run in; None: the caller's."""
     named: Sequence[int] = ()
+    """Descriptors of other namespaces, which the lines name as /proc/self/fd/N."""
 
 
 def run_batch(batch: Batch) -> str:
-    """What `ip` says. Raises `RunError` that says which line failed and why."""
+    """Run a batch, and return what `ip` prints. Raises `RunError` that says which line failed and why."""
     command = ["ip", "-batch", "-"]
     descriptors = list(batch.named)
     if batch.descriptor is not None:
@@ -44,16 +49,16 @@ def run_batch(batch: Batch) -> str:
 
 
 def run_batches(batches: Sequence[Batch]) -> None:
-    """All of them, in no order. Raises as `run_batch` does."""
+    """Run all batches, in any order. Raises as `run_batch` does."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(run_batch, batches):
             pass
 
 
 def _reason(said: str, lines: Sequence[str]) -> str:
-    """`ip` ends with `Command failed -:LINE`."""
+    """Return the line that failed, which `ip` names as `Command failed -:LINE`, and the reason."""
     *reasons, last = said.strip().splitlines() or [""]
     number = last.rpartition(":")[2]
     if not number.isdecimal() or not 0 < int(number) <= len(lines):
-        return " ".join(said.split()) or "ip failed and does not say why"
+        return " ".join(said.split()) or "ip failed without a reason"
     return f"ip {lines[int(number) - 1]}: {' '.join(reasons)}"

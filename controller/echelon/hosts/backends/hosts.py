@@ -1,4 +1,4 @@
-"""What makes a network namespace a host of the fabric, as commands of `ip`."""
+"""The commands of `ip` that make a network namespace a host of the fabric."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from ipaddress import IPv4Interface
 from echelon.fabric.model import Fabric
 
 NETWORK_BITS = 16
-"""Of a host's address."""
+"""Bits of the network part of a host's address."""
 
 Setups = Mapping[str, Sequence[str]]
-"""By host: lines for `ip -batch` in its namespace."""
+"""Lines for `ip -batch` in a host's namespace, by host."""
 
 
 def address(fabric: Fabric, host: str) -> str:
-    """As `ip` takes it: 10.0.0.1/16."""
+    """Return the host's address as `ip` takes it, such as 10.0.0.1/16."""
     return f"{fabric.hosts[host].ipv4}/{NETWORK_BITS}"
 
 
 def address_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
-    """What gives `interfaces` (by host), which have their MAC addresses, their IPv4 addresses."""
+    """Return the lines that give `interfaces` (by host) their IPv4 addresses. They have their MAC addresses already."""
     return {
         host: ("link set lo up", f"address add {address(fabric, host)} dev {interface}", f"link set {interface} up")
         for host, interface in interfaces.items()
@@ -28,7 +28,10 @@ def address_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
 
 
 def neighbour_setups(fabric: Fabric, interfaces: Mapping[str, str]) -> Setups:
-    """How to reach every other host, without a question: switches flood nothing. Interfaces have their addresses."""
+    """Return the lines that let each host reach all others without ARP, since switches do not flood.
+
+    The interfaces must have their addresses.
+    """
     networks = {host: str(IPv4Interface(address(fabric, host)).network) for host in fabric.hosts}
     different = sorted(set(networks.values()))
     return {

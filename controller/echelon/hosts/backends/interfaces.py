@@ -1,6 +1,6 @@
-"""What `ip` does not do for an interface: offloads, and to tell when frames pass. By ioctl(2) on a socket.
+"""Settings of an interface that `ip` does not have: offloads, and whether frames pass. They use ioctl(2) on a socket.
 
-Sources: Linux's include/uapi/linux/{sockios,ethtool,if}.h.
+The numbers are those of Linux's include/uapi/linux/{sockios,ethtool,if}.h.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from echelon.scenarios.results import RunError
 
 _SIOCGIFFLAGS = 0x8913
-_SIOCGIFMTU = 0x8921
 _SIOCETHTOOL = 0x8946
 _IFF_RUNNING = 0x40
 _SETTERS = {
@@ -27,13 +26,13 @@ _SETTERS = {
     "generic segmentation offload": 0x24,
     "generic receive offload": 0x2C,
 }
-"""The ethtool commands that set them."""
+"""The ethtool command that sets each offload."""
 _UP_S = 5.0
 _POLL_S = 0.001
 
 
 def switch_offloads_off(where: socket.socket, interface: str) -> None:
-    """What `interface` sends are then frames as they would be on a wire: no larger than its MTU, checksums filled in.
+    """Switch offloads off, so that `interface` sends frames as on a wire: no larger than its MTU, with checksums.
 
     Raises `RunError`.
     """
@@ -43,33 +42,26 @@ def switch_offloads_off(where: socket.socket, interface: str) -> None:
         try:
             fcntl.ioctl(where, _SIOCETHTOOL, request)
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # what there is not need not be switched off
+            if error.errno != errno.EOPNOTSUPP:  # the interface has no such offload
                 raise RunError(f"interface {interface}: {name} cannot be switched off: {error.strerror}") from None
 
 
 def switch_ipv6_off(interface: str) -> None:
-    """Of this namespace: the kernel's router solicitations and multicast reports are no traffic of the fabric."""
+    """Keep the kernel from sending router solicitations and multicast reports on an interface of this namespace."""
     with suppress(FileNotFoundError):
         Path(f"/proc/sys/net/ipv6/conf/{interface}/disable_ipv6").write_text("1")
 
 
 def await_running(where: socket.socket, interface: str) -> None:
-    """Until frames pass: for up to a second after both ends of a link are up, the kernel may drop them (linkwatch).
+    """Wait until frames pass: the kernel (linkwatch) may drop them for up to a second after a link is up.
 
-    Raises `RunError` if that does not come.
+    Raises `RunError` if that takes too long.
     """
     give_up_at = time.monotonic() + _UP_S
     while not _flags(where, interface) & _IFF_RUNNING:
         if time.monotonic() > give_up_at:
             raise RunError(f"interface {interface}: its link is not up after {_UP_S:g} s (is the machine overloaded?)")
         time.sleep(_POLL_S)
-
-
-def mtu_bytes(where: socket.socket, interface: str) -> int:
-    """Bytes of the largest IP packet. Raises OSError where there is no such interface."""
-    answer = fcntl.ioctl(where, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))
-    (mtu,) = struct.unpack_from("i", answer, 16)
-    return int(mtu)
 
 
 def _flags(where: socket.socket, interface: str) -> int:

@@ -14,14 +14,14 @@ from echelon.scenarios.results import RunError
 
 
 class MininetFabric:
-    """A `HostFabric`. Mininet is looked for when it is entered."""
+    """A `HostFabric` of Mininet's hosts and links. Entering it imports Mininet."""
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
         self._fabric = fabric
         self._mtu = mtu_bytes
         self._names = interface_names(fabric)
         self._processes: Mapping[str, int] = {}
-        """By host: its shell."""
+        """The process id of each host's shell."""
         self._closing = ExitStack()
 
     def __enter__(self) -> Self:
@@ -31,7 +31,7 @@ class MininetFabric:
         from echelon.hosts.backends.mininet_network import prepare
         from echelon.hosts.backends.mininet_nodes import FabricTopo, PassiveSwitch
 
-        # Else it would raise limits of the whole machine (files, buffers, backlogs), and leave them so.
+        # Otherwise Mininet would raise limits of the whole machine (files, buffers, backlogs) for good.
         Mininet.inited = True
         with ExitStack() as building:
             net = Mininet(topo=FabricTopo(self._fabric), switch=PassiveSwitch, controller=None, build=False)

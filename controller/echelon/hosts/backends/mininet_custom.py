@@ -1,7 +1,7 @@
-"""What the files in topologies/ give to `mn --custom`: topologies, switches, a controller, and our defaults of these.
+"""The topologies, switches, controller and defaults that the files in topologies/ give to `mn --custom`.
 
-`rate` is that of hosts' links (of the bottleneck, where there is one), Mbit/s, from which rates further on follow.
-Other parameters are those of `echelon.fabric.builders`.
+`rate` is the rate of hosts' links (or of the bottleneck, where there is one) in Mbit/s; other rates follow from it.
+All other parameters are those of `echelon.fabric.builders`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from fractions import Fraction
 from echelon.fabric import builders
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.hosts.backends.mininet_library import load_mininet
+from echelon.targets import DEFAULT_TARGET, TARGETS
 
 load_mininet()
 
-from echelon.hosts.backends.mininet_nodes import Bmv2Switch, EchelonController, FabricTopo, SoftSwitch  # noqa: E402
+from echelon.hosts.backends.mininet_nodes import EchelonController, FabricTopo, switch_class  # noqa: E402
 
 __all__ = ["controllers", "default_controller", "switches", "topology"]
 
-switches = {"softswitch": SoftSwitch, "bmv2": Bmv2Switch, "default": SoftSwitch}
+switches = {name: switch_class(name) for name in TARGETS}
+switches["default"] = switches[DEFAULT_TARGET]
 controllers = {"echelon": EchelonController}
 
 _BUILDERS: Mapping[str, Callable[..., FabricSpec]] = {
@@ -36,12 +38,12 @@ _BUILDERS: Mapping[str, Callable[..., FabricSpec]] = {
 
 
 def default_controller() -> type[EchelonController]:
-    """`mn` asks its global function `findController`, which a custom file may replace."""
+    """Return the default controller, for `findController` of `mn`, which a custom file may replace."""
     return EchelonController
 
 
 def topology(name: str) -> Callable[..., FabricTopo]:
-    """What builds that topology from `mn`'s numbers; a mistake in them ends the command with one line."""
+    """Return a function that builds the topology from `mn`'s numbers. Wrong numbers end the command with one line."""
     build = _BUILDERS[name]
 
     def topo(*numbers: float, rate: float | None = None, **named: float) -> FabricTopo:
@@ -52,7 +54,7 @@ def topology(name: str) -> Callable[..., FabricTopo]:
         try:
             return FabricTopo(build_fabric(build(*numbers, **named)))
         except (ValueError, TypeError) as error:
-            # Not an exception: `mn` would then end processes by their names.
+            # An exception would make `mn` kill processes by their names.
             print(f"--topo {name}: {error}", file=sys.stderr)
             raise SystemExit(2) from None
 

@@ -1,4 +1,4 @@
-"""Debian's Mininet, from whatever Python this is: it is a package of Debian's own Python, and of no other."""
+"""Debian's Mininet, imported by any Python: Debian packages it for its own Python only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMANDS = ("mnexec", "ifconfig")
 
 
 def missing() -> str | None:
-    """Why there is no Mininet here, with what to do, in one line; None: there is."""
+    """Return why Mininet cannot be used here, in one line with what to do, or None if it can."""
     for command in _COMMANDS:
         if shutil.which(command) is None:
             return f"{command} is not installed ({INSTALL})"
@@ -27,7 +27,7 @@ def missing() -> str | None:
 
 
 def load_mininet() -> None:
-    """From now on `import mininet.net` works. Of Debian's other packages none comes with it. Raises `RunError`."""
+    """Make `import mininet.net` work, without the rest of Debian's Python packages. Raises `RunError`."""
     if "mininet.net" in sys.modules:
         return
     reason = missing()
@@ -41,7 +41,7 @@ def load_mininet() -> None:
         sys.modules["mininet"] = module
         spec.loader.exec_module(module)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is of another time
+        warnings.simplefilter("ignore")  # Mininet is older than these warnings
         if importlib.util.find_spec("distutils") is None:
             _replace_distutils()
         importlib.import_module("mininet.net")
@@ -58,7 +58,7 @@ def _found() -> importlib.machinery.ModuleSpec | None:
 
 
 def _replace_distutils() -> None:
-    """Python 3.12 has it no more. Mininet compares versions of Open vSwitch with it, which none of ours is."""
+    """Put a stand-in for distutils, which Python 3.12 removed. Mininet compares versions of Open vSwitch with it."""
     package, version = ModuleType("distutils"), ModuleType("distutils.version")
     version.StrictVersion = tuple  # type: ignore[attr-defined]
     package.version = version  # type: ignore[attr-defined]

@@ -22,12 +22,12 @@ from echelon.quantities import rate_text
 from echelon.scenarios.results import RunError
 
 DEFAULT_BPS = 1_000_000_000
-"""Rate of a link of which the topology says nothing."""
+"""The rate of a link for which the topology gives none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Hosts and switches that are linked, as Mininet's links have it."""
+    """Hosts and switches that Mininet's links connect."""
 
     spec: FabricSpec
     fabric: Fabric
@@ -36,14 +36,14 @@ class Network:
 
 
 def interfaces_of(switch: Switch) -> Mapping[int, str]:
-    """By port."""
+    """Return the interfaces of the switch, by port."""
     return {port: intf.name for port, intf in sorted(_linked(switch).items())}
 
 
 def prepare(
     fabric: Fabric, hosts: Mapping[str, Node], switches: Iterable[Switch], mtu_bytes: int | None = None
 ) -> None:
-    """Hosts, whose interfaces Mininet has given their addresses, and switches then are as `HostFabric` says.
+    """Make hosts and switches what `HostFabric` describes; Mininet has given the hosts their addresses.
 
     Without `mtu_bytes`, MTUs stay as Mininet set them. Raises `RunError`.
     """
@@ -75,14 +75,14 @@ def _mtus(interfaces: Sequence[str], mtu_bytes: int | None) -> Sequence[str]:
 
 
 def network_of(switch: Switch) -> Network:
-    """The network that `switch` is in. Raises `RunError` if it is not what a fabric can be."""
+    """Return the network that `switch` belongs to. Raises `RunError` if no fabric can describe it."""
     hosts, switches, links = reach(switch)
     spec = _spec(hosts, switches, links)
     return Network(spec, build_fabric(spec), hosts, switches)
 
 
 def reach(switch: Switch) -> tuple[Mapping[str, Node], Mapping[str, Switch], Sequence[Any]]:
-    """The hosts and switches, by name, and the links that can be reached from `switch`, itself included."""
+    """Return the hosts and switches (by name) and the links that can be reached from `switch`, including itself."""
     hosts: dict[str, Node] = {}
     switches: dict[str, Switch] = {switch.name: switch}
     links: dict[int, Any] = {}
@@ -121,7 +121,7 @@ def _spec(hosts: Mapping[str, Node], switches: Mapping[str, Switch], links: Sequ
 
 
 def _linked(node: Node) -> Mapping[int, Intf]:
-    """Interfaces at the end of a link, by port."""
+    """Return the interfaces that have a link, by port."""
     return {port: intf for port, intf in node.intfs.items() if intf.link is not None}
 
 
@@ -131,5 +131,5 @@ def _other(intf: Intf) -> Intf:
 
 
 def _rate_bps(intf: Intf) -> int:
-    """Mininet has it in Mbit/s."""
+    """Return the rate of the link, which Mininet holds in Mbit/s."""
     return round(float(intf.params["bw"]) * 10**6) if intf.params.get("bw") else DEFAULT_BPS

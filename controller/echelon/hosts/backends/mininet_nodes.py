@@ -1,7 +1,7 @@
-"""Our kinds of Mininet's nodes: a topology, switches, a controller. To be imported after `load_mininet`.
+"""Mininet nodes of our own: a topology, switches and a controller. Import this module after `load_mininet`.
 
-Errors end the command, after one line: what Mininet does about an exception is to end processes by their names,
-whosoever they are.
+Errors end the command after one line. An exception would make Mininet kill processes by their names, including those
+that it did not start.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from echelon.fabric.write import fabric_text
 from echelon.hosts.backends.hosts import address
 from echelon.hosts.backends.mininet_network import Network, interfaces_of, network_of, prepare, reach
 from echelon.hosts.backends.names import interface_names
-from echelon.hosts.backends.switches import LAUNCHERS, SwitchProcess, free_port
-from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred
 from echelon.scenarios.results import RunError
+from echelon.targets import TARGETS
+from echelon.targets.launching import Place, SwitchProcess
 
-__all__ = ["Bmv2Switch", "EchelonController", "FabricTopo", "PassiveSwitch", "SoftSwitch"]
+__all__ = ["EchelonController", "FabricTopo", "P4Switch", "PassiveSwitch", "switch_class"]
 
 _ANSWER_S = 10.0
 _STOP_S = 10.0
@@ -36,14 +37,14 @@ _TAIL_LINES = 3
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """Of Mininet, the fabric that it is built with: names, ports, addresses, and rates as Mininet's `bw`."""
+    """A Mininet topology of a fabric, with its names, ports and addresses, and its rates as Mininet's `bw`."""
 
     def build(self, fabric: Fabric) -> None:
         names = interface_names(fabric)
         for host in fabric.hosts:
             self.addHost(host, ip=address(fabric, host))
         for switch in fabric.switches.values():
-            # Of a name without digits Mininet can make no datapath id, which nobody here looks at.
+            # Mininet cannot make a datapath id, which is not used here, from a name without digits.
             self.addSwitch(switch.name, dpid=f"{switch.device_id:x}")
 
         def end(number: int, at: LinkEnd) -> Mapping[str, object]:
@@ -57,15 +58,18 @@ class FabricTopo(Topo):  # type: ignore[misc]
 
 
 class PassiveSwitch(Switch):  # type: ignore[misc]
-    """Interfaces, for whoever starts what is between them."""
+    """The interfaces of a switch that is started elsewhere."""
 
     def start(self, controllers: Sequence[Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class P4Switch(Switch):  # type: ignore[misc]
-    """A switch of one of our targets, in the namespace that `mn` runs in. With the controller `echelon` it forwards;
-    with none, its P4Runtime service waits, at the address that is shown, for whoever brings a program."""
+    """A switch of a target, in the namespace that `mn` runs in.
+
+    With the controller `echelon` it forwards. Without one, its P4Runtime service waits for a program, at the address
+    that `mn` shows.
+    """
 
     target: ClassVar[str]
 
@@ -75,21 +79,20 @@ class P4Switch(Switch):  # type: ignore[misc]
         self._controllers: Sequence[EchelonController] = ()
 
     def start(self, controllers: Sequence[Any]) -> None:
-        """Mininet calls it when all nodes and links are there."""
+        """Start the switch. Mininet calls it when all nodes and links exist."""
         self._controllers = [controller for controller in controllers if isinstance(controller, EchelonController)]
         try:
             network = _prepared(self)
-            launcher = LAUNCHERS[self.target]
-            self._process = launcher.launch(network.fabric, self.name, interfaces_of(self), _directory())
+            self._process = _launch(self, network)
             info(f"({self._process.address}) ")
             for controller in self._controllers:
-                controller.attach(network, self.name, self._process.options)
+                controller.attach(network, self.name, self._process.entry)
         except RunError as problem:
             _end(self, problem)
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802
-        """Mininet calls it after `start` of all."""
+        """Wait for all switches. Mininet calls it after it has started them."""
         for switch in switches:
             try:
                 switch.process.wait_ready()
@@ -103,7 +106,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         return self._process
 
     def connected(self) -> bool:
-        """Whether its controller, if that is ours, has brought it to its intent."""
+        """Return whether the controller `echelon`, if there is one, has brought the switch to its intent."""
         try:
             self.process.check()
             return all(controller.has_ready(self.name) for controller in self._controllers)
@@ -111,27 +114,22 @@ class P4Switch(Switch):  # type: ignore[misc]
             _end(self, problem)
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803
-        """Mininet calls it at the end."""
+        """End the switch. Mininet calls it at the end."""
         if self._process is not None:
             self._process.stop()
         super().stop(deleteIntfs)
 
 
-class SoftSwitch(P4Switch):
-    """`--switch softswitch`."""
-
-    target = "softswitch"
-
-
-class Bmv2Switch(P4Switch):
-    """`--switch bmv2`."""
-
-    target = "bmv2"
+def switch_class(target: str) -> type[P4Switch]:
+    """Return the class of node for `--switch TARGET`."""
+    return type(f"P4Switch_{target}", (P4Switch,), {"target": target})
 
 
 class EchelonController(Controller):  # type: ignore[misc]
-    """`--controller echelon[,policy=NAME][,port=PORT]`: the service, `echelon serve`, for all switches of the network.
-    It has no jobs at first; `echelon job submit` gives it some."""
+    """The node of `--controller echelon[,policy=NAME][,port=PORT]`: `echelon serve` for all switches of the network.
+
+    It has no jobs at first; `echelon job submit` adds some.
+    """
 
     def __init__(self, name: str, policy: str = "fair", port: int | None = None, **params: Any) -> None:
         self._policy = policy
@@ -141,7 +139,7 @@ class EchelonController(Controller):  # type: ignore[misc]
 
     @property
     def url(self) -> str:
-        """Of its API."""
+        """The URL of the service's API."""
         return f"http://127.0.0.1:{self.port}"
 
     @classmethod
@@ -149,13 +147,13 @@ class EchelonController(Controller):  # type: ignore[misc]
         return True
 
     def checkListening(self) -> None:  # noqa: N802
-        """Not by telnet: the service says it itself when its port is taken."""
+        """Do nothing: the service reports a port that is taken, so Mininet need not try it with telnet."""
 
     def start(self) -> None:
-        """Mininet calls it before there are switches; see `attach`."""
+        """Do nothing: Mininet calls it before there are switches (see `attach`)."""
 
     def attach(self, network: Network, switch: str, entry: Mapping[str, object]) -> None:
-        """Starts once all switches of the network are known. Raises `RunError`."""
+        """Add a switch, and start the service once all switches of the network are known. Raises `RunError`."""
         self._entries[switch] = entry
         if len(self._entries) < len(network.fabric.switches):
             return
@@ -181,7 +179,7 @@ class EchelonController(Controller):  # type: ignore[misc]
         info(f"\n*** {self.name}: echelon watch --url {self.url}; files in {directory}\n")
 
     def has_ready(self, switch: str) -> bool:
-        """Whether `switch` is at its intent, and all others, too. Raises `RunError` if the service has ended."""
+        """Return whether all switches are at their intents. Raises `RunError` if the service has ended."""
         if self._daemon is None:
             return False
         status = self._daemon.poll()
@@ -195,7 +193,7 @@ class EchelonController(Controller):  # type: ignore[misc]
             return False
 
     def stop(self, *args: Any, **params: Any) -> None:
-        """Mininet calls it at the end."""
+        """End the service. Mininet calls it at the end."""
         if self._daemon is not None:
             self._daemon.terminate()
             try:
@@ -203,7 +201,7 @@ class EchelonController(Controller):  # type: ignore[misc]
             except subprocess.TimeoutExpired:
                 self._daemon.kill()
                 self._daemon.wait()
-        # Not the parent's, which would look for an OpenFlow controller among the shell's jobs.
+        # The parent class would look for an OpenFlow controller among the shell's jobs.
         Node.stop(self, *args, **params)
 
     @property
@@ -211,8 +209,18 @@ class EchelonController(Controller):  # type: ignore[misc]
         return _directory() / "echelon.log"
 
 
+def _launch(switch: P4Switch, network: Network) -> SwitchProcess:
+    launcher = TARGETS[switch.target].launcher()
+    if launcher is None:
+        raise RunError(f"target {switch.target} does not run as a process (give another --switch)")
+    fabric, name = network.fabric, switch.name
+    rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+    place = Place(name, fabric.switches[name].device_id, interfaces_of(switch), rates)
+    return launcher.launch(place, _directory(), before=(*DIES_WITH_CALLER, *preferred(NICENESS)))
+
+
 def _prepared(switch: P4Switch) -> Network:
-    """The network of `switch`, with its hosts as they have to be."""
+    """Return the network of `switch`, and prepare its hosts and switches the first time."""
     network = _networks.get(switch)
     if network is None:
         network = network_of(switch)
@@ -225,7 +233,7 @@ _networks: dict[Switch, Network] = {}
 
 
 def _directory() -> Path:
-    """For files of this process; goes when it ends."""
+    """Return a directory for files of this process, which goes when the process ends."""
     global _files
     if _files is None:
         _files = tempfile.TemporaryDirectory(prefix="echelon-mn-")
@@ -236,7 +244,7 @@ _files: tempfile.TemporaryDirectory[str] | None = None
 
 
 def _end(switch: P4Switch, problem: RunError) -> NoReturn:
-    """Not an exception: see the top."""
+    """End the command after one line; the module's docstring says why this is not an exception."""
     error(f"\n*** {problem}\n")
     hosts, switches, _ = reach(switch)
     for controller in switch._controllers:

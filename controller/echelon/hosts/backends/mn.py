@@ -1,4 +1,4 @@
-"""Mininet's command `mn` in this Python, which has what our nodes need: `python -m echelon.hosts.backends.mn ...`."""
+"""Mininet's command `mn`, run by this Python, which has what our nodes need: `python -m echelon.hosts.backends.mn`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from echelon.scenarios.results import RunError
 
 
 def main() -> None:
-    """Entry point."""
+    """Run `mn` with the arguments of this process."""
     try:
         command = shutil.which("mn")
         if command is None:

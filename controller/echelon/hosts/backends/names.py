@@ -1,4 +1,4 @@
-"""Names of interfaces. The kernel takes 15 characters, a fabric's names may have 32."""
+"""Names of interfaces. The kernel allows 15 characters; a fabric's names may have 32."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _LONGEST_END = len("-eth509")
 
 
 def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
-    """By (node, port): `s1-eth3`, of a host `h1-eth0`; unique in the whole fabric.
+    """Return the name of each interface by (node, port), such as `s1-eth3`. Names are unique in the fabric.
 
-    Where a node's name is too long its beginning and a number stand for it: `aggregation-pod1-1` is `aggreg.5`.
-    Names in fabrics have no dot, so that these are no other node's.
+    Where a node's name is too long, its beginning and a number stand for it: `aggregation-pod1-1` becomes `aggreg.5`.
+    Names of nodes have no dot, so no other node has such a name.
     """
     names: dict[tuple[str, int], str] = {}
     for number, (node, ports) in enumerate(fabric.ports.items(), start=1):

@@ -1,8 +1,8 @@
 """A fabric's hosts as network namespaces and its links as veth pairs, all made by `ip -batch`.
 
-A namespace is held by a file descriptor of this process and has no name anywhere, so that nothing is left of it, and
-of the interfaces in it, when the process ends. One batch makes all links, each end in its place; then each host has a
-batch of its own, which gives it its addresses.
+A file descriptor of this process holds each namespace, which has no name. So nothing is left of the namespace and the
+interfaces in it when the process ends. One batch makes all links, each end in its place; then one batch for each host
+sets the host's addresses.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from echelon.hosts.backends.interfaces import await_running, switch_offloads_off
 from echelon.hosts.backends.names import interface_names
 
 _GROUPS = 1 << 24
-"""Above all numbers of processes: links are of the group of the process that made them."""
+"""Higher than any process id. Links belong to the group of the process that made them: this, plus its id."""
 
 
 class NamespaceFabric:
-    """A `HostFabric`."""
+    """A `HostFabric` of namespaces without names."""
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
         self._fabric = fabric
@@ -84,7 +84,7 @@ class NamespaceFabric:
     def _links(self) -> Sequence[str]:
         lines = []
         for cable in self._fabric.cables:
-            # A host's end is made in the host's namespace, the other, of a switch, in this one.
+            # The host's end is made in the host's namespace, the switch's end in this one.
             here, there = (cable.b, cable.a) if cable.a.node in self._hosts else (cable.a, cable.b)
             lines.append(f"link add {self._end(here)} group {self._group} type veth peer {self._end(there)}")
         return [*lines, *(f"link set {interface} up" for interface in self._switch_interfaces())]
@@ -97,8 +97,8 @@ class NamespaceFabric:
         return f"{words} address {self._fabric.hosts[end.node].mac} netns /proc/self/fd/{held.descriptor}"
 
     def _remove_links(self) -> None:
-        """All at once: one by one, the kernel waits for a grace period after each; of a namespace, it removes them some
-        time after its last user has gone."""
+        """Remove all links in one call. One by one, the kernel would wait for a grace period after each; if they were
+        left to it, it would remove them some time after the last user of their namespace has gone."""
         if run_batch(Batch([f"link show group {self._group}"], "links of the fabric")):
             run_batch(Batch([f"link delete group {self._group}"], "links of the fabric"))
 

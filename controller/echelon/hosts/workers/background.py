@@ -6,8 +6,8 @@ import socket
 from contextlib import ExitStack
 
 from echelon.endhosts.shim import DISCARD_PORT
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ConstantRate
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.socket_options import ECT0
 
 _HEADERS_BYTES = 42

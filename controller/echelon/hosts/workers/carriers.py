@@ -31,7 +31,7 @@ class FlowEvents:
     """The iteration that this host has begun last. Others are there, or one ahead."""
 
 
-class Carrier(Protocol):
+class SocketCarrier(Protocol):
     """One job's flows at one host: open, then connect when all hosts are open, then send."""
 
     def connect(self, connected: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
-from echelon.hosts.workers.loop import RealTimeLoop
+from echelon.hosts.loop import RealTimeLoop
 from echelon.scenarios.results import RunError
 
 _REQUEST = struct.Struct("=q")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
 
+from echelon.completion import Completion, Until
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.hosts.workers.messages import Begin, Finished, IterationDone, Started
 from echelon.jobs.graph import Job
@@ -25,7 +25,7 @@ class _Iteration:
 class Coordination:
     """Jobs begin an iteration when all their workers have finished the one before.
 
-    `until`: ``all-done``: jobs go on until the slowest has done `iterations`; ``exactly``: each does that many.
+    `iterations` and `until` say when the run is over (`echelon.completion`).
     `on_iteration(job, iteration)` is called when all workers have finished an iteration.
 
     A report of a step may come after one of what followed it at another worker; after all workers have said that they
@@ -36,14 +36,13 @@ class Coordination:
         self,
         jobs: Sequence[Job],
         iterations: int,
-        until: Literal["all-done", "exactly"],
+        until: Until,
         on_iteration: Callable[[str, int], None] | None = None,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
-        self._iterations = iterations
-        self._load_stays = until == "all-done"
+        self.completion = Completion(self._jobs, iterations, until)
+        """How far the jobs have come."""
         self._on_iteration = on_iteration
-        self._unsatisfied = set(self._jobs)
         self._history: dict[str, list[_Iteration]] = {name: [] for name in self._jobs}
         self._busy: dict[str, set[str]] = {name: set() for name in self._jobs}
         self._counts: dict[tuple[str, str], tuple[int, int]] = {}
@@ -52,7 +51,7 @@ class Coordination:
     @property
     def done(self) -> bool:
         """Whether every job has done its iterations."""
-        return not self._unsatisfied
+        return self.completion.reached
 
     def start(self, origin_ns: int) -> list[Begin]:
         """The first iterations; `origin_ns` is time 0 of the run, and may be yet to come."""
@@ -75,12 +74,10 @@ class Coordination:
         if busy:
             return []
         self._history[report.job][-1].complete = True
-        if report.iteration == self._iterations:
-            self._unsatisfied.discard(report.job)
+        self.completion.finish(report.job, report.iteration)
         if self._on_iteration is not None:
             self._on_iteration(report.job, report.iteration)
-        more = report.iteration < self._iterations or self._load_stays
-        return [self._begin(report.job, now_ns)] if more and not self.done else []
+        return [self._begin(report.job, now_ns)] if self.completion.begins(report.job, report.iteration + 1) else []
 
     def busy_workers(self, job: str) -> Collection[str]:
         """Hosts that have not finished the current iteration."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.coordination import Coordination
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.messages import (
     Begin,
     Connect,

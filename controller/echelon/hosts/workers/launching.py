@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Self
 
 from echelon.hosts.backends.base import HostFabric
-from echelon.hosts.processes import NICENESS, preferred, said, watch_end
-from echelon.hosts.sandbox import DIES_WITH_CALLER
+from echelon.hosts.loop import RealTimeLoop
+from echelon.hosts.processes import watch_end
 from echelon.hosts.workers.assignment import Assignment, write_assignment
-from echelon.hosts.workers.loop import RealTimeLoop
+from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
 from echelon.scenarios.results import RunError
 
 _WORKER = (sys.executable, "-Pm", "echelon.hosts.workers")

@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, TcpCarriage
 from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.socket_options import SO_MAX_PACING_RATE, TCP_NOTSENT_LOWAT, set_receive_buffer
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
@@ -194,7 +194,7 @@ def stream_socket() -> socket.socket:
     return made
 
 
-class TcpCarrier:
+class TcpSocketCarrier:
     """One job's flows at one host."""
 
     def __init__(
@@ -293,13 +293,13 @@ def carriers(
     assignment: Assignment,
     jobs: Mapping[str, tuple[Job, TcpCarriage, FlowEvents]],
     sockets: ExitStack,
-) -> Mapping[str, TcpCarrier]:
+) -> Mapping[str, TcpSocketCarrier]:
     """Open the host's sockets, for all jobs that use them; `sockets` closes them, and those that are opened later."""
     if assignment.ecn:
         # Of this host's namespace. Whoever accepts a connection that asks for it agrees.
         _ECN.write_text("1", encoding="ascii")
     listeners = Listeners(loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets)
     return {
-        name: TcpCarrier(loop, listeners, assignment, job, carriage, events, sockets)
+        name: TcpSocketCarrier(loop, listeners, assignment, job, carriage, events, sockets)
         for name, (job, carriage, events) in jobs.items()
     }

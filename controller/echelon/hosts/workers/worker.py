@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from echelon.execution import StartCompute, StartFlow
+from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers import shim_sockets, tcp
 from echelon.hosts.workers.assignment import Assignment, Carriage, ShimCarriage, TcpCarriage, WorkerJob
 from echelon.hosts.workers.background import ConstantRateSender, Discard
-from echelon.hosts.workers.carriers import Carrier, FlowEvents
+from echelon.hosts.workers.carriers import FlowEvents, SocketCarrier
 from echelon.hosts.workers.computing import COMPUTING, Computing
 from echelon.hosts.workers.execution import WorkerExecution, WorkerFinished, WorkerInstruction
-from echelon.hosts.workers.loop import RealTimeLoop
 from echelon.hosts.workers.messages import (
     Begin,
     Connect,
@@ -35,7 +35,7 @@ from echelon.hosts.workers.messages import (
 )
 from echelon.scenarios.results import RunError
 
-_CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, Carrier]]] = {
+_CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
     ShimCarriage: shim_sockets.carriers,
     TcpCarriage: tcp.carriers,
 }
@@ -50,7 +50,7 @@ class JobPart:
         self._name = job.job.name
         self._execution = WorkerExecution(job.job, worker.host, delays=job.delays)
         self._computing = computing
-        self.carrier: Carrier | None = None
+        self.carrier: SocketCarrier | None = None
         self.events = FlowEvents(
             started=self._on_started,
             sent=self._on_sent,
@@ -117,13 +117,13 @@ class Worker:
     def report(self, report: Report) -> None:
         self._control.sendall(encode(report))
 
-    def _open(self, assignment: Assignment, sockets: ExitStack) -> Mapping[str, Carrier]:
+    def _open(self, assignment: Assignment, sockets: ExitStack) -> Mapping[str, SocketCarrier]:
         by_kind: dict[type[Carriage], dict[str, Any]] = {}
         for job in assignment.jobs:
             name = job.job.name
             of_kind = by_kind.setdefault(type(job.carriage), {})
             of_kind[name] = (job.job, job.carriage, self._parts[name].events)
-        carriers: dict[str, Carrier] = {}
+        carriers: dict[str, SocketCarrier] = {}
         for kind, jobs in by_kind.items():
             carriers |= _CARRIERS[kind](self.loop, assignment, jobs, sockets)
         return carriers

@@ -1,7 +1,7 @@
 """The service over HTTP: JSON in and out, one shape of error, bearer tokens, TLS.
 
-``create_app`` makes the application, ``server.ApiServer`` listens. Nothing here decides anything about jobs: every
-request becomes one call of `echelon.service.interface.Service`.
+``create_app`` makes the application and ``server.ApiServer`` listens. Nothing here decides anything about jobs: every
+request becomes one call of the service.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["ApiSettings", "Exchange", "create_app"]
 def create_app(
     service: Service, settings: ApiSettings | None = None, metrics: Callable[[], tuple[bytes, str]] | None = None
 ) -> FastAPI:
-    """The application, to be served on the event loop that `service` lives on.
+    """Return the application, to be served on the event loop that `service` lives on.
 
-    `metrics` returns what GET /metrics answers, as bytes and content type; None: there are none.
+    `metrics` returns what GET /metrics answers, as bytes and content type; None: there are no metrics.
     """
-    # FastAPI takes a third of a second to import; whoever only checks a tokens file need not wait for it.
+    # FastAPI takes a third of a second to import; a command that only checks a tokens file need not wait for it.
     from echelon.service.api.app import build
 
     return build(service, settings or ApiSettings(), metrics)

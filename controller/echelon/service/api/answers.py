@@ -1,4 +1,4 @@
-"""Errors as the API shows them: one shape for all."""
+"""The API's error answers: one shape for all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from echelon.control.errors import ServiceError, UnavailableError, one_line
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 from echelon.quantities import shown
 
 RETRY_AFTER_S = 1
@@ -23,23 +24,50 @@ class ErrorDetail(BaseModel):
 
     status: int
     """The HTTP status."""
+    code: str
+    """What kind of fault it is, for programs. docs/errors.md explains each code."""
     reason: str
     """One line: what, why, and what to do."""
     path: str
-    """The key of the request that is to blame, like `pipeline.activation[0]`, or a line and column; empty: none."""
+    """The key of the request that is at fault, like `pipeline.activation[0]`, or a line and column; empty: none."""
 
 
 class ErrorResource(BaseModel):
-    """Every answer that is no success."""
+    """The body of every answer that is not a success."""
 
     error: ErrorDetail
 
 
-class RequestError(Exception):
-    """Why a request is refused before the service sees it."""
+_CODES: Mapping[int, Code] = {
+    400: "bad-syntax",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "unknown-path",
+    405: "method-not-allowed",
+    408: "timeout",
+    413: "too-large",
+    415: "unsupported-media-type",
+    422: "invalid-value",
+    429: "too-many-requests",
+    500: "internal",
+    503: "unavailable",
+}
+"""The code of an error that has no other one, by its HTTP status."""
 
-    def __init__(self, status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
+
+class RequestError(CodedError):
+    """A request that is refused before the service sees it."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        path: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
+        super().__init__(reason, code=code or _CODES[status])
         self.status = status
         self.reason = reason
         self.path = path
@@ -47,10 +75,20 @@ class RequestError(Exception):
 
 
 def error_answer(
-    status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None, *, close: bool = False
+    status: int,
+    reason: str,
+    path: str = "",
+    headers: Mapping[str, str] | None = None,
+    *,
+    code: Code | None = None,
+    close: bool = False,
 ) -> JSONResponse:
-    """`close`: the connection ends with the answer, because the rest of the request is not going to be read."""
-    detail = {"status": status, "reason": one_line(reason), "path": one_line(path)}
+    """Return an error answer. Without a `code` it has that of its status.
+
+    With `close` the connection ends with the answer, because the rest of the request will not be read.
+    """
+    code = code or _CODES.get(status, "failed")
+    detail = {"status": status, "code": code, "reason": one_line(reason), "path": one_line(path)}
     answer = JSONResponse({"error": detail}, status, headers)
     if close:
         answer.headers["Connection"] = "close"
@@ -59,7 +97,8 @@ def error_answer(
 
 async def answer_request_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
-    return error_answer(error.status, error.reason, error.path, error.headers, close=error.status in (408, 413))
+    close = error.status in (408, 413)
+    return error_answer(error.status, error.reason, error.path, error.headers, code=error.code, close=close)
 
 
 async def answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -70,16 +109,16 @@ async def answer_service_error(request: Request, error: Exception) -> JSONRespon
         if error.leader is not None:
             query = f"?{request.url.query}" if request.url.query else ""
             headers["Location"] = f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
-    return error_answer(error.status, error.reason, error.path, headers)
+    return error_answer(error.status, error.reason, error.path, headers, code=error.code)
 
 
 async def answer_document_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DocumentError)
-    return error_answer(422, error.reason, error.path)
+    return error_answer(422, error.reason, error.path, code=error.code)
 
 
 async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
-    """For parameters of the query; bodies are checked by our own models."""
+    """Answer for parameters of the query; our own models check bodies."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     message = str(first["msg"])
@@ -88,7 +127,7 @@ async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
-    """What routing finds: no such path, or not that method."""
+    """Answer for routing's errors: no such path, or a method that it does not have."""
     assert isinstance(error, HTTPException)
     reason = {
         404: f"there is no {shown(request.url.path)} (the paths are in /openapi.json)",
@@ -96,7 +135,7 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     }.get(error.status_code, f"{error.detail} (correct the request)")
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        # The router names the methods of the first route of that path only.
+        # The router names only the methods of the first route of that path.
         headers["Allow"] = ", ".join(sorted(request.app.state.methods_of(request.url.path)))
     return error_answer(error.status_code, reason, headers=headers)
 
@@ -124,12 +163,12 @@ _MEANING = {
     503: "Not now: this controller is a standby (`Location` has the leader, where known), or has no plan or store yet.",
 }
 ALWAYS = (401, 403, 422, 429, 500, 503)
-"""Of every path that needs a token. 422: an unknown parameter of the query, for example."""
+"""Statuses of every path that needs a token. 422: an unknown parameter of the query, for example."""
 WITH_BODY = (400, 408, 413, 415)
 
 
 def errors(*statuses: int, common: Iterable[int] = ALWAYS) -> dict[int | str, dict[str, Any]]:
-    """The error answers of a path, for OpenAPI: the common ones and `statuses`."""
+    """Return the error answers of a path for OpenAPI: the common ones and `statuses`."""
     return {
         status: {"description": _MEANING[status], "model": ErrorResource} for status in sorted({*common, *statuses})
     }

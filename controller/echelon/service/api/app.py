@@ -1,4 +1,4 @@
-"""The application put together, and its OpenAPI document."""
+"""The complete application and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
         title="Echelon",
         description=DESCRIPTION,
         version=version("echelon-p4"),
-        # The pages of FastAPI load scripts from elsewhere; the document itself is there.
+        # FastAPI's pages load scripts from other hosts; the document itself is served.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -62,7 +62,7 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
 
 
 def _methods_of(app: FastAPI, path: str) -> frozenset[str]:
-    """What may be asked for at `path`, over all routes that have it."""
+    """Return the methods of `path`, over all routes that have it."""
     found = {
         method.upper()
         for template, operations in app.openapi()["paths"].items()
@@ -73,7 +73,7 @@ def _methods_of(app: FastAPI, path: str) -> frozenset[str]:
 
 
 def _complete(document: dict[str, Any], *, with_tokens: bool) -> None:
-    """Adds what FastAPI cannot know: bodies that our own reader reads, and the tokens that the gate asks for."""
+    """Add what FastAPI cannot know: bodies that our own reader reads, and the tokens that the gate requires."""
     _, definitions = models_json_schema(
         [(model, "validation") for model in BODIES], ref_template="#/components/schemas/{model}"
     )

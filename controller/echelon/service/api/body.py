@@ -1,4 +1,4 @@
-"""Bodies of requests: read within their limits, then as JSON."""
+"""Bodies of requests: read within their limits, then parsed as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from echelon.service.api.json_text import JsonError, parse_json
 from echelon.service.api.settings import ApiSettings
 
 DRAINED = 4
-"""A body that is larger than allowed is still read (and dropped) up to so many times the limit: a sender that is
-writing does not look for an answer."""
+"""Multiple of the limit up to which a body that is too large is still read and dropped: a sender that is still writing
+does not look for an answer."""
 
 LARGE = 16 << 10
-"""Bodies up to so many bytes are read within a few milliseconds, whatever is in them."""
+"""Size in bytes up to which any body is parsed within a few milliseconds."""
 
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?', re.IGNORECASE)
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 async def _read_mapping(request: Request) -> dict[str, Any]:
-    """The request's body. Raises `RequestError`."""
+    """Return the request's body. Raise `RequestError`."""
     settings: ApiSettings = request.app.state.settings
     content_types = request.headers.getlist("content-type")
     if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):
@@ -46,10 +46,10 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     try:
         data = await _beside(request, lambda: parse_json(raw))
     except JsonError as error:
-        raise RequestError(400, error.reason, error.path) from None
+        raise RequestError(400, error.reason, error.path, code=error.code) from None
     if not isinstance(data, dict):
         kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(data), "number")
-        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)")
+        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)", code="not-a-mapping")
     return data
 
 
@@ -57,7 +57,7 @@ async def _read(request: Request, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     declared = request.headers.get("content-length", "0")
-    # Sent at once when it is declared beyond what is going to be drained.
+    # Refuse at once what is declared larger than what would be drained.
     if declared.isdecimal() and int(declared[:20]) > limit * DRAINED:
         raise _too_large(limit)
     async for chunk in request.stream():
@@ -78,16 +78,16 @@ def _too_large(limit: int) -> RequestError:
 
 
 async def _beside(request: Request, work: Callable[[], T]) -> T:
-    """The result of `work`, done off the event loop where the body is large enough to hold it up."""
+    """Return the result of `work`, done off the event loop if the body is large enough to hold it up."""
     return work() if request.state.body_bytes <= LARGE else await asyncio.to_thread(work)
 
 
 Mapping = Annotated[dict[str, Any], Depends(_read_mapping)]
-"""A parameter of an endpoint: the body, as it was sent. The endpoint's `openapi_extra` is `described(model)`."""
+"""A parameter of an endpoint: the body as it was sent. The endpoint's `openapi_extra` is `described(model)`."""
 
 
 def parsed(model: type[S]) -> Callable[..., Awaitable[S]]:
-    """A dependency: the body as a `model`. Raises `DocumentError`."""
+    """Return a dependency that yields the body as a `model`. It raises `DocumentError`."""
 
     async def parse(data: Mapping, request: Request) -> S:
         return await _beside(request, lambda: parse_document(model, data, ""))
@@ -96,8 +96,11 @@ def parsed(model: type[S]) -> Callable[..., Awaitable[S]]:
 
 
 def checked(model: type[Section]) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """A dependency: the body as it was sent, for a service that checks it against `model` itself. A large one that is
-    wrong does not get there: saying why could take the service seconds. Raises `DocumentError`."""
+    """Return a dependency that yields the body as it was sent, for a service that checks it against `model` itself.
+
+    It refuses a large faulty body, since explaining the fault could take the service seconds. It raises
+    `DocumentError`.
+    """
 
     async def check(data: Mapping, request: Request) -> dict[str, Any]:
         if request.state.body_bytes > LARGE:
@@ -108,7 +111,7 @@ def checked(model: type[Section]) -> Callable[..., Awaitable[dict[str, Any]]]:
 
 
 def described(model: type[BaseModel], **examples: Any) -> dict[str, Any]:
-    """The body in OpenAPI. `schema.document` adds the models."""
+    """Return the body's description for OpenAPI. `schema.document` adds the models."""
     content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
     if examples:
         content["examples"] = {name: {"value": value} for name, value in examples.items()}

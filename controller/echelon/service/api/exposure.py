@@ -1,16 +1,21 @@
-"""Who can reach the API, and whether that is meant."""
+"""The check of who can reach the API, and whether that is intended."""
 
 from __future__ import annotations
 
 import ipaddress
 
+from echelon.errors import Code, CodedError
 
-class ExposureError(Exception):
+
+class ExposureError(CodedError):
     """The API would be open to other machines. One line, with what to do."""
+
+    code: Code = "refused"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a listener at `host`. A name other than localhost is never taken for that."""
+    """Return whether only this machine reaches a listener at `host`. No name other than localhost counts as
+    loopback."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -20,8 +25,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str | None, *, tokens: bool, tls: bool) -> str | None:
-    """Raises `ExposureError` where anybody on the network could give orders; returns a warning where tokens could be
-    overheard; None: all is well. `host` None: a Unix socket."""
+    """Return a warning if tokens could be overheard; None: all is well. `host` None is a Unix socket.
+
+    Raise `ExposureError` if anybody on the network could give orders.
+    """
     if host is None or is_loopback(host):
         return None
     if not tokens:

@@ -1,4 +1,5 @@
-"""What every request passes: who asks, whether they may, how many there are; and what became of it is told."""
+"""The gate that every request passes: authentication, authorisation, the limit of concurrent requests, and the access
+record."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ log = logs.get("echelon.api")
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Those that change nothing. Every other one takes an operator."""
+"""Methods that change nothing. Every other method requires an operator."""
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 OTHER_METHOD = "OTHER"
-"""Anybody can make up methods; what counts requests by method must not grow with that."""
+"""Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow with that."""
 CLIENT_LEFT = 499
 LOGGED_PATH = 200
-"""So many characters of a path."""
+"""Maximum length of a path in the access record, in characters."""
 
 
 class Gate:
-    """ASGI middleware."""
+    """The ASGI middleware of all requests."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
@@ -55,7 +56,9 @@ class Gate:
                 principal = self._identify(scope)
                 _check_role(principal, scope["method"])
             except RequestError as refused:
-                response: ASGIApp = error_answer(refused.status, refused.reason, refused.path, refused.headers)
+                response: ASGIApp = error_answer(
+                    refused.status, refused.reason, refused.path, refused.headers, code=refused.code
+                )
             else:
                 response = self._app
             if scope["method"] == "HEAD":
@@ -64,8 +67,8 @@ class Gate:
         except (ClientDisconnect, _UnsentError):
             answer.status = None  # there is nobody to answer
         except asyncio.CancelledError:
-            # The server stops, and this took longer than it waits. Swallowed: the task ends here, and the server would
-            # print a traceback.
+            # The server stops, and this took longer than it waits. Swallow the cancellation: the task ends here, and
+            # the server would print a traceback.
             if answer.status is None:
                 reason = "the controller is stopping (ask again)"
                 headers = {"Retry-After": str(RETRY_AFTER_S)}
@@ -82,13 +85,13 @@ class Gate:
             self._tell(scope, answer, principal, time.perf_counter() - started_at)
 
     def _check_load(self, scope: Scope) -> None:
-        """Raises `RequestError`."""
+        """Check the number of concurrent requests. Raise `RequestError`."""
         if self._running > self._settings.requests and scope["path"] not in OPEN_PATHS:
             reason = f"{self._settings.requests} requests are being answered already (come back in a second)"
             raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
 
     def _identify(self, scope: Scope) -> Principal | None:
-        """Who asks; None: that is not asked for at this path. Raises `RequestError`."""
+        """Return who asks; None: this path does not require it. Raise `RequestError`."""
         if scope["path"] in OPEN_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
             return None
         headers = Headers(scope=scope)
@@ -134,7 +137,7 @@ class Gate:
 
 
 class _Answer:
-    """Sees what is sent. The answer to HEAD is that to GET without its body."""
+    """A view of what is sent. The answer to HEAD is that to GET without its body."""
 
     def __init__(self, send: Send, method: str) -> None:
         self._send = send
@@ -156,7 +159,8 @@ class _Answer:
 
 
 class _UnsentError(Exception):
-    """The connection takes no answer: what came after the headers was no HTTP, for example, and has been answered."""
+    """The connection accepts no answer: what came after the headers was not HTTP, for example, and has been
+    answered."""
 
 
 def _check_role(principal: Principal | None, method: str) -> None:
@@ -169,8 +173,11 @@ def _unauthorised(reason: str) -> RequestError:
 
 
 def _check_host(host: str) -> None:
-    """Without tokens only this machine is served; a web page that its browser shows may have a name that was made to
-    lead here (DNS rebinding). Its requests carry that name."""
+    """Refuse a foreign Host header when there are no tokens.
+
+    The service then serves only this machine, but a web page in its browser may have a name that was made to resolve
+    here (DNS rebinding). The page's requests carry that name.
+    """
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     name = name.strip("[]")
     if not name or is_loopback(name):

@@ -1,4 +1,4 @@
-"""How the service is, for people, load balancers and Prometheus."""
+"""The state of the service for people, load balancers and Prometheus."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ status = router("status")
 
 @status.get("/status", responses=errors())
 async def show_status(service: TheService) -> StatusResource:
-    """The service at a glance."""
+    """Return the service at a glance."""
     return service.status()
 
 
 @status.get("/healthz", responses=errors(422, 500, common=()), openapi_extra={"security": []})
 async def is_alive() -> Alive:
-    """Answers as long as the controller's event loop turns. Needs no token."""
+    """Answer as long as the controller's event loop runs. Needs no token."""
     return Alive()
 
 
 @status.get("/readyz", responses=errors(422, 500, 503, common=()), openapi_extra={"security": []})
 async def is_ready(service: TheService) -> Ready:
-    """Whether this controller leads, or stands by, as it should; 503 says why it does not. Needs no token."""
+    """Return whether this controller leads, or stands by, as it should; 503 says why it does not. Needs no token."""
     problems = service.problems()
     if problems:
         raise RequestError(503, "; ".join(problems))
@@ -46,7 +46,7 @@ async def is_ready(service: TheService) -> Ready:
 
 
 def metrics_router(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -> APIRouter:
-    """`is_open`: no token is asked for."""
+    """Return the router of the metrics. With `is_open` it requires no token."""
     made = router("status")
 
     @made.get(
@@ -59,7 +59,7 @@ def metrics_router(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -
         openapi_extra={"security": []} if is_open else None,
     )
     async def show_metrics() -> Response:
-        """Metrics for Prometheus."""
+        """Return metrics for Prometheus."""
         content, content_type = metrics()
         return Response(content, headers={"Content-Type": content_type})
 

@@ -1,4 +1,4 @@
-"""Jobs: register, change, look, remove; and the distances that a profiler measured."""
+"""Endpoints of jobs: register, change, show, remove; and the distances that a profiler measured."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fastapi import Depends, Query, Response
 
+from echelon.jobs.paradigms.registry import registered
 from echelon.jobs.spec import JobSpec
 from echelon.service.api.answers import WITH_BODY, RequestError, errors
 from echelon.service.api.body import checked, described, parsed
@@ -19,36 +20,7 @@ from echelon.service.resources import DistanceReport, JobResource, JobSummary
 MAX_WAIT_S = 60
 
 EXAMPLES: dict[str, Any] = {
-    "pipeline": {
-        "job": "bert",
-        "parallelism": "pipeline",
-        "workers": ["h1", "h2"],
-        "pipeline": {
-            "micro_batches": 3,
-            "forward": "1 s",
-            "backward": ["2 s", "2 s"],
-            "activation": "2.5 MB",
-        },
-    },
-    "data": {
-        "job": "vgg",
-        "parallelism": "data",
-        "workers": ["h1", "h2", "h3"],
-        "weight": 2,
-        "data": {"compute": "500 ms", "gradient": "5 MB"},
-    },
-    "overlap": {
-        "job": "resnet",
-        "parallelism": "data",
-        "workers": ["h1", "h2", "h3"],
-        "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 4, "gradient": "5 MB"},
-    },
-    "parameter_server": {
-        "job": "dlrm",
-        "parallelism": "parameter_server",
-        "workers": ["h1", "h2"],
-        "parameter_server": {"server": "h3", "compute": "500 ms", "gradient": "5 MB"},
-    },
+    title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
 }
 DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
 
@@ -62,7 +34,7 @@ jobs = router("jobs")
 
 @jobs.get("/jobs", responses=errors())
 async def list_jobs(service: TheService) -> Sequence[JobSummary]:
-    """All jobs, in short."""
+    """List all jobs in short."""
     return service.jobs()
 
 
@@ -73,9 +45,9 @@ async def list_jobs(service: TheService) -> Sequence[JobSummary]:
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def register_job(service: TheService, spec: JobMapping, response: Response) -> JobResource:
-    """Registers a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
+    """Register a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
 
-    It is on disk before the answer comes. A job of that name that is another one is refused (409): PUT replaces it.
+    The job is on disk before the answer comes. A different job of the same name is refused (409): PUT replaces it.
     """
     return _answer(await service.register(spec, replace=False), response)
 
@@ -87,10 +59,12 @@ async def register_job(service: TheService, spec: JobMapping, response: Response
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def put_job(service: TheService, name: str, spec: JobMapping, response: Response) -> JobResource:
-    """Registers a job, or puts it in the place of the one that has its name."""
+    """Register a job, or replace the one that has its name."""
     given = spec.get("job")
     if isinstance(given, str) and given != name:
-        raise RequestError(422, "is not the name in the path (a job keeps its name: make both the same)", "job")
+        raise RequestError(
+            422, "is not the name in the path (a job keeps its name: make both the same)", "job", code="conflicting-key"
+        )
     return _answer(await service.register(spec, replace=True), response)
 
 
@@ -104,7 +78,8 @@ async def show_job(
         Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for it to be installed."),
     ] = None,
 ) -> JobResource:
-    """One job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that time."""
+    """Return one job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that
+    time."""
     if wait_s is None:
         return service.job(name)
     waiting = asyncio.ensure_future(service.installed(name, wait_s))
@@ -119,7 +94,7 @@ async def show_job(
 
 @jobs.delete("/jobs/{name}", status_code=204, responses=errors(404), response_description="Removed.")
 async def remove_job(service: TheService, name: str) -> None:
-    """Removes a job: off the disk before the answer comes, off the switches with the next plan."""
+    """Remove a job: from disk before the answer comes, from the switches with the next plan."""
     await service.remove(name)
 
 
@@ -131,7 +106,7 @@ async def remove_job(service: TheService, name: str) -> None:
 async def report_distances(
     service: TheService, name: str, report: Annotated[DistanceReport, Depends(parsed(DistanceReport))]
 ) -> JobResource:
-    """Replaces the arrangement function of one EchelonFlow by a measured one."""
+    """Replace the arrangement function of one EchelonFlow by a measured one."""
     return await service.report_distances(name, report)
 
 

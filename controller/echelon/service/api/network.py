@@ -1,4 +1,4 @@
-"""Switches, links, the plan and the policy."""
+"""Endpoints of switches, links, the plan and the policy."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ policy = router("policy")
 
 @switches.get("/switches", responses=errors())
 async def list_switches(service: TheService) -> Sequence[SwitchResource]:
-    """All switches of the fabric and how they are."""
+    """List all switches of the fabric and their states."""
     return service.switches()
 
 
 @switches.get("/switches/{name}", responses=errors(404))
 async def show_switch(service: TheService, name: str) -> SwitchResource:
-    """One switch."""
+    """Return one switch."""
     return service.switch(name)
 
 
 @switches.get("/switches/{name}/intent", response_model=IntentResource, responses=errors(404))
 async def show_intent(service: TheService, name: str) -> Response:
-    """What the switch should hold."""
+    """Return what the switch should hold."""
     return streaming.answer(service.intent(name), "entries")
 
 
 @switches.get("/switches/{name}/difference", responses=errors(404))
 async def show_difference(service: TheService, name: str) -> SwitchDifference:
-    """Reads the switch and says what would be written to it; writes nothing."""
+    """Read the switch and return what would be written to it; write nothing."""
     return await service.difference(name)
 
 
 @links.get("/links", responses=errors())
 async def list_links(service: TheService) -> Sequence[LinkResource]:
-    """All links of the fabric."""
+    """List all links of the fabric."""
     return service.links()
 
 
@@ -71,7 +71,7 @@ async def list_links(service: TheService) -> Sequence[LinkResource]:
 async def set_link(
     service: TheService, a: str, b: str, setting: Annotated[LinkSetting, Depends(parsed(LinkSetting))]
 ) -> LinkResource:
-    """Drains the link between `a` and `b`, so that flows take other paths, or restores it."""
+    """Drain the link between `a` and `b`, so that flows take other paths, or restore it."""
     return await service.set_link(a, b, setting)
 
 
@@ -81,9 +81,9 @@ async def show_plan(
     job: Annotated[str | None, Query(description="Only flows of this job.")] = None,
     switch: Annotated[str | None, Query(description="Only flows through this switch.")] = None,
 ) -> Response:
-    """The plan in force."""
+    """Return the plan in force."""
     made = service.plan()
-    # The name of nothing would look like a job without flows.
+    # An unknown name would look like a job without flows.
     if job is not None:
         service.job(job)
     if switch is not None:
@@ -98,7 +98,7 @@ async def show_plan(
 
 @policy.get("/policy", responses=errors())
 async def show_policy(service: TheService) -> PolicyResource:
-    """The policy in force, and all there are."""
+    """Return the policy in force, and all that can be chosen."""
     return service.policy()
 
 
@@ -106,5 +106,5 @@ async def show_policy(service: TheService) -> PolicyResource:
 async def set_policy(
     service: TheService, setting: Annotated[PolicySetting, Depends(parsed(PolicySetting))]
 ) -> PolicyResource:
-    """Chooses the policy. It is kept over restarts; plans are made by it from now on."""
+    """Choose the policy. The choice survives restarts; the next plan is made by it."""
     return await service.set_policy(setting)

@@ -1,4 +1,4 @@
-"""What the routers share: the service behind them, and the check that a query asks for nothing unknown."""
+"""What the routers share: the service behind them, and the check that a query has no unknown parameter."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ async def _stopping(request: Request) -> asyncio.Event:
 
 
 Stopping = Annotated[asyncio.Event, Depends(_stopping)]
-"""Set when the server is asked to stop: what only waits is to answer then."""
+"""Set when the server is asked to stop: requests that only wait answer then."""
 
 
 async def _check_query(request: Request) -> None:
-    """A misspelt filter would otherwise be no filter."""
+    """Refuse unknown parameters: a misspelt filter would be no filter."""
     known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name not in known:
             reason = f"unknown parameter of the query ({suggestion(name, known)})"
-            raise RequestError(422, reason, path_text([name]))
+            raise RequestError(422, reason, path_text([name]), code="unknown-parameter")
         if name in seen:
-            raise RequestError(422, "is given twice (keep one of them)", name)
+            raise RequestError(422, "is given twice (keep one of them)", name, code="duplicate")
         seen.add(name)
 
 

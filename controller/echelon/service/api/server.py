@@ -1,7 +1,7 @@
 """The listener: uvicorn inside the daemon's event loop, on a TCP port or a Unix socket, with or without TLS.
 
-Sockets are bound and certificates are read when an `ApiServer` is made, so that what is wrong with them is said before
-anything else of the daemon starts.
+Making an `ApiServer` binds sockets and reads certificates, so that their faults are reported before anything else of
+the daemon starts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -29,19 +30,22 @@ if TYPE_CHECKING:
     from echelon.service.config_file import ListenAddress
 
 HEADER_BYTES = 32 << 10
-"""Request line and headers together."""
+"""Maximum size of request line and headers together, in bytes."""
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
-"""Longer than clients and proxies commonly keep an idle connection, so that these close it, not we under a request."""
+"""Keep-alive time, longer than clients and proxies commonly keep an idle connection, so that they close it, not we
+under a request."""
 DRAIN_S = 5
-"""Requests under way have so long to end when the server stops."""
+"""How long requests under way may take to end when the server stops."""
 LAST_WORD_S = 1
 SOCKET_MODE = 0o600
-"""Of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
+"""Permissions of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
 
 
-class ListenError(Exception):
-    """The address cannot be listened on. One line."""
+class ListenError(CodedError):
+    """The server cannot listen on the address. One line."""
+
+    code: Code = "cannot-listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,18 @@ class ServerSettings:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the daemon's."""
+        """Leave signals to the daemon."""
         yield
 
 
 class ApiServer:
-    """Listens from the start; answers while `serve` runs."""
+    """A server that listens from its creation, and answers while `serve` runs."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
-        """`app`: of `create_app`. Raises `ListenError` for the address, `DocumentError` for a certificate, key or
-        authority."""
+        """Bind the socket and read the certificates. `app` is the result of `create_app`.
+
+        Raise `ListenError` for the address, `DocumentError` for a certificate, key or authority.
+        """
         self._settings = settings
         self._tls = None if settings.tls is None else server_context(settings.tls)
         config = uvicorn.Config(
@@ -88,40 +94,42 @@ class ApiServer:
         self._server = _Server(config)
         self._socket = _bind(settings.listen, settings.socket_mode)
         self.url = self._url()
-        """Where clients find it: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``; with the port that was
-        chosen where 0 was asked for."""
+        """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the chosen port if 0 was
+        configured."""
 
     @property
     def port(self) -> int | None:
-        """None: a Unix socket."""
+        """The TCP port; None: a Unix socket."""
         return None if self._settings.listen.path is not None else int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:
-        """Answers requests until `stop`. Returns when those under way are answered, `drain_s` later at the latest."""
+        """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds later at the
+        latest."""
         try:
             await self._server.serve(sockets=[self._socket])
-            # What took longer was cancelled; each says so to its client.
+            # What took longer was cancelled; each request says so to its client.
             if late := set(self._server.server_state.tasks):
                 await asyncio.wait(late, timeout=LAST_WORD_S)
         finally:
             self.close()
 
     def stop(self) -> None:
-        """Lets `serve` end. Safe to call more than once, and from a signal handler of the event loop."""
+        """Let `serve` end. Safe to call more than once, and from a signal handler of the event loop."""
         self._stopping.set()
         self._server.should_exit = True
 
     def close(self) -> None:
-        """Gives the address back; for a server that was never served as well."""
+        """Release the address, also for a server that never served."""
         self._socket.close()
         path = self._settings.listen.path
         if path is not None:
             path.unlink(missing_ok=True)
 
     def reload_certificate(self) -> None:
-        """Reads certificate and key again; new connections get them. Raises `DocumentError`: then the old ones hold."""
+        """Read certificate and key again; new connections get them. Raise `DocumentError`: then the old ones stay in
+        force."""
         if self._tls is not None and self._settings.tls is not None:
-            # On a context of its own first: half of a pair must not get into the one in use.
+            # Load them into a context of its own first: half of a pair must not get into the one in use.
             server_context(self._settings.tls)
             _load_pair(self._tls, self._settings.tls)
 
@@ -134,7 +142,10 @@ class ApiServer:
 
 
 def server_context(tls: ServerTls) -> ssl.SSLContext:
-    """TLS 1.2 or later. With `client_ca` a client must show a certificate of that authority. Raises `DocumentError`."""
+    """Return a context for TLS 1.2 or later. Raise `DocumentError`.
+
+    With `client_ca` a client must show a certificate of that authority.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -208,7 +219,7 @@ def _bind(listen: ListenAddress, mode: int) -> socket.socket:
 
 def _bind_tcp(host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    # A name may mean several addresses; clients that are told none try 127.0.0.1.
+    # A name may resolve to several addresses; clients without a configured URL try 127.0.0.1.
     family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)
     try:
@@ -226,7 +237,7 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Before bind: so the file never has wider permissions, not even for a moment.
+        # Set before bind, so that the file never has wider permissions, not even for a moment.
         os.fchmod(listener.fileno(), mode)
         listener.bind(str(path))
         path.chmod(mode)
@@ -239,7 +250,7 @@ def _bind_unix(path: Path, mode: int) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes the socket of a server that is gone; anything else at `path` is left, and binding will fail."""
+    """Remove the socket of a server that is gone; anything else at `path` is left, and binding will fail."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return

@@ -1,5 +1,5 @@
-"""Long answers in pieces, so that writing one does not keep the event loop from everything else: a plan may have a
-hundred thousand flows, and the sessions to the switches live on the same loop."""
+"""Long answers in pieces, so that writing one does not block the event loop: a plan may have a hundred thousand flows,
+and the sessions to the switches live on the same loop."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 PIECE = 500
-"""Items at a time: some milliseconds."""
+"""Number of items at a time: some milliseconds."""
 
 
 def answer(resource: BaseModel, field: str) -> Response:
-    """`resource` as JSON; `field` is its sequence of resources, which may be long."""
+    """Return `resource` as JSON; `field` is its sequence of resources, which may be long."""
     return StreamingResponse(_pieces(resource, field), media_type="application/json")
 
 
 async def _pieces(resource: BaseModel, field: str) -> AsyncIterator[str]:
     items: tuple[BaseModel, ...] = getattr(resource, field)
-    # Inside of a text quotes are escaped, so that this is the field itself.
+    # Inside a text quotes are escaped, so this is the field itself.
     before, empty, after = resource.model_copy(update={field: ()}).model_dump_json().partition(f'"{field}":[]')
     assert empty
     yield f'{before}"{field}":['

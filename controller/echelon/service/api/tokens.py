@@ -4,11 +4,11 @@
 tokens:
   - name: ci            # what the access log calls it
     role: operator      # or read-only
-    sha256: 5e88...     # of the token; the token itself is nowhere but with its owner
+    sha256: 5e88...     # of the token; only its owner has the token itself
 ```
 
-`echelon token` makes a token with its entry. A token has 256 random bits, so that one round of SHA-256 protects it:
-there is nothing to guess that a slower hash would make dearer.
+`echelon token` makes a token with its entry. A token has 256 random bits, so one round of SHA-256 protects it: a slower
+hash protects secrets that can be guessed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Role = Literal["read-only", "operator"]
 """read-only: may look. operator: may change things as well."""
 
 PREFIX = "echelon_"
-"""Of every token, so that scanners for leaked secrets can know one."""
+"""Prefix of every token, so that scanners for leaked secrets can recognise one."""
 CHECK_INTERVAL_S = 1.0
-"""A changed tokens file is noticed within this time, at the next request."""
+"""Maximum time until a changed tokens file is noticed, at the next request."""
 
 
 def digest(token: str) -> str:
@@ -45,7 +45,7 @@ def digest(token: str) -> str:
 
 
 def _sha256(value: object) -> str:
-    # What stands there instead of a digest may be a token: it is not repeated.
+    # The text in place of a digest may be a token, so it is not repeated.
     if isinstance(value, str) and len(value) == 64 and all(digit in "0123456789abcdef" for digit in value.lower()):
         return value.lower()
     raise QuantityError("is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')")
@@ -77,13 +77,19 @@ class TokensSpec(Section):
             for index, token in enumerate(self.tokens):
                 first = seen.setdefault(getattr(token, key), index)
                 if first != index:
-                    raise problem(f"is that of tokens[{first}] as well (give each token its own)", "tokens", index, key)
+                    raise problem(
+                        f"is that of tokens[{first}] as well (give each token its own)",
+                        "tokens",
+                        index,
+                        key,
+                        code="duplicate",
+                    )
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks."""
+    """The caller."""
 
     token: str | None
     """The token's name; None: no tokens are configured."""
@@ -92,7 +98,7 @@ class Principal:
 
 class Authenticator(Protocol):
     def authenticate(self, token: str) -> Principal | None:
-        """Whose token that is; None: nobody's."""
+        """Return whose token that is; None: nobody's."""
 
 
 class Tokens:
@@ -104,7 +110,7 @@ class Tokens:
     def authenticate(self, token: str) -> Principal | None:
         presented = bytes.fromhex(digest(token))
         found: Principal | None = None
-        # All are compared, each in constant time: how long it takes tells nothing of which came near.
+        # All are compared, each in constant time, so that the duration does not reveal which one was close.
         for known, principal in self._known:
             if hmac.compare_digest(known, presented):
                 found = principal
@@ -112,7 +118,7 @@ class Tokens:
 
 
 def load_tokens(path: str | Path) -> TokensSpec:
-    """The tokens file at `path`. Raises `DocumentError`, also for a file that everybody may write to."""
+    """Load the tokens file at `path`. Raise `DocumentError`, also for a file that everybody may write to."""
     spec = parse_document(TokensSpec, read_document(path), str(path))
     if Path(path).stat().st_mode & stat.S_IWOTH:
         raise DocumentError(str(path), "", f"can be written by every user of this machine (chmod o-w {path})")
@@ -120,10 +126,11 @@ def load_tokens(path: str | Path) -> TokensSpec:
 
 
 class TokensFile:
-    """The tokens of a file, read again when it changes. After a faulty change, which is logged, the former hold."""
+    """The tokens of a file, read again when it changes. A faulty change is logged, and the former tokens stay in
+    force."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises `DocumentError` if the file is faulty now."""
+        """Read the file. Raise `DocumentError` if it is faulty now."""
         self._path = path
         self._clock = clock
         self._version = _version(path)
@@ -153,7 +160,7 @@ class TokensFile:
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
-    """Differs whenever the file was written or replaced; None: it is gone."""
+    """Return a value that differs whenever the file was written or replaced; None: it is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -164,16 +171,16 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 @dataclass(frozen=True, slots=True)
 class NewToken:
     token: str
-    """For its owner; it is shown once and kept nowhere."""
+    """The token, for its owner; it is shown once and stored nowhere."""
     entry: str
-    """YAML, for the tokens file: an item of its list `tokens`."""
+    """YAML for the tokens file: an item of its list `tokens`."""
 
     def __repr__(self) -> str:
         return "NewToken(...)"
 
 
 def new_token(name: str, role: Role) -> NewToken:
-    """A random token with its entry. Raises `DocumentError` for a name or role that the file would refuse."""
+    """Make a random token with its entry. Raise `DocumentError` for a name or role that the file would refuse."""
     token = PREFIX + secrets.token_urlsafe(32)
     spec = parse_document(TokenSpec, {"name": name, "role": role, "sha256": digest(token)}, "token")
     return NewToken(token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"}}\n')

@@ -1,4 +1,4 @@
-"""Where the service keeps what it must not lose. A URL says which store:
+"""The stores of what the service must not lose. A URL selects the store:
 
 - ``sqlite:state.db``, ``sqlite:///var/lib/echelon/state.db``: a file; a second controller on the machine can stand by.
 - ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (`echelon.service.store.etcd`).
@@ -35,12 +35,14 @@ __all__ = [
 ]
 
 STORES = {"sqlite": "echelon.service.store.sqlite", "etcd": "echelon.service.store.etcd"}
-"""URL scheme -> module with `async def open_url(url, *, lease_s) -> Store`."""
+"""The module for each URL scheme, with `async def open_url(url, *, lease_s) -> Store`."""
 
 
 async def open_store(url: str, *, lease_s: float = 5.0) -> Store:
-    """The store of that URL, ready for use. `lease_s`: seconds after which a leader that fell silent is replaced, where
-    the store decides that by time. Raises `StoreError`."""
+    """Open the store of that URL. Raise `StoreError`.
+
+    `lease_s` is the time in seconds after which a silent leader is replaced, where the store decides that by time.
+    """
     scheme, colon, _ = url.partition(":")
     module = STORES.get(scheme) if colon else None
     if module is None:

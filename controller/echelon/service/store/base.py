@@ -1,4 +1,4 @@
-"""What the service asks of a store: documents that survive, and at most one controller that may change them.
+"""The interface of a store: documents that survive, and at most one controller that may change them.
 
 Documents are JSON mappings, in collections, each under a key. A change is one `Store.commit`: all of it or nothing, on
 disk before the call returns, and refused unless this store's controller leads. Leadership has a `term`, a number that
@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from echelon.control.errors import UnavailableError
 from echelon.control.records import Changes, Snapshot
+from echelon.errors import Code
 from echelon.southbound import election
 
 MAX_KEY_BYTES = 1024
@@ -23,16 +24,25 @@ MAX_TERM = election.LARGEST_TERM
 
 
 class StoreError(UnavailableError):
-    """The store cannot do it; says what an operator can do. Raised as such it will not pass by itself: a corrupt or
-    read-only file, a full disk, a schema of a later version, a bad URL, a refused password."""
+    """The store cannot do it; the text says what an operator can do.
+
+    It will not pass by itself when raised as this class: a corrupt or read-only file, a full disk, a schema of a later
+    version, a bad URL, a refused password.
+    """
+
+    code: Code = "store-failed"
 
 
 class StoreUnavailableError(StoreError):
-    """The store does not answer, or is locked by somebody else; trying again later can help."""
+    """The store does not answer, or is locked by another process; trying again later can help."""
+
+    code: Code = "store-unavailable"
 
 
 class NotLeaderError(StoreError):
-    """This controller does not lead (any more). `leader`: URL of the one that does, where known."""
+    """This controller does not lead (any more). `leader`: URL of the controller that leads, where known."""
+
+    code: Code = "not-leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +50,16 @@ class Candidate:
     """A controller that leads, or wants to."""
 
     id: str
-    """Names the controller to people: a host and port, say."""
+    """A name for people: a host and port, for example."""
     url: str
-    """Of its API, for clients that asked another controller."""
+    """URL of the controller's API, for clients that asked another controller."""
 
 
 class Leadership:
-    """This controller leads until `lost` is set.
+    """The leadership of this controller, which lasts until `lost` is set.
 
-    It is lost by `resign`, when another controller has taken over, and when the store has been silent for so long that
-    another one could have. Commits under way are then refused; `Store.campaign` again and load again.
+    It ends by `resign`, when another controller has taken over, and when the store has been silent for so long that
+    another one could have. Commits under way are then refused; call `Store.campaign` and load again.
     """
 
     def __init__(
@@ -63,22 +73,24 @@ class Leadership:
         self.candidate = candidate
         self.lost = asyncio.Event()
         self.reason = ""
-        """Why it was lost; one line."""
+        """Why it was lost, in one line."""
         self._term = term
         self._raising = asyncio.Lock()
-        """One after the other: the lower of two numbers must not come last."""
+        """Terms are raised one after the other: the lower of two numbers must not come last."""
         self._raise_term = raise_term
         self._resign = resign
 
     @property
     def term(self) -> int:
-        """Above every term before it, of any controller: 1 to `MAX_TERM`, usually microseconds since the epoch."""
+        """Higher than every earlier term of any controller: 1 to `MAX_TERM`, usually microseconds since the epoch."""
         return self._term
 
     async def raise_term(self, at_least: int) -> int:
-        """For a leader that met a higher number than its term (a switch that knows a higher election id). The term
-        that holds from now on, at least `at_least`; on disk before this returns. Raises as `Store.commit` does, and
-        `StoreError` above `MAX_TERM`."""
+        """Raise the term to at least `at_least` and return it; it is on disk before this returns.
+
+        For a leader that met a number higher than its term (a switch that knows a higher election id). Raise as
+        `Store.commit` does, and `StoreError` above `MAX_TERM`.
+        """
         if at_least > MAX_TERM:
             raise StoreError(
                 f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); whoever set such an"
@@ -90,11 +102,11 @@ class Leadership:
         return self._term
 
     async def resign(self) -> None:
-        """Lets a standby take over at once. Does nothing where leadership is lost already."""
+        """Let a standby take over at once. Does nothing if leadership is lost already."""
         await self._resign(self)
 
     def lose(self, reason: str) -> None:
-        """For stores."""
+        """Mark leadership as lost. Stores call this."""
         if not self.lost.is_set():
             self.reason = reason
             self.lost.set()
@@ -104,40 +116,45 @@ class Leadership:
 
 
 class Store(Protocol):
-    """Opened by `echelon.service.store.open_store`; closed by `close` or as an asynchronous context manager. One event
-    loop uses it. Every call raises `StoreError` or one of its subclasses."""
+    """A store of documents, used by one event loop. Every call raises `StoreError` or one of its subclasses.
+
+    `echelon.service.store.open_store` opens it; `close` or the end of the asynchronous context closes it.
+    """
 
     @property
     def url(self) -> str:
-        """Fit to be shown: without user and password."""
+        """The URL without user and password, fit to be shown."""
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be relied on now, as far as that is known without asking it; for /readyz. One line."""
+        """Why the store cannot be relied on now, as far as that is known without asking it, in one line; for
+        /readyz."""
 
     async def load(self) -> Snapshot:
-        """All documents, in this version's schema whatever theirs is. Needs no leadership; a leader sees all that it
-        has committed."""
+        """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a leader sees all
+        that it has committed."""
 
     async def commit(self, changes: Changes) -> None:
-        """All of `changes` or nothing, durable when this returns. Concurrent calls take effect in the order in which
-        they were made and share their disk writes.
+        """Commit all of `changes` or nothing, durable when this returns.
 
-        Raises `ValueError` for documents that are not JSON, `NotLeaderError` where nothing was changed because this
-        controller does not lead, `StoreError` where nothing was changed because the store could not, and
-        `StoreUnavailableError` where the store fell silent: then the change may be there or not, leadership is lost,
-        and whoever leads next loads to know. A cancelled call may still take effect.
+        Concurrent calls take effect in the order in which they were made and share their disk writes. Raise
+        `ValueError` for documents that are not JSON, `NotLeaderError` if nothing was changed because this controller
+        does not lead, `StoreError` if nothing was changed because the store could not, and `StoreUnavailableError` if
+        the store fell silent: then the change may or may not be there, leadership is lost, and the next leader loads to
+        find out. A cancelled call may still take effect.
         """
 
     async def campaign(self, candidate: Candidate) -> Leadership:
-        """Waits, if need be for ever, until this controller leads, then brings documents of an earlier schema up to
-        date. A store that does not answer is waited for. Can be cancelled."""
+        """Wait, for ever if need be, until this controller leads; then migrate documents of an earlier schema.
+
+        Waits for a store that does not answer. Can be cancelled.
+        """
 
     async def leader(self) -> Candidate | None:
-        """Who leads now; None: nobody."""
+        """Return who leads now; None: nobody."""
 
     async def close(self) -> None:
-        """Resigns, and frees everything. Can be called twice."""
+        """Resign and free everything. Can be called twice."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -145,7 +162,7 @@ class Store(Protocol):
 
 
 def next_term(last: int) -> int:
-    """The term of a leader that follows one of term `last`. Above `last` whatever the clock says."""
+    """Return the term of a leader that follows one of term `last`; it is above `last` whatever the clock says."""
     try:
         return election.next_term(time.time_ns() // 1000, last)
     except election.ElectionError:

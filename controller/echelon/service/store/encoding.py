@@ -1,4 +1,4 @@
-"""Documents as the stores keep them: checked, and as JSON in ASCII."""
+"""The stored form of documents: checked, and as JSON in ASCII."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from echelon.service.store.base import MAX_KEY_BYTES
 
 @dataclass(frozen=True, slots=True)
 class EncodedChanges:
-    """No key is in both."""
+    """Encoded changes. No key is in both."""
 
     puts: dict[Key, bytes]
     deletes: set[Key]
@@ -24,14 +24,14 @@ class EncodedChanges:
 
     @property
     def size_bytes(self) -> int:
-        """Of the keys and documents."""
+        """Size of the keys and documents in bytes."""
         return sum(len(body) for body in self.puts.values()) + sum(
             len(collection) + len(key.encode()) for keys in (self.puts, self.deletes) for collection, key in keys
         )
 
 
 def encode(changes: Changes) -> EncodedChanges:
-    """Raises `ValueError` for a key or document that no store could keep."""
+    """Encode changes. Raise `ValueError` for a key or document that no store could keep."""
     deletes = set(changes.deletes)
     for key in (*changes.puts, *deletes):
         _check_key(key)
@@ -42,14 +42,14 @@ def encode(changes: Changes) -> EncodedChanges:
 
 def encode_document(key: Key, document: Document) -> bytes:
     try:
-        # In ASCII, escapes keep even what UTF-8 cannot say (lone surrogates).
+        # In ASCII, escapes preserve even what UTF-8 cannot represent (lone surrogates).
         return json.dumps(dict(document), allow_nan=False, separators=(",", ":")).encode("ascii")
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{_shown(key)}: cannot be kept as JSON: {error}") from error
 
 
 def decode_document(body: bytes) -> dict[str, Any]:
-    """Raises `ValueError` for what `encode_document` never wrote."""
+    """Decode a document. Raise `ValueError` for what `encode_document` never wrote."""
     document = json.loads(body)
     if not isinstance(document, dict):
         raise ValueError("is not a JSON mapping")
@@ -57,7 +57,7 @@ def decode_document(body: bytes) -> dict[str, Any]:
 
 
 def in_order(changes: Iterable[EncodedChanges]) -> EncodedChanges:
-    """One change that has the effect of these, one after the other."""
+    """Return one change that has the effect of these, one after the other."""
     puts: dict[Key, bytes] = {}
     deletes: set[Key] = set()
     for each in changes:

@@ -13,10 +13,10 @@ from echelon.service.store.encoding import EncodedChanges, in_order
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one write; a single change may exceed them."""
+    """Limits of one write; a single change may exceed them."""
 
     count: int
-    """Documents."""
+    """Maximum number of documents."""
     size_bytes: int
 
 
@@ -28,7 +28,10 @@ class _Waiting:
 
 
 class GroupCommit:
-    """One write at a time, in the order of the calls. A write that fails fails every change in it, and no other."""
+    """A queue of commits with one write at a time, in the order of the calls.
+
+    A write that fails fails every change in it, and no other.
+    """
 
     def __init__(self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: Limits) -> None:
         self._write = write
@@ -37,7 +40,7 @@ class GroupCommit:
         self._writer: asyncio.Task[None] | None = None
 
     async def commit(self, leadership: Leadership, changes: EncodedChanges) -> None:
-        """Returns when `changes` are written. Cancelling this does not cancel the write."""
+        """Return when `changes` are written. Cancelling this does not cancel the write."""
         done = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(leadership, changes, done))
         if self._writer is None:
@@ -45,7 +48,7 @@ class GroupCommit:
         await done
 
     async def idle(self) -> None:
-        """Waits until everything that was asked for is written or has failed."""
+        """Wait until everything that was requested is written or has failed."""
         while self._writer is not None:
             await asyncio.wait([self._writer])
 
@@ -77,7 +80,7 @@ class GroupCommit:
                     waiting.done.set_result(None)
 
     def _next(self) -> list[_Waiting]:
-        """The longest row of changes of one leadership that is within the limits, at least one."""
+        """Return the longest run of changes of one leadership that is within the limits, at least one."""
         group = [self._waiting.popleft()]
         count, size_bytes = group[0].changes.count, group[0].changes.size_bytes
         while self._waiting and self._waiting[0].leadership is group[0].leadership:

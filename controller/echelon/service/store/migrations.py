@@ -1,7 +1,7 @@
-"""The schema of the documents, and how documents of earlier ones become those of this one.
+"""The schema of the documents, and how documents of earlier schemas become documents of this one.
 
-A migration is a function over all documents. The store that runs it (as leader) writes its result in one commit.
-To change what documents mean: append a function to `MIGRATIONS`; never change or remove one.
+A migration is a function over all documents. The store that runs it (as leader) writes its result in one commit. To
+change what documents mean, append a function to `MIGRATIONS`; never change or remove one.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from echelon.control.records import COLLECTIONS, Snapshot
 from echelon.service.store.base import StoreError
 
 Documents = dict[str, dict[str, dict[str, Any]]]
-"""Collection -> key -> document; its own to change."""
+"""Collection to key to document; the migration may change it in place."""
 
 Migration = Callable[[Documents], Documents]
-"""From the documents of one schema version to those of the next."""
+"""A function from the documents of one schema version to those of the next."""
 
 MIGRATIONS: tuple[Migration, ...] = ()
-"""The first leads from version 1 to version 2."""
+"""The first one leads from version 1 to version 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What this version of the program reads and writes."""
+    """The schema that this version of the program reads and writes."""
 
     migrations: Sequence[Migration] = MIGRATIONS
 
@@ -34,7 +34,7 @@ class Schema:
         return 1 + len(self.migrations)
 
     def check(self, version: int, store: str) -> None:
-        """Raises `StoreError` for documents of a `version` that this program cannot read, in `store`."""
+        """Raise `StoreError` for documents of a `version` that this program cannot read, in `store`."""
         if version > self.version:
             raise StoreError(
                 f"{store}: was written by a later version of echelon (schema {version}; this one knows up to"
@@ -44,7 +44,7 @@ class Schema:
             raise StoreError(f"{store}: has schema {version}, which never was: this is not a store of echelon's")
 
     def upgrade(self, documents: Mapping[str, Mapping[str, dict[str, Any]]], version: int) -> Snapshot:
-        """Documents of the earlier `version`, as this one has them."""
+        """Return documents of the earlier `version` in this version's schema."""
         current: Documents = {name: dict(collection) for name, collection in documents.items()}
         for migration in self.migrations[version - 1 :]:
             current = migration(current)

@@ -1,9 +1,9 @@
 """Documents in one SQLite file, for controllers on one machine.
 
-The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. Who leads holds an OS lock
-(flock) on the file ``NAME.lock`` beside it, which ends with the process, however that ends; a second controller on the
-same file waits for it. A stopped leader (SIGSTOP) keeps it. Every commit also checks that the term on file is still its
-own, so that a leader whose lock file was deleted is refused once another one has taken over.
+The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. The leader holds an OS
+lock (flock) on the file ``NAME.lock`` beside it, which ends with the process, however that ends; a second controller on
+the same file waits for it. A stopped leader (SIGSTOP) keeps it. Every commit also checks that the term on file is still
+its own, so that a leader whose lock file was deleted is refused once another one has taken over.
 
 All SQL runs in one thread; `_File` is what runs there.
 """
@@ -37,13 +37,13 @@ Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 APPLICATION_ID = 0x4563686C
-"""In the file's header ("Echl"); `PRAGMA user_version` there is the documents' schema version."""
+"""The application id in the file's header ("Echl"); `PRAGMA user_version` there is the documents' schema version."""
 
 BUSY_TIMEOUT_S = 5.0
-"""How long to wait for somebody else's lock on the database, such as that of an operator's own SQL."""
+"""How long to wait for another process's lock on the database, such as that of an operator's own SQL."""
 
 LOCK_INTERVAL_S = 0.1
-"""Between tries of a standby for the lock: flock can be waited for only in a thread that nothing can stop."""
+"""Time between a standby's attempts to take the lock. Only a thread that cannot be stopped can wait for flock."""
 
 LIMITS = Limits(count=10_000, size_bytes=8 << 20)
 
@@ -67,12 +67,12 @@ _ADVICE = {
 
 
 async def open_url(url: str, *, lease_s: float) -> SqliteStore:
-    """For `echelon.service.store.open_store`. A file has no lease: `lease_s` is not used."""
+    """Open the store for `echelon.service.store.open_store`. A file has no lease: `lease_s` is not used."""
     return await open_sqlite(path_of(url))
 
 
 async def open_sqlite(path: Path, schema: Schema | None = None) -> SqliteStore:
-    """The store in that file, which is made where it is absent. Raises `StoreError`."""
+    """Open the store in that file; create the file if it is absent. Raise `StoreError`."""
     store = SqliteStore(path.absolute(), schema or Schema())
     try:
         await store.open()
@@ -83,7 +83,7 @@ async def open_sqlite(path: Path, schema: Schema | None = None) -> SqliteStore:
 
 
 def path_of(url: str) -> Path:
-    """``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is quoted."""
+    """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is quoted."""
     rest = url.removeprefix("sqlite:")
     if rest.startswith("//"):
         rest = rest.removeprefix("//")
@@ -148,12 +148,12 @@ class SqliteStore:
 
     async def leader(self) -> Candidate | None:
         self._check_open()
-        # Whoever died holding the lock is still on file.
+        # A leader that died holding the lock is still on file.
         return await self._run(self._file.leader) if self._lock.is_held() else None
 
     async def close(self) -> None:
         if self._leadership is not None:
-            # What hinders it from resigning in good order does not hinder it from giving up the lock.
+            # An error that prevents resigning in good order must not prevent giving up the lock.
             with contextlib.suppress(StoreError):
                 await self._resign(self._leadership)
         if not self._closed:
@@ -210,10 +210,10 @@ class SqliteStore:
         return NotLeaderError(f"{self.url}: this controller does not lead", leader.url if leader else None)
 
     async def _run(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
-        """In the store's thread."""
+        """Run a call in the store's thread."""
         self._check_open()
         running = asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-        # What a thread does cannot be cancelled: to go on before it has ended (and give up the lock, say) is wrong.
+        # A thread's work cannot be cancelled: going on before it has ended (and giving up the lock, say) is wrong.
         await _settled(running)
         return running.result()
 
@@ -223,7 +223,7 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Remembers whether writes succeed."""
+        """Remember whether writes succeed."""
         try:
             yield
         except NotLeaderError:
@@ -235,7 +235,7 @@ class SqliteStore:
 
 
 async def _settled(future: asyncio.Future[Any]) -> None:
-    """Waits until `future` is done, also where the waiting task is cancelled; then that is raised."""
+    """Wait until `future` is done, even if the waiting task is cancelled; then raise the cancellation."""
     cancelled = False
     while not future.done():
         try:
@@ -243,20 +243,20 @@ async def _settled(future: asyncio.Future[Any]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if cancelled:
-        # Seen, so that asyncio does not report it as never seen.
+        # Retrieve the exception, so that asyncio does not report it as never retrieved.
         future.exception()
         raise asyncio.CancelledError
 
 
 class _Lock:
-    """An exclusive flock on a file that is made where it is absent, and never deleted."""
+    """An exclusive flock on a file that is created if absent, and never deleted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._held: int | None = None
 
     def take(self) -> bool:
-        """Without waiting."""
+        """Try to take the lock without waiting."""
         found = self._open()
         if not self._try(found, fcntl.LOCK_EX):
             os.close(found)
@@ -265,12 +265,12 @@ class _Lock:
         return True
 
     def is_held(self) -> bool:
-        """By any process."""
+        """Return whether any process holds the lock."""
         if self._held is not None:
             return True
         found = self._open()
         try:
-            # For that moment it makes a standby's try fail, which tries again.
+            # For that moment a standby's attempt fails; it tries again.
             return not self._try(found, fcntl.LOCK_SH)
         finally:
             os.close(found)
@@ -307,7 +307,7 @@ class _File:
         self._schema = schema
         self._opened: sqlite3.Connection | None = None
         self._term = 0
-        """Of this controller's leadership; 0: none."""
+        """The term of this controller's leadership; 0: none."""
 
     def open(self) -> None:
         with self._errors():
@@ -322,7 +322,7 @@ class _File:
                     self._create()
             _sync_directory(self._path.parent)
             self._schema.check(self._version(), str(self._path))
-            # A full disk or a read-only file is found here, not by the first job.
+            # Find a full disk or a read-only file here, not with the first job.
             with self._transaction():
                 self._sql("UPDATE leadership SET term = term")
 
@@ -343,7 +343,7 @@ class _File:
             return None if found is None else Candidate(found, url)
 
     def lead(self, candidate: Candidate) -> int:
-        """Once the lock is held: a new term, and the documents in this version's schema."""
+        """Begin a new term once the lock is held, with the documents in this version's schema."""
         with self._errors():
             with self._transaction():
                 [(last,)] = self._sql("SELECT term FROM leadership")
@@ -377,7 +377,7 @@ class _File:
             )
 
     def _check_term(self) -> None:
-        """The lock alone decides who leads, but a lock file can be deleted."""
+        """Check the term on file. The lock alone decides who leads, but a lock file can be deleted."""
         [(term, found, url)] = self._sql("SELECT term, id, url FROM leadership")
         if term != self._term:
             by = f" by {found}" if found else ""
@@ -403,7 +403,7 @@ class _File:
             self._sql(f"PRAGMA user_version = {self._schema.version:d}")
 
     def _back_up(self, version: int) -> None:
-        """As ``NAME.schema-VERSION``, whole or not at all."""
+        """Back the file up as ``NAME.schema-VERSION``, whole or not at all."""
         copy = self._path.with_name(f"{self._path.name}.schema-{version}")
         unfinished = copy.with_name(copy.name + ".unfinished")
         unfinished.unlink(missing_ok=True)
@@ -485,7 +485,7 @@ class _File:
 
 
 def _sync_directory(directory: Path) -> None:
-    """So that a new file is still there after a power cut."""
+    """Sync the directory, so that a new file is still there after a power cut."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -29,8 +29,10 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.write import fabric_text
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
-from echelon.hosts.backends.switches import LAUNCHERS
+from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.scenarios.results import RunError
+from echelon.targets import TARGETS
+from echelon.targets.launching import Place
 
 ROOT = Path(__file__).parents[4]
 PATIENCE_S = 60.0
@@ -173,17 +175,19 @@ def switch(target: str) -> object:
     from echelon.service.config import load_service_config
 
     fabric = build_fabric(one_tor(2))
-    launcher = LAUNCHERS[target]
+    launcher = TARGETS[target].launcher()
+    assert launcher is not None
+    before = (*DIES_WITH_CALLER, *preferred(NICENESS))
     with (
         BACKENDS["namespaces"](fabric) as built,
         tempfile.TemporaryDirectory() as directory,
         tempfile.TemporaryDirectory() as elsewhere,
     ):
-        interfaces = built.interfaces("tor")
-        started = launcher.launch(fabric, "tor", interfaces, Path(directory))
+        place = Place("tor", fabric.switches["tor"].device_id, built.interfaces("tor"))
+        started = launcher.launch(place, Path(directory), before)
         started.wait_ready()
         started.check()
-        config = {"service": "s", "fabric": "fabric.yaml", "switches": {"tor": dict(started.options)}}
+        config = {"service": "s", "fabric": "fabric.yaml", "switches": {"tor": dict(started.entry)}}
         Path(directory, "echelon.yaml").write_text(json.dumps(config))
         Path(directory, "fabric.yaml").write_text(fabric_text(one_tor(2), "A test's."))
         entry = load_service_config(Path(directory, "echelon.yaml")).switches["tor"]
@@ -200,7 +204,7 @@ def switch(target: str) -> object:
         files = sorted(path.name for path in Path(directory).iterdir())
         reading, writing = os.pipe()
         if not (caller := os.fork()):
-            orphan = launcher.launch(fabric, "tor", interfaces, Path(elsewhere))
+            orphan = launcher.launch(place, Path(elsewhere), before)
             orphan.wait_ready()
             os.write(writing, orphan.pid.to_bytes(4, "little"))
             signal.pause()
@@ -211,7 +215,7 @@ def switch(target: str) -> object:
         return {
             "address": started.address == entry.address,
             "target": entry.target,
-            "options": {key: value for key, value in started.options.items() if key not in ("address", "thrift")},
+            "options": {key: value for key, value in started.entry.items() if key not in ("address", "thrift")},
             "nice": nice,
             "problem": problem,
             "files": files,

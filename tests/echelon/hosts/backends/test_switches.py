@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
 from echelon.hosts import sandbox
-from echelon.hosts.backends import switches
-from echelon.hosts.backends.switches import LAUNCHERS, Launcher, Place, free_port
+from echelon.processes import free_port
 from echelon.scenarios.results import RunError
-from echelon.southbound.targets import TARGETS
+from echelon.targets import TARGETS
+from echelon.targets.bmv2 import launcher as bmv2_launcher
+from echelon.targets.bmv2 import sockets
+from echelon.targets.bmv2.launcher import Bmv2Launcher
+from echelon.targets.launching import Place, Ports, accepts
+from echelon.targets.softswitch.launcher import SoftswitchLauncher
 from tests.echelon.hosts.backends.inside import look
 
 needs_sandbox = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
@@ -26,10 +29,6 @@ OPTIONS = {
     "softswitch": {"target": "softswitch"},
     "bmv2": {"target": "bmv2", "interfaces": {"1": "tor-eth1", "2": "tor-eth2"}, "mtu": 1500, "depth": 11},
 }
-
-
-def test_every_target_that_runs_as_a_process_has_a_launcher() -> None:
-    assert LAUNCHERS.keys() == TARGETS.keys()
 
 
 @needs_sandbox
@@ -50,23 +49,23 @@ def test_a_switch_lives_as_long_as_it_is_wanted(target: str) -> None:
     assert "\n" not in problem
 
 
+PLACE = Place("s1", 1, {1: "s1-eth1"}, {1: 10**7})
+PORTS = Ports(9559, 9090)
+
+
 def test_a_switch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match=r"^switch tor: simple_switch_grpc is not installed \(.*softswitch\)$"):
-        LAUNCHERS["bmv2"].launch(build_fabric(one_tor(2)), "tor", {}, tmp_path)
+    launcher = TARGETS["bmv2"].launcher()
+    assert launcher is not None
+    with pytest.raises(RunError, match=r"^target bmv2: simple_switch_grpc is not installed \(.*softswitch\)$"):
+        launcher.launch(PLACE, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("target", "queue_bytes", "words"),
-    [("softswitch", 100_000, ["--queue-depth", "100000"]), ("softswitch", None, [])],
-)
-def test_the_depth_of_queues_is_passed_on(target: str, queue_bytes: int | None, words: list[str]) -> None:
-    place = Place("s1", 1, {1: "s1-eth1"}, {1: 10**7}, queue_bytes, 9559, 9090)
-    launcher = LAUNCHERS[target]
-    assert isinstance(launcher, Launcher)
-    arguments = list(launcher.arguments(place))
-    assert arguments[: arguments.index("--")][-len(words) :] == words or not words
-    assert ("--queue-depth" in arguments) == bool(words)
+def test_the_depth_of_queues_is_passed_on() -> None:
+    launcher = SoftswitchLauncher()
+    rates = ["--port-rate", "1=10000000"]
+    assert launcher.arguments(PLACE, PORTS) == rates
+    assert launcher.arguments(replace(PLACE, queue_bytes=100_000), PORTS) == [*rates, "--queue-depth", "100000"]
 
 
 @pytest.mark.parametrize(
@@ -76,14 +75,42 @@ def test_bmv2_counts_packets(
     mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "wmem_default").write_text("212992\n")
-    monkeypatch.setattr(switches, "_SEND_BUFFER", tmp_path / "wmem_default")
-    monkeypatch.setattr(switches, "mtu_bytes", lambda _where, _interface: mtu)
-    launcher = LAUNCHERS["bmv2"]
-    assert isinstance(launcher, Launcher)
-    place = Place("s1", 1, {1: "s1-eth1"}, {1: 10**7}, queue_bytes, 9559, 9090)
-    assert launcher.options(place)["depth"] == depth
+    monkeypatch.setattr(sockets, "SEND_BUFFER", tmp_path / "wmem_default")
+    monkeypatch.setattr(bmv2_launcher, "mtu_bytes", lambda _interface: mtu)
+    launcher = Bmv2Launcher()
+    assert launcher.entry(replace(PLACE, queue_bytes=queue_bytes), PORTS)["depth"] == depth
     with pytest.raises(RunError, match=r"^switch s1: queues of 1000000 bytes are more than BMv2 holds here, .*less"):
-        launcher.options(replace(place, queue_bytes=1_000_000))
+        launcher.entry(replace(PLACE, queue_bytes=1_000_000), PORTS)
+
+
+HELP = {
+    "with nanomsg": "  --thrift-port arg\n  --notifications-addr arg  Specify the nanomsg address\n",
+    "without": "  --thrift-port arg\n  --device-id arg\n",
+}
+
+
+@pytest.mark.parametrize("built", HELP)
+def test_bmv2_is_given_only_the_options_that_it_takes(
+    built: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """BMv2 ends with its help text when it does not know an option. An executable is asked once."""
+    asked = tmp_path / "asked"
+    command = tmp_path / "simple_switch_grpc"
+    command.write_text(f"#!/bin/sh\necho asked >> {asked}\ncat <<'END'\n{HELP[built]}END\nexit 1\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    own = Bmv2Launcher().arguments(PLACE, PORTS)
+    assert own[:2] == ["--thrift-port", "9090"]
+    assert ("--notifications-addr" in own) == (built == "with nanomsg")
+    Bmv2Launcher().arguments(PLACE, PORTS)
+    assert asked.read_text() == "asked\n"
+
+
+def test_the_embedded_switch_says_what_it_takes() -> None:
+    command = SoftswitchLauncher().find()
+    assert accepts(command, "--port-rate")
+    assert not accepts(command, "--port")
+    assert "--port-rate" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
 
 
 def test_no_port_is_given_twice() -> None:

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from echelon.execution import IterationFinished, JobExecution, StartCompute, StartFlow
 from echelon.hosts.workers.execution import WorkerExecution, WorkerFinished, WorkerInstruction
-from echelon.jobs.bucketed_all_reduce import bucketed_all_reduce
-from echelon.jobs.data_parallel import ring_all_reduce
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.jobs.iteration import IterationGraph
-from echelon.jobs.one_f_one_b import one_f_one_b
-from echelon.jobs.parameter_server import parameter_server
-from echelon.jobs.pipeline import gpipe
+from echelon.jobs.graph import ComputeUnit, Flow, IterationGraph, Job
+from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
+from echelon.jobs.paradigms.parameter_server import parameter_server
+from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
 
 MS = Fraction(1, 1000)
 
@@ -36,7 +34,7 @@ def jobs(draw: st.DrawFn) -> Job:
     forward, backward, sizes = [MS] * n, [2 * MS] * n, [100] * (n - 1)
     match kind:
         case "data":
-            graph = ring_all_reduce(workers, MS, 1000)
+            graph = all_reduce(workers, MS, 1000)
         case "buckets":
             graph = bucketed_all_reduce(workers, MS, 2 * MS, m, 1000)
         case "gpipe":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from echelon.service.store import StoreError
 from echelon.service.store.etcd.address import Address, Tls, parse
@@ -19,8 +20,8 @@ PEM = b"-----BEGIN CERTIFICATE-----\n"
         ("etcd://h/", Address(("h:2379",), "echelon")),
         ("etcd://h:1/lab", Address(("h:1",), "lab")),
         ("etcd://a,b:2,[::1],[fe80::2]:3/lab/one/", Address(("a:2379", "b:2", "[::1]:2379", "[fe80::2]:3"), "lab/one")),
-        ("etcd://u:p%40ss@h/a%20b", Address(("h:2379",), "a b", user="u", password="p@ss")),
-        ("etcd://u:a@b@h/x", Address(("h:2379",), "x", user="u", password="a@b")),
+        ("etcd://u:p%40ss@h/a%20b", Address(("h:2379",), "a b", user="u", password=SecretStr("p@ss"))),
+        ("etcd://u:a@b@h/x", Address(("h:2379",), "x", user="u", password=SecretStr("a@b"))),
     ],
 )
 def test_urls(url: str, address: Address) -> None:
@@ -34,7 +35,7 @@ def test_files(tmp_path: Path) -> None:
     url = f"etcd://u@h/x?ca={tmp_path}/ca&certificate={tmp_path}/certificate&key={tmp_path}/key&password_file={tmp_path}/password"
     address = parse(url)
     assert address.tls == Tls(PEM + b"ca", PEM + b"certificate", PEM + b"key")
-    assert (address.user, address.password) == ("u", "secret")
+    assert (address.user, address.password) == ("u", SecretStr("secret"))
     assert str(address) == "etcd://h:2379/x"
     for text in ("secret", "user='u'", "BEGIN CERTIFICATE-----\\nkey"):
         assert text not in repr(address)

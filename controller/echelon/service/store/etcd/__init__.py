@@ -2,8 +2,8 @@
 
 ``etcd://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/PREFIX[?ca=FILE&certificate=FILE&key=FILE&password_file=FILE]``
 
-Who leads holds a key that is bound to a lease; every commit is a transaction that compares this key. etcd keeps every
-revision until it is compacted: run it with ``--auto-compaction-retention=1h`` or the like.
+The leader holds a key that is bound to a lease; every commit is a transaction that compares this key. etcd keeps every
+revision until it is compacted: run it with ``--auto-compaction-retention=1h`` or similar.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["open_url"]
 
 
 async def open_url(url: str, *, lease_s: float) -> EtcdStore:
-    """For `echelon.service.store.open_store`."""
+    """Open the store for `echelon.service.store.open_store`."""
     from echelon.service.store.base import StoreError
     from echelon.service.store.etcd.address import parse
 

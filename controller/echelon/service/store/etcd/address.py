@@ -1,4 +1,4 @@
-"""Where etcd is, and how to speak to it, from a URL."""
+"""The address of etcd and its credentials, from a URL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from pydantic import SecretStr
 
 from echelon.service.store.base import StoreError
 
@@ -20,7 +22,7 @@ class Tls:
     """Contents of PEM files."""
 
     ca: bytes | None
-    """Of the authority that signed etcd's certificates; None: one of the well-known ones."""
+    """The authority that signed etcd's certificates; None: one of the well-known ones."""
     certificate: bytes | None = field(repr=False, default=None)
     key: bytes | None = field(repr=False, default=None)
 
@@ -30,18 +32,18 @@ class Address:
     endpoints: tuple[str, ...]
     """HOST:PORT each; members of one cluster."""
     prefix: str
-    """Of all keys of this store, without slashes around it."""
+    """Prefix of all keys of this store, without surrounding slashes."""
     tls: Tls | None = None
     user: str | None = field(repr=False, default=None)
-    password: str | None = field(repr=False, default=None)
+    password: SecretStr | None = None
 
     def __str__(self) -> str:
-        """The URL without user, password and files."""
+        """Return the URL without user, password and files."""
         return f"etcd://{','.join(self.endpoints)}/{self.prefix}"
 
 
 def parse(url: str) -> Address:
-    """Raises `StoreError`, which shows neither user nor password; reads the files that the URL names."""
+    """Parse `url` and read the files that it names. Raise `StoreError`, which shows neither user nor password."""
     try:
         parts = urlsplit(url)
         credentials, _, hosts = parts.netloc.rpartition("@")
@@ -58,7 +60,7 @@ def parse(url: str) -> Address:
 
 
 def _endpoint(host: str) -> str:
-    # Only for what it checks: brackets of IPv6 addresses, ports.
+    # Parsed only for its checks: brackets of IPv6 addresses, ports.
     found = urlsplit(f"//{host}")
     if not found.hostname:
         raise ValueError("a host is missing")
@@ -76,7 +78,7 @@ def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
     return options
 
 
-def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, str | None]:
+def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[str | None, SecretStr | None]:
     user, colon, password = credentials.partition(":")
     file = options.get("password_file")
     if file is not None:
@@ -88,7 +90,7 @@ def _login(credentials: str, options: Mapping[str, str], shown: str) -> tuple[st
     if bool(user) != bool(password):
         missing = "user (USER@ before the host)" if password else "password (a password_file=FILE)"
         raise StoreError(f"{shown}: the {missing} is missing")
-    return (unquote(user), password) if user else (None, None)
+    return (unquote(user), SecretStr(password)) if user else (None, None)
 
 
 def _tls(options: Mapping[str, str], shown: str) -> Tls | None:

@@ -1,4 +1,4 @@
-"""Documents as keys of etcd, and changes as transactions.
+"""The layout of documents as keys of etcd, and of changes as transactions.
 
 Below ``/PREFIX/``::
 
@@ -10,9 +10,9 @@ Below ``/PREFIX/``::
     pending                    {"id", "chunks", "schema"}: a change that is committed and has yet to reach doc/
     chunk/ID/NUMBER            the text of that change, in parts
 
-A change that fits one transaction of etcd is one. Another is written as chunks first; the transaction that puts
-``pending`` commits it; then it is carried out piece by piece, and ``pending`` is deleted with the last piece. Whoever
-reads between sees it as done; whoever leads next finishes it.
+A change that fits one transaction of etcd is one. Any other is written as chunks first; the transaction that puts
+``pending`` commits it; then it is carried out piece by piece, and ``pending`` is deleted with the last piece. A reader
+in between sees the change as done; the next leader finishes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pending:
     id: str
     chunks: int
     schema: int
-    """Of the documents after it."""
+    """Schema of the documents after the change."""
 
     def encoded(self) -> bytes:
         return json.dumps({"id": self.id, "chunks": self.chunks, "schema": self.schema}).encode()
@@ -51,12 +51,12 @@ class Contents:
     leader: bytes | None = None
     term: int = 0
     schema: int | None = None
-    """With the pending change; None: nobody ever led."""
+    """The documents, with the pending change applied; None: nobody ever led."""
     commit: bytes | None = None
     documents: Mapping[Key, bytes] = field(default_factory=dict)
-    """With the pending change."""
+    """The schema, with the pending change applied."""
     parts: Mapping[Key, int] = field(default_factory=dict)
-    """Of the documents as they lie under doc/."""
+    """Number of parts of each document as it lies under doc/."""
     pending: EncodedChanges | None = None
 
 
@@ -97,12 +97,12 @@ class Layout:
         return self.start + b"chunk/"
 
     def document(self, key: Key) -> bytes:
-        """What the keys of its parts begin with."""
+        """Return the common beginning of the keys of a document's parts."""
         collection, name = key
         return self.start + f"doc/{collection}/{quote(name, safe='')}/".encode()
 
     def operations(self, changes: EncodedChanges, parts: Mapping[Key, int]) -> list[Operation]:
-        """`parts`: of the documents as they are now."""
+        """Return the operations of a change. `parts`: of the documents as they are now."""
         operations: list[Operation] = []
         for key in changes.deletes:
             start = self.document(key)
@@ -117,11 +117,11 @@ class Layout:
 
     @staticmethod
     def count(body: bytes) -> int:
-        """Of the parts of a document."""
+        """Count the parts of a document."""
         return max(1, -(-len(body) // PART_BYTES))
 
     def chunked(self, changes: EncodedChanges, id_: str, schema: int) -> tuple[list[Operation], Pending]:
-        """The chunks, and what commits them."""
+        """Return the chunks, and what commits them."""
         pieces = _pieces(_text(changes))
         start = self.chunks + f"{id_}/".encode()
         return [Put(start + _number(number), piece) for number, piece in enumerate(pieces)], Pending(
@@ -129,7 +129,7 @@ class Layout:
         )
 
     def done(self, schema: int) -> list[Operation]:
-        """What ends a pending change."""
+        """Return what ends a pending change."""
         return [
             Put(self.schema, str(schema).encode()),
             Delete(self.pending, self.pending + b"\0"),
@@ -137,7 +137,8 @@ class Layout:
         ]
 
     def read(self, entries: Iterable[tuple[bytes, bytes]]) -> Contents:
-        """`entries`: all of the prefix, in order of keys. Raises `StoreError` for what no store can have written."""
+        """Read `entries`: all of the prefix, in order of keys. Raise `StoreError` for what no store can have
+        written."""
         single: dict[bytes, bytes] = {}
         chunks: dict[bytes, list[bytes]] = {}
         parts: dict[Key, list[bytes]] = {}
@@ -174,12 +175,12 @@ class Layout:
 
 
 def fits(operations: Sequence[Operation]) -> bool:
-    """In one transaction."""
+    """Return whether the operations fit in one transaction."""
     return len(operations) <= MAX_OPERATIONS and sum(each.size_bytes for each in operations) <= MAX_BYTES
 
 
 def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Each as large as one transaction may be."""
+    """Yield transactions, each as large as one transaction may be."""
     batch: list[Operation] = []
     size_bytes = 0
     for operation in operations:
@@ -193,7 +194,7 @@ def transactions(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 
 
 def _text(changes: EncodedChanges) -> bytes:
-    """A line of JSON that says what follows, then the documents without anything between them."""
+    """Return a line of JSON that says what follows, then the documents without anything between them."""
     index = {
         "puts": [(collection, name, len(body)) for (collection, name), body in changes.puts.items()],
         "deletes": sorted(changes.deletes),
@@ -223,5 +224,5 @@ def _number(number: int) -> bytes:
 
 
 def _after(prefix: bytes) -> bytes:
-    """The first key that does not begin with `prefix`, which ends with a slash."""
+    """Return the first key that does not begin with `prefix`, which ends with a slash."""
     return prefix[:-1] + b"0"

@@ -1,4 +1,4 @@
-"""A lease of etcd, and the leader's own idea of how long it lasts at least."""
+"""A lease of etcd, and the leader's own idea of its minimum remaining time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from echelon.service.store.base import StoreError, StoreUnavailableError
 from echelon.service.store.etcd.rpc import Etcd, LeaseGoneError, pauses
 
 RENEWALS = 3
-"""Within the time to live."""
+"""Renewals within the time to live."""
 SAFE = 0.9
-"""Of the time to live does the holder rely on: the rest is for clocks that run at different speeds."""
+"""Part of the time to live that the holder relies on: the rest allows for clocks that run at different speeds."""
 
 
 def now_s() -> float:
-    """Goes on while the machine sleeps, unlike the event loop's clock."""
+    """Return the time of a clock that, unlike the event loop's, goes on while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Lease:
-    """Counts from before it was asked for, so it ends here before it ends in etcd."""
+    """A lease that counts from before it was requested, so that it ends here before it ends in etcd."""
 
     def __init__(self, etcd: Etcd, id_: int, ttl_s: int, asked_s: float) -> None:
         self.id = id_
@@ -37,15 +37,18 @@ class Lease:
 
     @property
     def left_s(self) -> float:
-        """For how long it certainly lasts; not above 0: perhaps no longer."""
+        """Return how long the lease certainly lasts; zero or less: perhaps no longer."""
         return self._end_s - now_s()
 
     def keep(self, ended: Callable[[str], None], problem: Callable[[str | None], None]) -> None:
-        """Renews it until `let_go`, or until it has ended: then `ended` is told why. `problem` is told of every try."""
+        """Renew the lease until `let_go`, or until it has ended.
+
+        `ended` is then called with the reason. `problem` is called after every attempt.
+        """
         self._keeping = asyncio.create_task(self._keep(ended, problem), name="store: lease")
 
     def let_go(self) -> None:
-        """No more renewals; `stopped` waits for the one under way."""
+        """Stop renewing; `stopped` waits for the renewal under way."""
         if self._keeping is not None:
             self._keeping.cancel()
 
@@ -54,7 +57,7 @@ class Lease:
             await asyncio.wait([self._keeping])
 
     async def revoke(self) -> None:
-        """Ends it, and deletes the keys bound to it."""
+        """End the lease, and delete the keys bound to it."""
         await self._etcd.revoke(self.id)
 
     async def _keep(self, ended: Callable[[str], None], problem: Callable[[str | None], None]) -> None:
@@ -69,7 +72,7 @@ class Lease:
         except StoreError as error:
             reason = error.reason
         finally:
-            # Whatever ended this: nobody renews the lease any more.
+            # Whatever ended this, nothing renews the lease any more.
             ended(reason)
 
     async def _renew(self, problem: Callable[[str | None], None]) -> None:

@@ -23,9 +23,9 @@ from echelon.service.store.etcd.transaction import Delete, Equal, Operation, Out
 Result = TypeVar("Result")
 
 ATTEMPT_S = 2.0
-"""For one answer of one member."""
+"""Timeout of one answer of one member."""
 PAUSES_S = (0.05, 0.1, 0.2, 0.5)
-"""Between attempts; the last one again and again."""
+"""Delays between attempts; the last one repeats."""
 
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -45,11 +45,11 @@ _PASSING = {
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
 }
-"""What another member, or the same one later, may answer better."""
+"""Errors that another member, or the same one later, may not return."""
 
 
 class CompactedError(StoreError):
-    """The revision that was asked for is gone."""
+    """The requested revision is gone."""
 
 
 class LeaseGoneError(StoreError):
@@ -59,7 +59,7 @@ class LeaseGoneError(StoreError):
 @dataclass(frozen=True, slots=True)
 class Page:
     entries: Sequence[tuple[bytes, bytes]]
-    """Key and value, in order of keys."""
+    """Keys and values, in order of keys."""
     revision: int
     more: bool
 
@@ -88,7 +88,8 @@ class _Member:
 
 
 class Etcd:
-    """Every call raises `StoreUnavailableError` where another attempt may succeed, else `StoreError`."""
+    """The calls to etcd. Every call raises `StoreUnavailableError` if another attempt may succeed, else
+    `StoreError`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -99,7 +100,7 @@ class Etcd:
     async def transact(
         self, compared: Sequence[Equal], operations: Sequence[Operation], timeout_s: float = ATTEMPT_S
     ) -> Outcome:
-        """Does all `operations` if all of `compared` is so. `StoreUnavailableError`: it may be done, now or later."""
+        """Do all `operations` if all of `compared` holds. `StoreUnavailableError`: it may be done, now or later."""
         request = messages.TxnRequest(
             compare=[_comparison(equal) for equal in compared],
             success=[_operation(operation) for operation in operations],
@@ -111,7 +112,7 @@ class Etcd:
         return Outcome(False, {each.key: each.value for part in answer.responses for each in part.response_range.kvs})
 
     async def page(self, start: bytes, end: bytes, limit: int, revision: int = 0, timeout_s: float = ATTEMPT_S) -> Page:
-        """Up to `limit` keys from `start` on and before `end`, as they were at `revision` (0: now). Raises
+        """Return up to `limit` keys from `start` on and before `end`, as they were at `revision` (0: now). Raise
         `CompactedError`."""
         request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
         answer = await self._unary(lambda member: member.kv.Range, request, timeout_s)
@@ -119,18 +120,18 @@ class Etcd:
         return Page(entries, revision or answer.header.revision, answer.more)
 
     async def get(self, key: bytes, timeout_s: float = ATTEMPT_S) -> tuple[bytes | None, int]:
-        """Its value, and the revision at which it was so."""
+        """Return the key's value, and the revision of the answer."""
         page = await self.page(key, b"", 1, timeout_s=timeout_s)
         return (page.entries[0][1] if page.entries else None), page.revision
 
     async def grant(self, ttl_s: int) -> tuple[int, int]:
-        """A new lease: its id, and its time to live, which etcd may have raised (s)."""
+        """Grant a new lease. Return its id and its time to live in seconds, which etcd may have raised."""
         request = messages.LeaseGrantRequest(TTL=ttl_s)
         answer = await self._unary(lambda member: member.lease.LeaseGrant, request, ATTEMPT_S)
         return answer.ID, answer.TTL
 
     async def keep_alive(self, lease: int, timeout_s: float) -> int:
-        """Renews it for its time to live, which is returned (s). Raises `LeaseGoneError`."""
+        """Renew the lease and return its time to live in seconds. Raise `LeaseGoneError`."""
         request = messages.LeaseKeepAliveRequest(ID=lease)
         async with self._attempt() as (member, metadata):
             ttl_s = 0
@@ -146,7 +147,7 @@ class Etcd:
             await self._unary(lambda member: member.lease.LeaseRevoke, request, timeout_s)
 
     async def wait_deleted(self, key: bytes, after: int, timeout_s: float) -> None:
-        """Returns when `key` has been deleted after the revision `after`, and in any case after `timeout_s`."""
+        """Return when `key` has been deleted after the revision `after`, and in any case after `timeout_s`."""
         request = messages.WatchRequest(
             create_request=messages.WatchCreateRequest(
                 key=key, start_revision=after + 1, filters=[messages.WatchCreateRequest.NOPUT]
@@ -171,7 +172,7 @@ class Etcd:
                 call.cancel()
 
     async def close(self) -> None:
-        """When no call is under way."""
+        """Close the channels. No call may be under way."""
         await self._leave(self._member)
 
     async def _unary(self, method: Callable[[_Member], Any], request: Any, timeout_s: float) -> Any:
@@ -180,7 +181,7 @@ class Etcd:
 
     @contextlib.asynccontextmanager
     async def _attempt(self) -> AsyncIterator[tuple[_Member, Sequence[tuple[str, str]]]]:
-        """One call at the current member."""
+        """Make one call at the current member."""
         if self._member is None:
             self._member = _Member.on(self._connect())
         member = self._member
@@ -211,10 +212,12 @@ class Etcd:
                 await member.channel.close()
 
     async def _login(self, member: _Member) -> Sequence[tuple[str, str]]:
-        if self._address.user is None:
+        if self._address.user is None or self._address.password is None:
             return ()
         if self._token is None:
-            request = messages.AuthenticateRequest(name=self._address.user, password=self._address.password)
+            request = messages.AuthenticateRequest(
+                name=self._address.user, password=self._address.password.get_secret_value()
+            )
             answer = await member.auth.Authenticate(request, timeout=ATTEMPT_S)
             self._token = answer.token
         return (("token", self._token),)
@@ -268,7 +271,7 @@ class Etcd:
 
 
 async def until_answered(call: Callable[[], Awaitable[Result]], deadline_s: float) -> Result:
-    """The result of `call`, which may be made several times, within `deadline_s`; afterwards raises what the last one
+    """Return the result of `call`, repeated if need be within `deadline_s`; afterwards raise what the last one
     raised."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s

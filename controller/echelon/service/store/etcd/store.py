@@ -31,14 +31,14 @@ from echelon.service.store.migrations import Documents, Schema
 ANSWER_S = 5.0
 """How long a call of a controller that does not lead tries to reach etcd."""
 LIMITS = Limits(count=50, size_bytes=512 << 10)
-"""Within one transaction of etcd, with room for keys and parts."""
+"""Bytes within one transaction of etcd, with room for keys and parts."""
 PAGE = 128
-"""Keys in the first answer of a load, later ones hold more as long as they are below `PAGE_BYTES`."""
+"""Number of keys in the first answer of a load; later answers hold more as long as they are below `PAGE_BYTES`."""
 PAGE_BYTES = 1 << 20
 
 
 async def open_etcd(address: Address, *, lease_s: float, schema: Schema | None = None) -> EtcdStore:
-    """The store at that address, which has to answer. Raises `StoreError`."""
+    """Open the store at that address, which has to answer. Raise `StoreError`."""
     store = EtcdStore(address, lease_s, schema or Schema())
     try:
         await store.open()
@@ -60,9 +60,9 @@ class _Held:
     """Value of the key that names the last transaction."""
     transactions: int = 0
     parts: dict[Key, int] = field(default_factory=dict)
-    """Of every document."""
+    """Number of parts of every document."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One transaction at a time."""
+    """Held during a transaction: one at a time."""
 
 
 class EtcdStore:
@@ -92,7 +92,7 @@ class EtcdStore:
         return f"EtcdStore({self.url!r})"
 
     async def open(self) -> None:
-        # Whatever is wrong with what is there is found now.
+        # Find faults in the stored documents now.
         await self.load()
 
     async def load(self) -> Snapshot:
@@ -143,7 +143,7 @@ class EtcdStore:
     # Leading
 
     async def _try(self, candidate: Candidate) -> _Held | None:
-        """Waits while somebody leads, though not for long, then tries to. None: it did not come to that."""
+        """Wait for a while if someone leads, then try to. None: no attempt was made."""
         layout = self._layout
         value, revision = await self._etcd.get(layout.leader)
         if value is not None:
@@ -163,7 +163,7 @@ class EtcdStore:
         return await self._begin(held)
 
     async def _take(self, candidate: Candidate, lease: Lease) -> _Held | None:
-        """The leader's key, for a new term; None: somebody else was first."""
+        """Take the leader's key for a new term; None: another controller was first."""
         layout = self._layout
         found, _ = await self._etcd.get(layout.term)
         term = next_term(self._layout.read([(layout.term, found)] if found else []).term)
@@ -178,7 +178,7 @@ class EtcdStore:
         return _Held(leadership, lease, leader, commit=None)
 
     async def _begin(self, held: _Held) -> _Held:
-        """Finishes what the last leader had begun, and migrates."""
+        """Finish what the last leader had begun, and migrate."""
         held.lease.keep(lambda reason: self._lose(held, reason), self._note)
         self._held = held
         try:
@@ -241,7 +241,7 @@ class EtcdStore:
             held.leadership.lose(reason)
 
     async def _stopped(self) -> None:
-        """Nothing of former leaderships runs any more, or keeps others waiting."""
+        """Wait until nothing of former leaderships runs any more or keeps others waiting."""
         while self._let_go:
             lease = self._let_go[-1]
             await lease.stopped()
@@ -274,7 +274,7 @@ class EtcdStore:
         for batch in transactions(chunks):
             await self._transact(held, batch)
         await self._transact(held, [Put(self._layout.pending, pending.encoded())])
-        # It is committed, and nothing else can be before it has been carried out.
+        # The change is committed, and nothing else can be until it has been carried out.
         try:
             await self._carry_out(held, changes)
             await self._transact(held, self._layout.done(self._schema.version))
@@ -297,10 +297,10 @@ class EtcdStore:
             held.parts[key] = self._layout.count(body)
 
     async def _transact(self, held: _Held, operations: Sequence[Operation]) -> None:
-        """Under `held.lock`. Tries until etcd has answered or leadership is lost.
+        """Carry out a transaction under `held.lock`, trying until etcd has answered or leadership is lost.
 
-        An attempt without an answer can still take effect, even after the next one: so each transaction names itself
-        in the key `commit` and compares it with the one before. It takes effect once, and never after a later one.
+        An attempt without an answer can still take effect, even after the next one: so each transaction names itself in
+        the key `commit` and compares it with the one before. It takes effect once, and never after a later one.
         """
         layout = self._layout
         name = f"{held.lease.id:x}-{held.transactions}".encode()
@@ -344,7 +344,7 @@ class EtcdStore:
         held.transactions += 1
 
     async def _is_last(self, held: _Held, name: bytes) -> bool:
-        """Whether the last transaction that took effect is that one."""
+        """Return whether that was the last transaction that took effect."""
         try:
             found, _ = await until_answered(lambda: self._etcd.get(self._layout.commit), held.lease.left_s)
         except StoreUnavailableError as error:
@@ -374,7 +374,7 @@ class EtcdStore:
                 try:
                     return self._layout.read(await self._entries())
                 except CompactedError:
-                    # While it was being read; what has been read is of no use.
+                    # The revision was compacted while it was being read; what has been read is useless.
                     continue
 
         return await until_answered(whole, ANSWER_S)
@@ -409,7 +409,7 @@ class EtcdStore:
 
 
 def _leader_value(candidate: Candidate, term: int, lease: Lease) -> bytes:
-    """No two leaderships have the same."""
+    """Return a value that no two leaderships share."""
     return json.dumps({"id": candidate.id, "url": candidate.url, "term": term, "lease": f"{lease.id:x}"}).encode()
 
 

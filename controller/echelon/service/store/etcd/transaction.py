@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_OPERATIONS = 100
-"""In one transaction. etcd takes 128 by default."""
+"""Operations in one transaction. etcd accepts 128 by default."""
 MAX_BYTES = 1 << 20
-"""Of keys and values in one transaction. etcd takes 1.5 MiB by default."""
+"""Bytes of keys and values in one transaction. etcd accepts 1.5 MiB by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equal:
     key: bytes
     value: bytes | None
-    """None: the key is absent."""
+    """The expected value; None: the key is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Put:
     key: bytes
     value: bytes
     lease: int = 0
-    """0: stays until it is deleted."""
+    """The lease; 0: the key stays until it is deleted."""
 
     @property
     def size_bytes(self) -> int:
@@ -32,7 +32,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Of the keys from `start` on and before `end`."""
+    """Delete the keys from `start` on and before `end`."""
 
     start: bytes
     end: bytes
@@ -43,11 +43,11 @@ class Delete:
 
 
 Operation = Put | Delete
-"""In one transaction no key is written or deleted twice."""
+"""An operation. In one transaction no key is written or deleted twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     succeeded: bool
     found: Mapping[bytes, bytes]
-    """Where it did not: the values of the compared keys that are there."""
+    """If it did not succeed: the values of the compared keys that exist."""

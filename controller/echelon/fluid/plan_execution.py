@@ -1,0 +1,138 @@
+"""What switches make of a plan, without packets: the rates of flows from rankings, queues, levels, weights and shares.
+
+A flow is in the queue that its ranking says, all of it at once. In a switch, packets that wait keep the queue that they
+were put in, and a flow is promoted when its earlier packets have left; that takes a few packet times.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.fabric.model import Fabric
+from echelon.fluid.sharing import Port, Sharer, share
+from echelon.jobs.graph import FlowKey
+from echelon.plan import Deadline, Fixed, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How senders open their windows, and what acknowledging costs.
+
+    A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
+    wait, that doubles it with each round trip (slow start, RFC 5681). Each packet is acknowledged until the window is
+    open, and then each half window. Acknowledgements go back on the same path, before everything else.
+    """
+
+    packet_bytes: int = 1
+    full: int = 1
+    """Packets in flight when the window is open."""
+    initial: int = 1
+    acknowledgement_bytes: int = 0
+
+    def at(self, sent_bytes: Fraction) -> tuple[int, int | None]:
+        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the bytes up to which it has no
+        more than these in flight (None: for ever)."""
+        window = end = min(self.initial, self.full)
+        while window < self.full and sent_bytes >= end * self.packet_bytes:
+            window = min(2 * window, self.full)
+            end += window
+        return window, None if window == self.full else end * self.packet_bytes
+
+    def acknowledging(self, window: int) -> Fraction:
+        """Return the bytes of acknowledgements for each byte of a flow with this window."""
+        packets = max(1, self.full // 2) if window == self.full else 1
+        return Fraction(self.acknowledgement_bytes, packets * self.packet_bytes)
+
+
+class PlanExecution:
+    """Executes a plan that does not change (an `echelon.allocation.Allocator`)."""
+
+    def __init__(self, plan: Plan, fabric: Fabric, windows: Windows) -> None:
+        self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
+        self._best_effort = Fixed(plan.best_effort_queue)
+        self._windows = windows
+        self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
+        """By job and EchelonFlow: the iteration, and its reference time."""
+        self._ports: dict[Link, Port] = {
+            link: Port(
+                capacity_Bps,
+                None if link[0] in fabric.hosts else plan.schedules.get(link, plan.default_schedule),
+            )
+            for link, capacity_Bps in fabric.capacity_Bps.items()
+        }
+
+    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return the rates until a flow reaches a threshold of its ranking, or opens its window further."""
+        self._take_references(flows)
+        at_port = Counter(link for flow in flows for link in flow.links)
+        changes_s: list[Fraction] = []
+        sharers: list[Sharer] = []
+        openings: list[Fraction | None] = []
+        for flow in flows:
+            queue, until_s = self._queue(now_s, flow)
+            if until_s is not None and any(at_port[link] > 1 for link in flow.links):
+                changes_s.append(until_s)
+            sent_bytes = flow.size_bytes - flow.remaining_bytes
+            window, open_bytes = self._windows.at(sent_bytes)
+            openings.append(None if open_bytes is None else open_bytes - sent_bytes)
+            ports = (self._ports[link] for link in flow.links)
+            places = tuple((port, 0 if port.is_fifo else queue) for port in ports)
+            sharers.append(Sharer(places, window, flow.max_rate_Bps))
+        in_queue = Counter(place for sharer in sharers for place in sharer.places)
+        share(sharers, {})
+        if taken_Bps := self._acknowledgements(flows, sharers):  # noqa: N806
+            # Their rates change those of the data, and that changes theirs a little; this is close enough.
+            share(sharers, taken_Bps)
+        for sharer, left_bytes in zip(sharers, openings, strict=True):
+            # A window matters only where others wait in the same queue.
+            if left_bytes is not None and sharer.rate_Bps and any(in_queue[place] > 1 for place in sharer.narrow):
+                changes_s.append(now_s + left_bytes / sharer.rate_Bps)
+        return Allocation(tuple(sharer.rate_Bps for sharer in sharers), min(changes_s, default=None))
+
+    def _queue(self, now_s: Fraction, flow: ActiveFlow) -> tuple[int, Fraction | None]:
+        """Return the queue of a flow, and until when it stays there (None: for ever)."""
+        ranking = self._rankings.get(_key(flow), self._best_effort)
+        if isinstance(ranking, Fixed):
+            return ranking.queue, None
+        due_s = self._references[flow.job, ranking.echelonflow][1] + ranking.offset_s
+        reached = bisect_right(ranking.thresholds_s, now_s - due_s)
+        until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None
+        return ranking.lowest + reached, until_s
+
+    def _acknowledgements(self, flows: Sequence[ActiveFlow], sharers: Sequence[Sharer]) -> dict[Port, Fraction]:
+        """Return what acknowledgements take of the ports that `flows` use, in bytes per second."""
+        if not self._windows.acknowledgement_bytes:
+            return {}
+        used = {link for flow in flows for link in flow.links}
+        taken: dict[Port, Fraction] = {}
+        for flow, sharer in zip(flows, sharers, strict=True):
+            if sharer.sent_Bps is None:
+                rate_Bps = sharer.rate_Bps * self._windows.acknowledging(sharer.window)  # noqa: N806
+                for node, following in flow.links:
+                    if (following, node) in used:
+                        port = self._ports[following, node]
+                        taken[port] = taken.get(port, Fraction(0)) + rate_Bps
+        return taken
+
+    def _take_references(self, flows: Sequence[ActiveFlow]) -> None:
+        """Note the reference times of new iterations as a switch does: the start of the first flow that it sees, less
+        that flow's offset."""
+        new: dict[tuple[str, str], list[tuple[Fraction, Fraction, int]]] = {}
+        for flow in flows:
+            ranking = self._rankings.get(_key(flow))
+            if isinstance(ranking, Deadline):
+                key = flow.job, ranking.echelonflow
+                if key not in self._references or self._references[key][0] < flow.iteration:
+                    new.setdefault(key, []).append((flow.start_s, ranking.offset_s, flow.iteration))
+        for key, seen in new.items():
+            start_s, offset_s, iteration = min(seen)
+            self._references[key] = iteration, start_s - offset_s
+
+
+def _key(flow: ActiveFlow) -> FlowKey:
+    return flow.job, flow.flow

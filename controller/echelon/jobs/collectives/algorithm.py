@@ -1,0 +1,110 @@
+"""What every collective algorithm answers, and how its rounds become flows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from echelon.jobs.combinators import Block, flow, parallel, series
+
+
+class Transfer(NamedTuple):
+    """Consecutive chunks that one rank sends to another; ranks and chunks count from 0."""
+
+    src: int
+    dst: int
+    chunks: range
+
+
+Round = Sequence[Transfer]
+"""Transfers that may take place at the same time; each rank sends at most one of them."""
+
+
+class Algorithm(ABC):
+    """A collective algorithm for any number of ranks, 2 or more, that `refusal` does not exclude."""
+
+    @abstractmethod
+    def rounds(self, ranks: int) -> Iterator[Round]:
+        """Yield the rounds in order. A rank starts its part of a round when it has finished its part of the last."""
+
+    @abstractmethod
+    def chunks(self, ranks: int) -> int:
+        """Return into how many chunks the data is cut; the data has at least as many bytes."""
+
+    @abstractmethod
+    def flow_count(self, ranks: int) -> int:
+        """Return the number of transfers of all rounds, without listing them."""
+
+    @abstractmethod
+    def connection_bytes(self, ranks: int, size_bytes: int) -> int:
+        """Return an upper bound on what one connection carries if the data has `size_bytes`. The bound is exact up to
+        one byte for each chunk that the connection carries."""
+
+    def refusal(self, ranks: int) -> str | None:
+        """Return why the algorithm does not work for this number of ranks and what to do, or None if it does."""
+        return None
+
+
+class AllReduce(Algorithm):
+    """An algorithm after which every rank has the sum of all ranks' data.
+
+    In the rounds of `reduce` the receiver adds the chunks to its own. In the rounds of `spread` the chunks are complete
+    sums, which replace the receiver's.
+    """
+
+    @abstractmethod
+    def reduce(self, ranks: int) -> Iterator[Round]:
+        """Yield the rounds that add up chunks."""
+
+    @abstractmethod
+    def spread(self, ranks: int) -> Iterator[Round]:
+        """Yield the rounds that distribute the sums."""
+
+    def rounds(self, ranks: int) -> Iterator[Round]:
+        return chain(self.reduce(ranks), self.spread(ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """An algorithm and the ranks that run it, in the order in which the algorithm numbers them."""
+
+    algorithm: Algorithm
+    group: Sequence[str]
+
+    def block(self, name: str, size_bytes: int) -> Block:
+        """Return the flows that the collective sends if the data has `size_bytes`, at least one for each chunk.
+
+        ``NAME-k1-w2`` is what the second rank sends in the first round. Flows are listed by round and then rank.
+        """
+        chunks = self.algorithm.chunks(len(self.group))
+        return series(
+            *(
+                parallel(
+                    *(
+                        flow(
+                            f"{name}-k{number}-w{transfer.src + 1}",
+                            self.group[transfer.src],
+                            self.group[transfer.dst],
+                            chunks_bytes(size_bytes, chunks, transfer.chunks),
+                        )
+                        for transfer in each
+                    )
+                )
+                for number, each in enumerate(self.algorithm.rounds(len(self.group)), start=1)
+            )
+        )
+
+
+def chunk_bytes(size_bytes: int, chunks: int, chunk: int) -> int:
+    """Return the bytes of one chunk. The first `size_bytes` mod `chunks` chunks are one byte larger than the others, so
+    that all chunks add up to the data."""
+    return size_bytes // chunks + (chunk < size_bytes % chunks)
+
+
+def chunks_bytes(size_bytes: int, chunks: int, sent: range) -> int:
+    """Return the bytes of consecutive chunks."""
+    larger = size_bytes % chunks
+    return len(sent) * (size_bytes // chunks) + max(0, min(sent.stop, larger) - sent.start)

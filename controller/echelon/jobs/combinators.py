@@ -1,0 +1,132 @@
+"""An algebra that builds iteration graphs from single steps.
+
+A `Block` is a part of an iteration. `compute` and `flow` make blocks of one step; two operations combine blocks:
+
+* `parallel(a, b)` has the steps and the dependencies of both.
+* `series(a, b)` has, in addition, every rank finish its part of `a` before it starts its part of `b`. Ranks do not wait
+  for each other: only a flow carries a dependency from one rank to another.
+
+A rank is a host of the job. A compute unit is part of its worker's work. A flow is part of the work of both its ends,
+but only its source starts it, so a rank that only receives in `b` may receive before it has finished `a`.
+
+Steps are identified by name, so blocks may share them: `parallel(series(a, b), series(a, c))` has one `a`, which `b`
+and `c` both follow. Every directed acyclic graph can be written this way. These are *overlay* and *connect* of Mokhov,
+Algebraic Graphs with Class, Haskell '17, section 2, with one difference: `series` connects rank by rank, where
+*connect* makes every step of `a` precede every step of `b`.
+
+Both operations are associative and have the empty block as their identity. `parallel` is idempotent, and commutative up
+to the order in which steps are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TypeAlias
+
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, GraphError, IterationGraph
+
+Step: TypeAlias = ComputeUnit | Flow
+Names: TypeAlias = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of an iteration: steps, their dependencies, and where each rank enters and leaves the part."""
+
+    steps: Mapping[str, Step]
+    """Steps by name, in order of first mention. Their own `after` is empty."""
+    after: Names
+    """By step: the steps that must finish before it starts. Steps without any are left out."""
+    first: Names
+    """By rank: steps that the rank starts, such that each step that it starts is or follows one of them."""
+    last: Names
+    """By rank: steps that the rank takes part in, such that each such step is or precedes one of them."""
+
+    @property
+    def flows(self) -> tuple[str, ...]:
+        """Return the names of the flows in order of first mention."""
+        return tuple(name for name, step in self.steps.items() if isinstance(step, Flow))
+
+    def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
+        """Return the block as a whole iteration with these EchelonFlows."""
+        after = self.after
+        steps = [replace(step, after=after[name]) if name in after else step for name, step in self.steps.items()]
+        return IterationGraph(
+            tuple(step for step in steps if isinstance(step, ComputeUnit)),
+            tuple(step for step in steps if isinstance(step, Flow)),
+            echelonflows,
+        )
+
+
+def compute(
+    name: str, worker: str, duration_s: Fraction, kind: str = "compute", micro_batch: int | None = None
+) -> Block:
+    """Return a block of one compute unit, which takes `duration_s` seconds."""
+    unit = ComputeUnit(name, worker, duration_s, kind=kind, micro_batch=micro_batch)
+    return Block({name: unit}, {}, {worker: (name,)}, {worker: (name,)})
+
+
+def flow(name: str, src: str, dst: str, size_bytes: int, micro_batch: int | None = None) -> Block:
+    """Return a block of one flow of `size_bytes` from `src` to `dst`."""
+    step = Flow(name, src, dst, size_bytes, micro_batch=micro_batch)
+    return Block({name: step}, {}, {src: (name,)}, {src: (name,), dst: (name,)})
+
+
+def parallel(*blocks: Block) -> Block:
+    """Return the steps and dependencies of all blocks. Raises `GraphError` if two different steps have one name."""
+    return Block(
+        _steps(blocks),
+        _joined(block.after for block in blocks),
+        _joined(block.first for block in blocks),
+        _joined(block.last for block in blocks),
+    )
+
+
+def series(*blocks: Block) -> Block:
+    """Return all blocks, each rank doing its parts of them in this order.
+
+    Raises `GraphError` if two different steps have one name.
+    """
+    joints: list[Names] = []
+    first: dict[str, tuple[str, ...]] = {}
+    last: dict[str, tuple[str, ...]] = {}
+    for block in blocks:
+        joints.append({name: last[rank] for rank, names in block.first.items() if rank in last for name in names})
+        for rank, names in block.first.items():
+            first.setdefault(rank, names)
+        for rank, names in block.last.items():
+            # What a rank only receives in this block does not wait for its part of the blocks before.
+            waits = rank in block.first or rank not in last
+            last[rank] = names if waits else tuple(dict.fromkeys((*last[rank], *names)))
+    return Block(_steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last)
+
+
+def replicate(ranks: Iterable[str], build: Callable[[int, str], Block]) -> Block:
+    """Return `build(number, rank)` for every rank, in parallel. Numbers count from 1."""
+    return parallel(*(build(number, rank) for number, rank in enumerate(ranks, start=1)))
+
+
+def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
+    steps: dict[str, Step] = {}
+    for block in blocks:
+        for name, step in block.steps.items():
+            known = steps.setdefault(name, step)
+            if known is not step and known != step:
+                raise GraphError(f"the name '{name}' is given to two different steps (give each its own)")
+    return steps
+
+
+def _joined(mappings: Iterable[Names]) -> Names:
+    out: dict[str, tuple[str, ...]] = {}
+    # Keys that several mappings have; sets keep this linear in a block of many parts.
+    shared: dict[str, dict[str, None]] = {}
+    for mapping in mappings:
+        for key, names in mapping.items():
+            if out.setdefault(key, names) is not names:
+                joined = shared.get(key) or shared.setdefault(key, dict.fromkeys(out[key]))
+                for name in names:
+                    joined[name] = None
+    out.update((key, tuple(names)) for key, names in shared.items())
+    return out

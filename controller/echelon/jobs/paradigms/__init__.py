@@ -1,0 +1,1 @@
+"""The paradigms of training, a module each: a section of the job file, its iteration graph, its examples."""

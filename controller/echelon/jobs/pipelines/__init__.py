@@ -1,0 +1,1 @@
+"""Pipeline parallelism: the schedules by which stages take micro-batches, each a module of its published name."""

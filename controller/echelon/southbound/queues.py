@@ -1,0 +1,41 @@
+"""The queues of a switch's egress ports. Each target brings a `QueueDriver`, which configures them its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from echelon.lowering.intent import QueueSetting
+
+if TYPE_CHECKING:
+    from finsy import GNMIClient
+
+
+class QueueDriver(Protocol):
+    """The queues of one switch. A driver serves all sessions with that switch; its calls do not overlap.
+
+    Every call raises `echelon.southbound.errors.SouthboundError`: one line that names switch and port.
+    """
+
+    async def open(self, gnmi: GNMIClient | None) -> None:
+        """Prepare for a new session: check that the channel works and that the switch can hold the settings.
+
+        `gnmi` is the session's gNMI client, or None where the switch does not serve gNMI. Whatever the channel can set
+        but not read back is set here. It is called before any other call of the session.
+        """
+        ...
+
+    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
+        """Return the settings in force, by (port, queue).
+
+        A setting that `write` was given comes back equal to it while the switch still holds what `write` made of it.
+        The queues of a port are missing where the port is not configured, or not as this driver would do it.
+        """
+        ...
+
+    async def write(self, settings: Sequence[QueueSetting]) -> None:
+        """Apply these settings. All other queues stay as they are, and so do the packets that wait in any queue.
+
+        Each port is changed as a whole or not at all.
+        """
+        ...

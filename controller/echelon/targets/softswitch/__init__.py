@@ -1,0 +1,52 @@
+"""The embedded switch: tables by P4Runtime, queues by gNMI at the same address, in real or virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from echelon.documents import Section
+from echelon.targets.target import Site, Target
+
+if TYPE_CHECKING:
+    from echelon.lowering.capabilities import Capabilities
+    from echelon.southbound.queues import QueueDriver
+    from echelon.targets.launching import SwitchLauncher
+    from echelon.targets.rates import QueueRates
+    from echelon.targets.virtual import VirtualFabricFactory
+
+
+class SoftswitchOptions(Section):
+    """No options: tables and queues are reached at the switch's one address."""
+
+
+class Softswitch(Target[SoftswitchOptions]):
+    """The target `softswitch`."""
+
+    name = "softswitch"
+    options = SoftswitchOptions
+
+    def capabilities(self, options: SoftswitchOptions) -> Capabilities:
+        from echelon.targets.softswitch.capabilities import softswitch
+
+        return softswitch()
+
+    def queue_driver(self, options: SoftswitchOptions, site: Site) -> QueueDriver:
+        from echelon.targets.softswitch.queues import GnmiQueues
+
+        return GnmiQueues(site.switch)
+
+    def launcher(self) -> SwitchLauncher:
+        from echelon.targets.softswitch.launcher import SoftswitchLauncher
+
+        return SoftswitchLauncher()
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        from echelon.targets.softswitch.virtual import VirtualTestbed
+
+        return VirtualTestbed
+
+    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
+        from echelon.targets.softswitch.rates import GnmiRates
+
+        return GnmiRates(str(entry["address"]))

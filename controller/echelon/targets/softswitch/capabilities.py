@@ -1,0 +1,13 @@
+"""What the embedded switch can carry."""
+
+from __future__ import annotations
+
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.targets.v1model import v1model_capabilities
+
+_MARKS = QueueDepthMarks(packets=64)
+
+
+def softswitch() -> Capabilities:
+    """Return the capabilities of the embedded switch running the v1model program."""
+    return v1model_capabilities("softswitch", _MARKS)

@@ -1,0 +1,91 @@
+"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where it has none."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from finsy import GNMIClient, GNMIPath
+from finsy.gnmiclient import GNMIClientError
+from finsy.proto import gnmi
+
+from echelon.lowering.intent import QueueSetting
+from echelon.southbound.errors import SouthboundError
+
+_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
+
+_EVERY_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config")
+
+
+def _path(setting: QueueSetting) -> GNMIPath:
+    return _QUEUE.set("interface", **{"interface-id": str(setting.port)}).set("queue", name=str(setting.queue))
+
+
+def _leaves(setting: QueueSetting) -> dict[str, object]:
+    return {
+        "name": str(setting.queue),
+        "softswitch:level": setting.level,
+        "softswitch:weight": setting.weight,
+        "softswitch:min-rate": setting.min_rate_bps,
+        # 0 means that the queue has no maximum.
+        "softswitch:max-rate": setting.max_rate_bps or 0,
+    }
+
+
+class GnmiQueues:
+    """A `QueueDriver` that uses the gNMI client of the session."""
+
+    def __init__(self, switch: str) -> None:
+        self._switch = switch
+        self._client: GNMIClient | None = None
+
+    async def open(self, gnmi: GNMIClient | None) -> None:
+        self._client = gnmi
+        self._connected()
+
+    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
+        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+        with self._errors("reading queues"):
+            updates = await self._connected().get(_EVERY_QUEUE)
+        for update in updates:
+            if update.path.last != "name":
+                port, queue = update.path["interface", "interface-id"], update.path["queue", "name"]
+                leaves[int(port), int(queue)][update.path.last] = int(update.value)
+        return {
+            (port, queue): QueueSetting(
+                port,
+                queue,
+                config["softswitch:level"],
+                config["softswitch:weight"],
+                config["softswitch:min-rate"],
+                config["softswitch:max-rate"] or None,
+            )
+            for (port, queue), config in leaves.items()
+        }
+
+    async def write(self, settings: Sequence[QueueSetting]) -> None:
+        """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
+        updates = [
+            (_path(setting), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
+            for setting in settings
+        ]
+        if updates:
+            with self._errors("queue configuration"):
+                await self._connected().set(update=updates)
+
+    def _connected(self) -> GNMIClient:
+        if self._client is None:
+            raise SouthboundError(
+                f"switch {self._switch}: does not serve gNMI, which configures the queues of a softswitch; "
+                "is it another kind of switch? (set `target` in its entry)"
+            )
+        return self._client
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except GNMIClientError as error:
+            raise SouthboundError(f"switch {self._switch}: {what} refused: {error.message}") from None

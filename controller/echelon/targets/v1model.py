@@ -1,0 +1,28 @@
+"""Capabilities that every target running the v1model program has, as its registers and tables are sized."""
+
+from __future__ import annotations
+
+from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues
+from echelon.p4program import constants
+
+
+def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None) -> Capabilities:
+    """Return the capabilities of a target whose eight queues a port have levels, weights and rates."""
+    numbers = constants()
+    return Capabilities(
+        target=target,
+        queues=numbers["QUEUES"],
+        weights=True,
+        rates=True,
+        max_flows=numbers["FLOWS"],
+        max_connections=numbers["CONNECTIONS"],
+        max_jobs=numbers["JOBS"],
+        max_profiles=1 << numbers["PROFILE_ID_BITS"],
+        max_echelonflows=numbers["ECHELONFLOWS"],
+        max_ecmp_groups=numbers["ECMP_TABLE_SIZE"],
+        max_ecmp_members=numbers["ECMP_MEMBERS"],
+        offset_bits=numbers["SLACK_MAX"].bit_length(),
+        slack_bits=numbers["SLACK_BIAS"].bit_length(),
+        ecn=ecn,
+        outer_queues=outer_queues,
+    )

@@ -1,0 +1,80 @@
+"""Switches and hosts in virtual time. A controller reaches them as it reaches real ones, by P4Runtime over sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Protocol
+
+from echelon.endhosts.tcp.stack import Clock, Nic
+from echelon.errors import Code, CodedError
+from echelon.fabric.model import Fabric
+
+
+class ControllerSilentError(CodedError):
+    """A controller did not acknowledge a flow event in time."""
+
+    code: Code = "run-failed"
+
+
+class VirtualClock(Clock, Protocol):
+    """The clock of a fabric in virtual time."""
+
+    def stop(self) -> None:
+        """Return from `VirtualSwitches.run` soon: after the event that happens now."""
+        ...
+
+
+class PacketCounts(Protocol):
+    """What one switch has counted."""
+
+    @property
+    def packets_in(self) -> int: ...
+    @property
+    def packets_out(self) -> int: ...
+    @property
+    def packets_dropped(self) -> int: ...
+
+
+class VirtualSwitches(Protocol):
+    """The switches of a fabric and the network interfaces of its hosts, while they stand."""
+
+    @property
+    def clock(self) -> VirtualClock: ...
+
+    @property
+    def nics(self) -> Mapping[str, Nic]:
+        """The network interfaces, by host."""
+        ...
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """host:port of the P4Runtime service, by switch."""
+        ...
+
+    @property
+    def switches(self) -> Mapping[str, PacketCounts]: ...
+
+    @property
+    def digests(self) -> Mapping[str, int]:
+        """How many flow events each switch has reported."""
+        ...
+
+    def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
+        """Hand each frame that arrives at `host` to `receiver(now_ns, frame)`."""
+        ...
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Advance virtual time until `done()`, or until nothing is left to happen.
+
+        Raises `ControllerSilentError`, and an error if any packet is unaccounted for.
+        """
+        ...
+
+
+VirtualFabricFactory = Callable[[Fabric, Fraction, int | None], AbstractContextManager[VirtualSwitches]]
+"""Builds a fabric in virtual time: (fabric, control latency in seconds, bytes that each queue holds or None).
+
+The control latency passes in virtual time between an event on a switch and the moment when its controller hears of it.
+"""
