@@ -243,7 +243,7 @@ def _number(value: int) -> bytes:
     return value.to_bytes((value.bit_length() + 7) // 8 or 1, "big")
 
 
-def _plain_write_request(header: bytes, kind: Kind, entries: Iterable[bytes]) -> bytes:
+def _plain_write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> bytes:
     request = p4r.WriteRequest.FromString(header)
     for entry in entries:
         update = request.updates.add(type=int(kind))  # type: ignore[arg-type]
