@@ -228,7 +228,7 @@ class Planner:
             policy = self._policy_for(wanted.policy)
             plan = policy.plan([job.job for job in jobs], wanted.fabric, self._paths)
         except PlanError as error:
-            raise PlanningError(str(error), error.job) from error
+            raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
             # A policy is anybody's code. What it kept between plans may be half done.
             self._asked = None
@@ -245,7 +245,7 @@ class Planner:
             identities = {job.name: self._identities_of(job, fabric) for job in jobs}
             intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
         except LoweringError as error:
-            raise PlanningError(str(error), error.job) from error
+            raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
             # A fault of ours at one job must not keep the others from their plan, start after start.
             raise PlanningError(f"lowering failed: {type(error).__name__}: {error}") from error
