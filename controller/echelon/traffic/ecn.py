@@ -26,8 +26,3 @@ def asks_for_ecn() -> bool:
         return SETTING.read_text(encoding="ascii").strip() == ASK
     except OSError:
         return False
-
-
-def ask_for_ecn() -> None:
-    """From now on, new connections from this network namespace ask for ECN. Needs root. Raises `OSError`."""
-    SETTING.write_text(ASK, encoding="ascii")
