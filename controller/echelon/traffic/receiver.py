@@ -41,7 +41,7 @@ class TrafficReceiver:
         self._open: dict[int, tuple[socket.socket, Reception]] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._epoll = select.epoll()
-        # Before descriptors are used up, with which it would be read.
+        # Read now: later all descriptors may be in use.
         self._clock = own_clock()
         self._full = False
         """No more connections are accepted."""
@@ -79,7 +79,7 @@ class TrafficReceiver:
                     self._full = True
                 return
             connection.setblocking(False)
-            # A sender that vanished without a word is noticed in the end.
+            # Keep-alive notices a sender that vanished.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._open[connection.fileno()] = connection, Reception()
             self._epoll.register(connection.fileno(), select.EPOLLIN)
@@ -93,7 +93,7 @@ class TrafficReceiver:
         except BlockingIOError:
             return
         except (OSError, WireError):
-            # A sender resets its connections when it has all it waits for.
+            # A sender resets its connections when it has received everything that it waits for.
             self._close(fd, broken=not reception.idle)
 
     def _read(self, connection: socket.socket, reception: Reception) -> bool:

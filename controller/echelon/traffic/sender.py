@@ -165,7 +165,7 @@ class TrafficSender:
         self._unanswered = 0
         """Transfers under way."""
         self._epoll = select.epoll()
-        # Before descriptors are used up, with which it would be read.
+        # Read now: later all descriptors may be in use.
         self._clock = own_clock()
 
     def run(self) -> None:
