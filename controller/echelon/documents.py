@@ -55,7 +55,7 @@ Key = str | int
 class DocumentError(CodedError):
     """A fault in a file, described for the person who wrote it."""
 
-    code = "invalid-value"
+    code: Code = "invalid-value"
 
     def __init__(self, file: str, path: str, reason: str, *, code: Code | None = None) -> None:
         super().__init__(file, path, reason, code=code)

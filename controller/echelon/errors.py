@@ -46,6 +46,7 @@ Code = Literal[
     "unknown-target",
     "unknown-parameter",
     "unknown-path",
+    "unknown-name",
     # Plans.
     "plan-impossible",
     "no-route",
@@ -60,6 +61,7 @@ Code = Literal[
     # The service and its store.
     "refused",
     "name-taken",
+    "limit-reached",
     "unavailable",
     "standby",
     "no-plan",

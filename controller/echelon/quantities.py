@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.errors import CodedError
+from echelon.errors import Code, CodedError
 
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*(?P<unit>(?:[A-Za-zµ]\S*)?)", re.ASCII
@@ -34,7 +34,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_TEXT
 class QuantityError(CodedError, ValueError):
     """The text is not a quantity of the kind wanted. The message is one line and says what to write instead."""
 
-    code = "not-a-quantity"
+    code: Code = "not-a-quantity"
 
 
 @dataclass(frozen=True, slots=True)

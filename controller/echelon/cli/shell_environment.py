@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from echelon.errors import Code, CodedError
+
 PINS = (
     "p4runtime-shell==0.0.6",
     "p4runtime==1.4.1",
@@ -27,8 +29,10 @@ _DONE = "INSTALLED"
 _MADE_BY = f"{chr(10).join(PINS)}\n{sys.version}\n"
 
 
-class ShellEnvironmentError(Exception):
+class ShellEnvironmentError(CodedError):
     """The environment cannot be made; one line with what to do."""
+
+    code: Code = "failed"
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:

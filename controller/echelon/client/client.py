@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -18,6 +18,7 @@ from echelon.client.endpoint import ServiceEndpoint, client_context, parse_endpo
 from echelon.client.errors import ClientError
 from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
+from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
 from echelon.service.resources import (
     IntentResource,
@@ -312,7 +313,7 @@ class Client:
         else:
             why = one_line(str(error)) or type(error).__name__
         hint = "check ca, certificate and address" if "SSL" in why else "is the service running, and at that address?"
-        return ClientError(None, f"{endpoint} does not answer: {why} ({hint})")
+        return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
 def _path(*parts: str) -> str:
@@ -343,7 +344,8 @@ def _refusal(response: httpx.Response) -> ClientError:
     status = response.status_code
     try:
         error = response.json()["error"]
-        return ClientError(status, one_line(str(error["reason"])), one_line(str(error["path"])))
+        reason, path = one_line(str(error["reason"])), one_line(str(error["path"]))
+        return ClientError(status, reason, path, code=cast(Code, one_line(str(error.get("code", "failed")))))
     except (ValueError, KeyError, TypeError):
         said = one_line(response.text[:2000])[:200] or response.reason_phrase
         return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")

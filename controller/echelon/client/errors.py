@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class ClientError(Exception):
+
+class ClientError(CodedError):
     """The service refused, or did not answer. One line, without any token."""
 
-    def __init__(self, status: int | None, reason: str, path: str = "") -> None:
-        super().__init__(status, reason, path)
+    def __init__(self, status: int | None, reason: str, path: str = "", *, code: Code | None = None) -> None:
+        super().__init__(status, reason, path, code=code)
         self.status = status
         """The HTTP status; None: there was no answer."""
         self.reason = reason

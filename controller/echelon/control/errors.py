@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class ServiceError(Exception):
+
+class ServiceError(CodedError):
     """A refusal in one line: what, why, and what to do. `path` is the key of the request at fault, if one is."""
 
     status = 500
+    code: Code = "internal"
 
-    def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, path: str = "", *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.reason = reason
         self.path = path
 
@@ -18,18 +21,21 @@ class UnknownError(ServiceError):
     """There is no job, switch or link of that name."""
 
     status = 404
+    code: Code = "unknown-name"
 
 
 class ConflictError(ServiceError):
     """A different job has that name."""
 
     status = 409
+    code: Code = "name-taken"
 
 
 class RefusedError(ServiceError):
     """The request does not fit the fabric, a limit or a policy."""
 
     status = 422
+    code: Code = "refused"
 
 
 class UnavailableError(ServiceError):
@@ -39,9 +45,10 @@ class UnavailableError(ServiceError):
     """
 
     status = 503
+    code: Code = "unavailable"
 
-    def __init__(self, reason: str, leader: str | None = None) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, leader: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.leader = leader
         """URL of the controller that leads, where it is known."""
 

@@ -140,9 +140,13 @@ class Requests:
     def _links_with(self, asked: SetLink) -> frozenset[LinkEnds]:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
         if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
-            raise UnknownError(f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'")
+            raise UnknownError(
+                f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'", code="unknown-link"
+            )
         if asked.a in fabric.hosts or asked.b in fabric.hosts:
-            raise RefusedError("the only link of a host cannot be drained (remove the jobs of that host instead)")
+            raise RefusedError(
+                "the only link of a host cannot be drained (remove the jobs of that host instead)", code="unconnected"
+            )
         return self._jobs.drained | {ends} if asked.drained else self._jobs.drained - {ends}
 
     def _save(self, change: _Change, changes: Changes) -> list[Effect]:

@@ -14,6 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.experiments.store import PointStore, Stored
 from echelon.scenarios.results import RunError
 
@@ -35,8 +36,10 @@ class Task:
     """Expected duration in any unit: the longest begin first, so that none remains for the end."""
 
 
-class SweepError(Exception):
+class SweepError(CodedError):
     """Some measurements failed; those that did not are stored. One line."""
+
+    code: Code = "run-failed"
 
 
 def sweep(tasks: Sequence[Task], store: PointStore, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from echelon.errors import Code, CodedError
+
 if TYPE_CHECKING:
     import networkx
 
@@ -15,11 +17,13 @@ Path = tuple[str, ...]
 """Nodes from source to destination, both included."""
 
 
-class NoRouteError(ValueError):
+class NoRouteError(CodedError, ValueError):
     """A node is unknown, or no path connects two nodes."""
 
-    def __init__(self, reason: str, job: str | None = None) -> None:
-        super().__init__(reason)
+    code: Code = "no-route"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.job = job
         """The job whose connection has no path, if it is a job's."""
 

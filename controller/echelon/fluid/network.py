@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link
+from echelon.errors import Code, CodedError
 from echelon.fluid.rounding import Rounding
 from echelon.jobs.graph import FlowKey
 
 _ZERO = Fraction(0)
 
 
-class FluidError(RuntimeError):
+class FluidError(CodedError, RuntimeError):
     """A run cannot go on because of what the policy answers: no rates, the wrong number of them, or for no time."""
+
+    code: Code = "run-failed"
 
 
 @dataclass(slots=True)

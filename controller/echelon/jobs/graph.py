@@ -13,9 +13,13 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
+from echelon.errors import Code, CodedError
 
-class GraphError(ValueError):
+
+class GraphError(CodedError, ValueError):
     """An iteration graph with a cycle, a missing name, or a name that two steps have."""
+
+    code: Code = "invalid-value"
 
 
 FlowKey = tuple[str, str]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.lowering.identity import FiveTuple
 
 Document = dict[str, Any]
@@ -32,8 +33,10 @@ class NumberKind(StrEnum):
     """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
 
 
-class ExhaustedError(ValueError):
+class ExhaustedError(CodedError, ValueError):
     """There is no free number; the text says of which kind."""
+
+    code: Code = "numbers-exhausted"
 
 
 class Pool:

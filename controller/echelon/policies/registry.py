@@ -122,7 +122,7 @@ def _load(name: str) -> Any:
         return entry.load()
     except (ImportError, AttributeError) as error:
         reason = f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
-        raise PolicyChoiceError(name, reason) from error
+        raise PolicyChoiceError(name, reason, code="unknown-policy") from error
 
 
 def _origin(entry: EntryPoint) -> str:

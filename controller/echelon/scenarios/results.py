@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from echelon.errors import Code, CodedError
 from echelon.execution import IterationRecord, JobRecord, tardiness_s
 from echelon.jobs.graph import Job
 
@@ -42,8 +43,10 @@ DIGITS = 9
 """Seconds are rounded to nanoseconds, so that no platform's last bit shows."""
 
 
-class RunError(Exception):
+class RunError(CodedError):
     """A run cannot go on. The message is one line, for the person who started it."""
+
+    code: Code = "run-failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,9 @@ class Switches:
         """Return the connection with that switch. Raises `UnknownError`."""
         connection = self._connections.get(name)
         if connection is None:
-            raise UnknownError(f"there is no switch '{name}' ({suggestion(name, self._connections)})")
+            raise UnknownError(
+                f"there is no switch '{name}' ({suggestion(name, self._connections)})", code="unknown-switch"
+            )
         return connection
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:

@@ -7,12 +7,16 @@ that a clock that was set back cannot make a new leader lose to an old one.
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
+
 LARGEST_TERM = (1 << 63) - 1
 """Terms fit a signed 64-bit number, which stores and readers of JSON handle; P4Runtime has 128 bits."""
 
 
-class ElectionError(Exception):
+class ElectionError(CodedError):
     """No term is left that could win; the text says against what."""
+
+    code: Code = "numbers-exhausted"
 
 
 def next_term(now_us: int, last: int = 0) -> int:

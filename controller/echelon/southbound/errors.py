@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from echelon.errors import Code, CodedError
 
-class SouthboundError(Exception):
+
+class SouthboundError(CodedError):
     """A switch cannot be reached or refuses what it is told; the text names switch, table, match and reason."""
+
+    code: Code = "switch-failed"
 
 
 class NotPrimaryError(SouthboundError):
@@ -12,6 +16,8 @@ class NotPrimaryError(SouthboundError):
 
     `primary_id` is that controller's election id, or 0 if the switch did not tell it.
     """
+
+    code: Code = "not-primary"
 
     def __init__(self, text: str, primary_id: int) -> None:
         super().__init__(text)

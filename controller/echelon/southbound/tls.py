@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from echelon.errors import Code, CodedError
+
 if TYPE_CHECKING:
     from finsy import GRPCCredentialsTLS
 
 
-class TlsError(Exception):
+class TlsError(CodedError):
     """A file is missing or is not what it should be; one line that names it."""
+
+    code: Code = "tls"
 
 
 @dataclass(frozen=True, slots=True)

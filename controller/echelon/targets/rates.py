@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from echelon.errors import Code, CodedError
+
 TIMEOUT_S = 15.0
 """How long to wait for an answer of the switch."""
 
 
-class RatesError(Exception):
+class RatesError(CodedError):
     """The switch refuses a rate, or does not answer; one line."""
+
+    code: Code = "switch-failed"
 
 
 class QueueRates(Protocol):

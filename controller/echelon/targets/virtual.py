@@ -8,11 +8,14 @@ from fractions import Fraction
 from typing import Protocol
 
 from echelon.endhosts.tcp.stack import Clock, Nic
+from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 
 
-class ControllerSilentError(Exception):
+class ControllerSilentError(CodedError):
     """A controller did not acknowledge a flow event in time."""
+
+    code: Code = "run-failed"
 
 
 class VirtualClock(Clock, Protocol):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.traffic.clock import now_ns
 from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
 from echelon.traffic.receiver import Received, TrafficReceiver
@@ -29,8 +30,10 @@ _TURN_S = 0.2
 _HEAR_OUT_S = 10.0
 
 
-class ReplayError(Exception):
+class ReplayError(CodedError):
     """A replay is impossible. The message is one line: what, where, what to do."""
+
+    code: Code = "run-failed"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from echelon.errors import Code, CodedError
 from echelon.traffic.clock import NO_CLOCK
 
 _MAGIC = b"EcT1"
@@ -23,8 +24,10 @@ RECEIPT_BYTES = _RECEIPT.size
 DEFAULT_PORT = 5600
 
 
-class WireError(ValueError):
+class WireError(CodedError, ValueError):
     """The other end does not follow the protocol."""
+
+    code: Code = "run-failed"
 
 
 def transfer_bytes(size_bytes: int) -> int:

@@ -17,6 +17,8 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any, Self
 
+from echelon.errors import Code, CodedError
+
 Work = Callable[[int, Callable[[Any], None]], None]
 """Work for a process of its own: a function of a descriptor, which can be read at its end once it is time to stop, and
 of a function that hands a value to the parent. Values must be picklable."""
@@ -25,8 +27,10 @@ _STOP_WITHIN_S = 10.0
 """How long processes may take to end after being told to stop."""
 
 
-class WorkFailedError(RuntimeError):
+class WorkFailedError(CodedError, RuntimeError):
     """A process ended before its work did. The message is one line."""
+
+    code: Code = "run-failed"
 
 
 class Workforce:

@@ -119,7 +119,7 @@ def test_a_read_that_is_left_early_ends(rig: Any) -> None:
     async def work(channel: BulkChannel) -> None:
         await channel.write(inserts(entries(1000)), 1000)
         responses = channel.read(read_request(1, [b""]))
-        assert table_entries(await anext(responses))
+        assert list(table_entries(await anext(responses)))
         await responses.aclose()
         assert len(await read(channel)) == 1000
 

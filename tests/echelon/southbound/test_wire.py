@@ -72,7 +72,7 @@ def test_a_read_request_is_what_protocol_buffers_writes(entries: list[p4r.TableE
 @given(st.lists(table_entry(), max_size=6))
 def test_entries_of_a_response(entries: list[p4r.TableEntry]) -> None:
     response = p4r.ReadResponse(entities=[p4r.Entity(table_entry=entry) for entry in entries])
-    found = table_entries(response.SerializeToString())
+    found = list(table_entries(response.SerializeToString()))
     assert found == [entry.SerializeToString() for entry in entries]
 
 
@@ -87,10 +87,10 @@ def test_entities_of_other_kinds_and_unknown_fields_are_passed_over() -> None:
     )
     raw = response.SerializeToString()
     expected = [one.SerializeToString(), two.SerializeToString()]
-    assert table_entries(raw) == expected
+    assert list(table_entries(raw)) == expected
     # Field 15 of ReadResponse, and of an Entity: of a later version of P4Runtime.
-    assert table_entries(b"\x78\x05" + raw) == expected
-    assert table_entries(b"\x0a\x06\x78\x05\x12\x02\x08\x01") == [one.SerializeToString()]
+    assert list(table_entries(b"\x78\x05" + raw)) == expected
+    assert list(table_entries(b"\x0a\x06\x78\x05\x12\x02\x08\x01")) == [one.SerializeToString()]
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse
 
 from echelon.control.errors import ServiceError, UnavailableError, one_line
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 from echelon.quantities import shown
 
 RETRY_AFTER_S = 1
@@ -23,6 +24,8 @@ class ErrorDetail(BaseModel):
 
     status: int
     """The HTTP status."""
+    code: str
+    """What kind of fault it is, for programs. docs/errors.md explains each code."""
     reason: str
     """One line: what, why, and what to do."""
     path: str
@@ -35,11 +38,36 @@ class ErrorResource(BaseModel):
     error: ErrorDetail
 
 
-class RequestError(Exception):
+_CODES: Mapping[int, Code] = {
+    400: "bad-syntax",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "unknown-path",
+    405: "method-not-allowed",
+    408: "timeout",
+    413: "too-large",
+    415: "unsupported-media-type",
+    422: "invalid-value",
+    429: "too-many-requests",
+    500: "internal",
+    503: "unavailable",
+}
+"""The code of an error that has no other one, by its HTTP status."""
+
+
+class RequestError(CodedError):
     """A request that is refused before the service sees it."""
 
-    def __init__(self, status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(reason)
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        path: str = "",
+        headers: Mapping[str, str] | None = None,
+        *,
+        code: Code | None = None,
+    ) -> None:
+        super().__init__(reason, code=code or _CODES[status])
         self.status = status
         self.reason = reason
         self.path = path
@@ -47,13 +75,20 @@ class RequestError(Exception):
 
 
 def error_answer(
-    status: int, reason: str, path: str = "", headers: Mapping[str, str] | None = None, *, close: bool = False
+    status: int,
+    reason: str,
+    path: str = "",
+    headers: Mapping[str, str] | None = None,
+    *,
+    code: Code | None = None,
+    close: bool = False,
 ) -> JSONResponse:
-    """Return an error answer.
+    """Return an error answer. Without a `code` it has that of its status.
 
     With `close` the connection ends with the answer, because the rest of the request will not be read.
     """
-    detail = {"status": status, "reason": one_line(reason), "path": one_line(path)}
+    code = code or _CODES.get(status, "failed")
+    detail = {"status": status, "code": code, "reason": one_line(reason), "path": one_line(path)}
     answer = JSONResponse({"error": detail}, status, headers)
     if close:
         answer.headers["Connection"] = "close"
@@ -62,7 +97,8 @@ def error_answer(
 
 async def answer_request_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestError)
-    return error_answer(error.status, error.reason, error.path, error.headers, close=error.status in (408, 413))
+    close = error.status in (408, 413)
+    return error_answer(error.status, error.reason, error.path, error.headers, code=error.code, close=close)
 
 
 async def answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -73,12 +109,12 @@ async def answer_service_error(request: Request, error: Exception) -> JSONRespon
         if error.leader is not None:
             query = f"?{request.url.query}" if request.url.query else ""
             headers["Location"] = f"{error.leader.rstrip('/')}{request.scope['raw_path'].decode('latin-1')}{query}"
-    return error_answer(error.status, error.reason, error.path, headers)
+    return error_answer(error.status, error.reason, error.path, headers, code=error.code)
 
 
 async def answer_document_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, DocumentError)
-    return error_answer(422, error.reason, error.path)
+    return error_answer(422, error.reason, error.path, code=error.code)
 
 
 async def answer_validation_error(_: Request, error: Exception) -> JSONResponse:

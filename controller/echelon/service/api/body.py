@@ -46,10 +46,10 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     try:
         data = await _beside(request, lambda: parse_json(raw))
     except JsonError as error:
-        raise RequestError(400, error.reason, error.path) from None
+        raise RequestError(400, error.reason, error.path, code=error.code) from None
     if not isinstance(data, dict):
         kind = {list: "list", str: "text", bool: "truth value", type(None): "null"}.get(type(data), "number")
-        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)")
+        raise RequestError(422, f"is a {kind} (a mapping of keys to values is expected)", code="not-a-mapping")
     return data
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 
+from echelon.errors import Code, CodedError
 
-class ExposureError(Exception):
+
+class ExposureError(CodedError):
     """The API would be open to other machines. One line, with what to do."""
+
+    code: Code = "refused"
 
 
 def is_loopback(host: str) -> bool:

@@ -56,7 +56,9 @@ class Gate:
                 principal = self._identify(scope)
                 _check_role(principal, scope["method"])
             except RequestError as refused:
-                response: ASGIApp = error_answer(refused.status, refused.reason, refused.path, refused.headers)
+                response: ASGIApp = error_answer(
+                    refused.status, refused.reason, refused.path, refused.headers, code=refused.code
+                )
             else:
                 response = self._app
             if scope["method"] == "HEAD":

@@ -62,7 +62,9 @@ async def put_job(service: TheService, name: str, spec: JobMapping, response: Re
     """Register a job, or replace the one that has its name."""
     given = spec.get("job")
     if isinstance(given, str) and given != name:
-        raise RequestError(422, "is not the name in the path (a job keeps its name: make both the same)", "job")
+        raise RequestError(
+            422, "is not the name in the path (a job keeps its name: make both the same)", "job", code="conflicting-key"
+        )
     return _answer(await service.register(spec, replace=True), response)
 
 

@@ -9,17 +9,20 @@ import re
 from pydantic_core import from_json
 
 from echelon.documents import Key, path_text
+from echelon.errors import Code, CodedError
 from echelon.quantities import shown
 
 _POSITION = re.compile(r"(.*) at line (\d+) column (\d+)")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class JsonError(Exception):
+class JsonError(CodedError):
     """The text is not JSON. `path` is a line and column or a key; `reason` ends with what to do."""
 
-    def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(reason)
+    code: Code = "bad-syntax"
+
+    def __init__(self, reason: str, path: str = "", *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
         self.reason = reason
         self.path = path
 
@@ -28,7 +31,7 @@ def parse_json(raw: bytes) -> object:
     """Return the value in the UTF-8 text `raw`. Raise `JsonError` if it is not JSON."""
     text = raw.removeprefix(_BYTE_ORDER_MARK)
     if not text.strip():
-        raise JsonError("is empty (a mapping of keys to values is expected)")
+        raise JsonError("is empty (a mapping of keys to values is expected)", code="empty-document")
     try:
         from_json(text)
     except ValueError as error:
@@ -43,7 +46,7 @@ def _mapping(pairs: list[tuple[Key, object]]) -> dict[Key, object]:
     mapping: dict[Key, object] = {}
     for key, value in pairs:
         if key in mapping:
-            raise JsonError(f"duplicate key {shown(key)} (keep one of them)", path_text([key]))
+            raise JsonError(f"duplicate key {shown(key)} (keep one of them)", path_text([key]), code="duplicate-key")
         mapping[key] = value
     return mapping
 
@@ -51,5 +54,7 @@ def _mapping(pairs: list[tuple[Key, object]]) -> dict[Key, object]:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise JsonError(f"{shown(text)} is not a finite number (write one between -1.8e308 and 1.8e308)")
+        raise JsonError(
+            f"{shown(text)} is not a finite number (write one between -1.8e308 and 1.8e308)", code="not-a-number"
+        )
     return value

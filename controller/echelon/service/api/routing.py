@@ -34,9 +34,9 @@ async def _check_query(request: Request) -> None:
     for name, _ in request.query_params.multi_items():
         if name not in known:
             reason = f"unknown parameter of the query ({suggestion(name, known)})"
-            raise RequestError(422, reason, path_text([name]))
+            raise RequestError(422, reason, path_text([name]), code="unknown-parameter")
         if name in seen:
-            raise RequestError(422, "is given twice (keep one of them)", name)
+            raise RequestError(422, "is given twice (keep one of them)", name, code="duplicate")
         seen.add(name)
 
 

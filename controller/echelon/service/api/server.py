@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from echelon.documents import DocumentError
+from echelon.errors import Code, CodedError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -41,8 +42,10 @@ SOCKET_MODE = 0o600
 """Permissions of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
 
 
-class ListenError(Exception):
+class ListenError(CodedError):
     """The server cannot listen on the address. One line."""
+
+    code: Code = "cannot-listen"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from echelon.control.errors import UnavailableError
 from echelon.control.records import Changes, Snapshot
+from echelon.errors import Code
 from echelon.southbound import election
 
 MAX_KEY_BYTES = 1024
@@ -29,13 +30,19 @@ class StoreError(UnavailableError):
     version, a bad URL, a refused password.
     """
 
+    code: Code = "store-failed"
+
 
 class StoreUnavailableError(StoreError):
     """The store does not answer, or is locked by another process; trying again later can help."""
 
+    code: Code = "store-unavailable"
+
 
 class NotLeaderError(StoreError):
     """This controller does not lead (any more). `leader`: URL of the controller that leads, where known."""
+
+    code: Code = "not-leader"
 
 
 @dataclass(frozen=True, slots=True)

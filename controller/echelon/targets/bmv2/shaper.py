@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from echelon.errors import Code, CodedError
 from echelon.netns import open_netlink
 from echelon.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, burst_bytes
 
@@ -30,8 +31,10 @@ _FILTERS: Mapping[int, int] = {queue: 0x05000000 | queue << 21 for queue in rang
 _WANTED_FILTERS = Counter((queue, value, _FILTER_MASK, 0) for queue, value in _FILTERS.items())
 
 
-class ShaperError(Exception):
+class ShaperError(CodedError):
     """The kernel cannot be reached, or it refuses something; one line, with what to do where that is known."""
+
+    code: Code = "switch-failed"
 
 
 @dataclass(frozen=True, slots=True)

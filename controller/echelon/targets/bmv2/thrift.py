@@ -14,6 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from echelon.errors import Code, CodedError
 from echelon.targets.bmv2.options import ServerAddress
 
 DEPTH_PACKETS = 1024
@@ -35,8 +36,10 @@ service SimpleSwitch {
 """
 
 
-class ThriftError(Exception):
+class ThriftError(CodedError):
     """The Thrift server cannot be reached, or it refuses; one line."""
+
+    code: Code = "switch-failed"
 
 
 def open_queues(server: ServerAddress) -> None:

@@ -62,7 +62,7 @@ def test_the_daemon_refuses_each_with_one_line(url: str) -> None:
             response = http.post("/jobs", content=case.body)
             assert response.status_code in (400, 422), (case, response.text)
             error = response.json()["error"]
-            assert list(error) == ["status", "reason", "path"]
+            assert list(error) == ["status", "code", "reason", "path"]
             assert_clear(f"{error['path']}: {error['reason']}", case)
             statuses[response.status_code] += 1
     assert min(statuses[400], statuses[422]) > 200
