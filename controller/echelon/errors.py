@@ -61,6 +61,7 @@ Code = Literal[
     # The service and its store.
     "refused",
     "name-taken",
+    "limit-reached",
     "unavailable",
     "standby",
     "no-plan",

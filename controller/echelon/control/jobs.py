@@ -140,6 +140,7 @@ def check_size(spec: JobSpec, flows_per_job: int) -> None:
             f"the job has {spec.flow_count} flows, this service takes at most {flows_per_job} a job "
             "(use fewer workers or micro-batches, or raise limits.flows_per_job)",
             "workers",
+            code="limit-reached",
         )
 
 
@@ -154,4 +155,4 @@ def free_number(taken: Iterable[int], last: int) -> int:
         number = (last + step) % LAST_NUMBER + 1
         if number not in used:
             return number
-    raise RefusedError(f"all {LAST_NUMBER} job numbers are taken (remove jobs)")
+    raise RefusedError(f"all {LAST_NUMBER} job numbers are taken (remove jobs)", code="numbers-exhausted")

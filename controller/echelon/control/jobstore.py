@@ -92,7 +92,8 @@ class JobStore:
             return before.number
         if len(self.jobs) + len(self._reserved) >= self._max_jobs:
             raise RefusedError(
-                f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)"
+                f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)",
+                code="limit-reached",
             )
         taken = [*(job.number for job in self.jobs.values()), *self._reserved.values()]
         self._last_number = self._reserved[name] = free_number(taken, self._last_number)

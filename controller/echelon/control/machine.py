@@ -21,7 +21,7 @@ from echelon.control.errors import UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
 from echelon.control.jobstore import ChosenPolicy, JobStore
-from echelon.control.pipeline import RETRY_S, Pipeline
+from echelon.control.pipeline import RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
 from echelon.control.reactions import Reactions
@@ -80,7 +80,7 @@ class Machine:
         self.in_force: InForce | None = None
         self._settings = settings
         self._following = Following()
-        self._pipeline = Pipeline(planner)
+        self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._switches = {name: _Switch() for name in settings.fabric.switches}

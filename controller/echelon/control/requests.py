@@ -136,7 +136,9 @@ class Requests:
                 f"there is no link between '{asked.a}' and '{asked.b}' in fabric '{fabric.name}'", code="unknown-link"
             )
         if asked.a in fabric.hosts or asked.b in fabric.hosts:
-            raise RefusedError("the only link of a host cannot be drained (remove the jobs of that host instead)")
+            raise RefusedError(
+                "the only link of a host cannot be drained (remove the jobs of that host instead)", code="unconnected"
+            )
         return self._jobs.drained | {ends} if asked.drained else self._jobs.drained - {ends}
 
     def _save(self, change: _Change, changes: Changes) -> list[Effect]:

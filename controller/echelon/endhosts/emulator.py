@@ -29,8 +29,8 @@ from echelon.execution import (
     StartFlow,
 )
 from echelon.fabric.model import Fabric
-from echelon.jobs.graph import Flow, Job
-from echelon.lowering.identity import FlowKey, Identity, SegmentIdentity, ShimIdentity
+from echelon.jobs.graph import Flow, FlowKey, Job
+from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.scenarios.scenario import Background, Delay, Transport
 from echelon.scenarios.traffic_spec import TrafficSource
 

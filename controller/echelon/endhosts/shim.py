@@ -207,7 +207,8 @@ def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | Non
     """Return the flow's key and the segment of a UDP payload; None if it has no shim of our version."""
     if len(payload) < _SHIM.size:
         return None
-    return _segment(*_SHIM.unpack_from(payload), length_bytes=len(payload) + SHIM_AT)
+    first, key, reserved, remaining = _SHIM.unpack_from(payload)
+    return _segment(first, key, reserved, remaining, len(payload) + SHIM_AT)
 
 
 def _segment(

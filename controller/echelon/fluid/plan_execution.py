@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
-from echelon.fluid.sharing import Port, Sharer, share
+from echelon.fluid.sharing import SharedPort, Sharer, share
 from echelon.jobs.graph import FlowKey
 from echelon.plan import Deadline, Fixed, Plan
 
@@ -58,8 +58,8 @@ class PlanExecution:
         self._windows = windows
         self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
         """By job and EchelonFlow: the iteration, and its reference time."""
-        self._ports: dict[Link, Port] = {
-            link: Port(
+        self._ports: dict[Link, SharedPort] = {
+            link: SharedPort(
                 capacity_Bps,
                 None if link[0] in fabric.hosts else plan.schedules.get(link, plan.default_schedule),
             )
@@ -104,12 +104,12 @@ class PlanExecution:
         until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None
         return ranking.lowest + reached, until_s
 
-    def _acknowledgements(self, flows: Sequence[ActiveFlow], sharers: Sequence[Sharer]) -> dict[Port, Fraction]:
+    def _acknowledgements(self, flows: Sequence[ActiveFlow], sharers: Sequence[Sharer]) -> dict[SharedPort, Fraction]:
         """Return what acknowledgements take of the ports that `flows` use, in bytes per second."""
         if not self._windows.acknowledgement_bytes:
             return {}
         used = {link for flow in flows for link in flow.links}
-        taken: dict[Port, Fraction] = {}
+        taken: dict[SharedPort, Fraction] = {}
         for flow, sharer in zip(flows, sharers, strict=True):
             if sharer.sent_Bps is None:
                 rate_Bps = sharer.rate_Bps * self._windows.acknowledging(sharer.window)  # noqa: N806

@@ -19,7 +19,7 @@ from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
-from echelon.hosts.serving import FABRIC_FILE, Controller, Service
+from echelon.hosts.serving import FABRIC_FILE, Controller, ServiceProcess
 from echelon.hosts.traffic import HostTraffic
 from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
@@ -47,7 +47,7 @@ class Standing:
 
     directory: Path
     """Logs and files of the run."""
-    service: Service
+    service: ServiceProcess
     """May be killed and started again: the switches go on."""
     switches: Mapping[str, SwitchProcess]
     workers: Mapping[str, int]
@@ -80,7 +80,7 @@ def run(
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, target, hosts, directory)
         entries = {name: switch.entry for name, switch in switches.items()}
-        service = stack.enter_context(Service(Controller(directory, scenario.fabric, policy, entries)))
+        service = stack.enter_context(ServiceProcess(Controller(directory, scenario.fabric, policy, entries)))
         workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
         traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
         for switch in switches.values():
@@ -129,7 +129,7 @@ def _launch(
     return switches
 
 
-def _register(service: Service, scenario: Scenario) -> Numbers:
+def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
     specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
     registered = service.register(specs)
     return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
@@ -144,7 +144,7 @@ class _Run:
         progress: Callable[[str, int], None],
         hosts: HostFabric,
         switches: Mapping[str, SwitchProcess],
-        service: Service,
+        service: ServiceProcess,
         workers: WorkerProcesses,
         traffic: HostTraffic,
     ) -> None:

@@ -57,7 +57,7 @@ class Controller:
         )
 
 
-class Service:
+class ServiceProcess:
     """`echelon serve`. A context manager: its process does not outlive it."""
 
     def __init__(self, controller: Controller) -> None:

@@ -56,7 +56,9 @@ class ControllerService:
         if self.leading is None:
             if self.leader_url is None:
                 raise UnavailableError(self.problem or "no controller leads at the moment (ask again soon)")
-            raise UnavailableError(f"this controller is a standby; {self.leader_url} leads", self.leader_url)
+            raise UnavailableError(
+                f"this controller is a standby; {self.leader_url} leads", self.leader_url, code="standby"
+            )
         return self.leading
 
     @property
@@ -67,7 +69,9 @@ class ControllerService:
     def _in_force(self) -> InForce:
         machine = self._machine
         if machine.in_force is None:
-            raise UnavailableError(machine.plan_problem or "there is no plan yet (ask again in a moment)")
+            raise UnavailableError(
+                machine.plan_problem or "there is no plan yet (ask again in a moment)", code="no-plan"
+            )
         return machine.in_force
 
     # -- status --------------------------------------------------------------------------------------------------------
@@ -189,7 +193,9 @@ class ControllerService:
         try:
             parse_parameters(setting.name, setting.parameters)
         except PolicyChoiceError as error:
-            raise RefusedError(str(error), "name" if error.parameter is None else "parameters") from None
+            raise RefusedError(
+                str(error), "name" if error.parameter is None else "parameters", code=error.code
+            ) from None
         chosen = ChosenPolicy(setting.name, dict(setting.parameters))
         return await leader.ask(lambda request: events.ChoosePolicy(request, chosen), lambda _: _policy(chosen))
 

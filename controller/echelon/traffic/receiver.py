@@ -33,7 +33,7 @@ class Received:
         self.broken += other.broken
 
 
-class Receiver:
+class TrafficReceiver:
     """Serves a listening socket until `stop_fd` can be read or is closed at its other end."""
 
     def __init__(self, listener: socket.socket, stop_fd: int) -> None:

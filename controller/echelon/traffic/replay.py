@@ -18,9 +18,9 @@ from typing import Any
 from echelon.errors import Code, CodedError
 from echelon.traffic.clock import now_ns
 from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
-from echelon.traffic.receiver import Received, Receiver
+from echelon.traffic.receiver import Received, TrafficReceiver
 from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
-from echelon.traffic.sender import Result, Sender, SocketOptions
+from echelon.traffic.sender import Result, SocketOptions, TrafficSender
 from echelon.traffic.workforce import WorkFailedError, Workforce
 
 DEFAULT_PROCESSES = min(os.cpu_count() or 1, 4)
@@ -165,7 +165,7 @@ def _send_part(
     stop_fd: int,
     hand_over: Callable[[Any], None],
 ) -> None:
-    Sender(part, addresses, sockets, begin_ns, end_ns, stop_fd, hand_over).run()
+    TrafficSender(part, addresses, sockets, begin_ns, end_ns, stop_fd, hand_over).run()
 
 
 def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
@@ -241,7 +241,7 @@ def receive(
 
 
 def _receive_part(listener: socket.socket, stop_fd: int, hand_over: Callable[[Any], None]) -> None:
-    hand_over(Receiver(listener, stop_fd).run())
+    hand_over(TrafficReceiver(listener, stop_fd).run())
 
 
 def _listener(address: str, port: int) -> socket.socket:

@@ -135,7 +135,7 @@ class _Connection:
         return False
 
 
-class Sender:
+class TrafficSender:
     """Sends `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on, to `addresses` by host.
 
     Ends when all have finished, at `end_ns`, or when `stop_fd` can be read or is closed at its other end. Where the

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from echelon.lowering.intent import ActionCall, Part, TableEntry
 from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.reconcile import Chunk, WantedEntries, difference, turned
-from echelon.southbound.wire import Kind
+from echelon.southbound.wire import UpdateKind
 
 STAGES = 3
 
@@ -48,8 +48,8 @@ def carry_out(held: dict[bytes, EncodedEntry], chunks: Iterable[Chunk]) -> list[
         seen |= keys
         assert {entry.stage for entry in chunk.entries} == {chunk.stage[1]}
         for entry in chunk.entries:
-            assert (entry.key in held) == (chunk.kind is not Kind.INSERT)
-            if chunk.kind is Kind.DELETE:
+            assert (entry.key in held) == (chunk.kind is not UpdateKind.INSERT)
+            if chunk.kind is UpdateKind.DELETE:
                 del held[entry.key]
             else:
                 held[entry.key] = entry
@@ -64,7 +64,7 @@ def in_order(chunks: list[Chunk]) -> None:
     assert [chunk.kind for chunk in chunks] == sorted(chunk.kind for chunk in chunks)
     for one, other in pairwise(chunks):
         if one.kind is other.kind and one.stage[0] == other.stage[0]:
-            up, down = sorted((one, other), key=lambda c: c.entries[0].stage, reverse=one.kind is Kind.DELETE)
+            up, down = sorted((one, other), key=lambda c: c.entries[0].stage, reverse=one.kind is UpdateKind.DELETE)
             assert one.stage == other.stage or (up, down) == (one, other)
 
 

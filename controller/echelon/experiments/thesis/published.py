@@ -83,29 +83,29 @@ CONGESTION: Mapping[Traffic, Mapping[str, CongestionData]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CongestionPoint:
+class PublishedCongestionPoint:
     """The point where congestion begins: cross traffic, and the iteration time where the text gives it."""
 
     cross_gbps: float
     iteration_s: float | None = None
 
 
-CONGESTION_POINTS: Mapping[Traffic, Mapping[str, CongestionPoint]] = {
+CONGESTION_POINTS: Mapping[Traffic, Mapping[str, PublishedCongestionPoint]] = {
     "iperf": {
-        "vgg-16": CongestionPoint(13.99, 0.68),
-        "densenet-161": CongestionPoint(19.7),
-        "resnet-50": CongestionPoint(18.1),
+        "vgg-16": PublishedCongestionPoint(13.99, 0.68),
+        "densenet-161": PublishedCongestionPoint(19.7),
+        "resnet-50": PublishedCongestionPoint(18.1),
     },
     "websearch": {
-        "vgg-16": CongestionPoint(15.70, 0.85),
-        "densenet-161": CongestionPoint(17.9),
-        "resnet-50": CongestionPoint(15.8),
+        "vgg-16": PublishedCongestionPoint(15.70, 0.85),
+        "densenet-161": PublishedCongestionPoint(17.9),
+        "resnet-50": PublishedCongestionPoint(15.8),
     },
     "burst": {
-        "bert-large": CongestionPoint(14.6),
-        "vgg-16": CongestionPoint(16.60, 0.88),
-        "densenet-161": CongestionPoint(19.9),
-        "resnet-50": CongestionPoint(18.4),
+        "bert-large": PublishedCongestionPoint(14.6),
+        "vgg-16": PublishedCongestionPoint(16.60, 0.88),
+        "densenet-161": PublishedCongestionPoint(19.9),
+        "resnet-50": PublishedCongestionPoint(18.4),
     },
 }
 """Points of sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without naming them."""

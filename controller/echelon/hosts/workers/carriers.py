@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from echelon.jobs.graph import Flow
 
 
-class PacketCounts(NamedTuple):
+class HostPacketCounts(NamedTuple):
     """Packets of a job at one host since the beginning."""
 
     reordered: int
@@ -43,4 +43,4 @@ class SocketCarrier(Protocol):
         ...
 
     @property
-    def counts(self) -> PacketCounts: ...
+    def counts(self) -> HostPacketCounts: ...

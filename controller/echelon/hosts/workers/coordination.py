@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from echelon.completion import Completion, Until
 from echelon.execution import IterationRecord, JobRecord, Span
-from echelon.hosts.workers.messages import Begin, Finished, IterationDone, Started
+from echelon.hosts.workers.messages import Begin, IterationDone, StepFinished, StepStarted
 from echelon.jobs.graph import Job
 
 NS_PER_S = 1_000_000_000
@@ -58,10 +58,10 @@ class Coordination:
         self._origin_ns = origin_ns
         return [self._begin(name, origin_ns + round(job.start_s * NS_PER_S)) for name, job in self._jobs.items()]
 
-    def note(self, report: Started | Finished) -> None:
+    def note(self, report: StepStarted | StepFinished) -> None:
         """Keep what a worker has seen."""
         iteration = self._history[report.job][report.iteration - 1]
-        times = iteration.started if isinstance(report, Started) else iteration.finished
+        times = iteration.started if isinstance(report, StepStarted) else iteration.finished
         times[report.step] = report.at_ns
 
     def worker_done(self, report: IterationDone, now_ns: int) -> list[Begin]:

@@ -14,15 +14,15 @@ from echelon.hosts.workers.messages import (
     Connect,
     Connected,
     Failed,
-    Finished,
     IterationDone,
     Lines,
     Order,
-    Ready,
     StartBackground,
-    Started,
-    Stop,
+    StepFinished,
+    StepStarted,
     Stopped,
+    StopWorkers,
+    WorkerReady,
     encode,
 )
 from echelon.scenarios.results import RunError
@@ -99,7 +99,7 @@ class Coordinator:
             data = b""
         for message in connection.lines.feed(data):
             match message:
-                case Started() | Finished():
+                case StepStarted() | StepFinished():
                     if not self._stopping:
                         self._coordination.note(message)
                 case IterationDone():
@@ -107,7 +107,7 @@ class Coordinator:
                         self._begin(self._coordination.worker_done(message, self._loop.now_ns))
                         if self._coordination.done:
                             self._stop()
-                case Ready(host):
+                case WorkerReady(host):
                     connection.host = host
                     self._present[host] = connection
                     self._not_ready.discard(host)
@@ -143,7 +143,7 @@ class Coordinator:
 
     def _stop(self) -> None:
         self._stopping = True
-        self._tell_all(Stop())
+        self._tell_all(StopWorkers())
 
     def _gone(self, connection: _Connection) -> None:
         self._loop.on_readable(connection.socket.fileno(), None)

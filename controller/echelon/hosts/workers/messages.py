@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 
-class Ready(NamedTuple):
+class WorkerReady(NamedTuple):
     """The worker of `host` has opened its sockets."""
 
     host: str
@@ -22,7 +22,7 @@ class Connected(NamedTuple):
     host: str
 
 
-class Started(NamedTuple):
+class StepStarted(NamedTuple):
     """A compute unit, or the first byte of a flow at its source."""
 
     job: str
@@ -31,7 +31,7 @@ class Started(NamedTuple):
     at_ns: int
 
 
-class Finished(NamedTuple):
+class StepFinished(NamedTuple):
     """A compute unit, or the last byte of a flow at its destination."""
 
     job: str
@@ -82,30 +82,30 @@ class StartBackground(NamedTuple):
     at_ns: int
 
 
-class Stop(NamedTuple):
+class StopWorkers(NamedTuple):
     """All jobs are done: answer with `Stopped`."""
 
 
-Report = Ready | Connected | Started | Finished | IterationDone | Stopped | Failed
+Report = WorkerReady | Connected | StepStarted | StepFinished | IterationDone | Stopped | Failed
 """Worker to coordinator."""
-Order = Connect | Begin | StartBackground | Stop
+Order = Connect | Begin | StartBackground | StopWorkers
 """Coordinator to worker."""
 Message = Report | Order
 
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        Ready,
+        WorkerReady,
         Connected,
-        Started,
-        Finished,
+        StepStarted,
+        StepFinished,
         IterationDone,
         Stopped,
         Failed,
         Connect,
         Begin,
         StartBackground,
-        Stop,
+        StopWorkers,
     )
 }
 

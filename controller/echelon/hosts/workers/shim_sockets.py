@@ -19,7 +19,7 @@ from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage
-from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
+from echelon.hosts.workers.carriers import FlowEvents, HostPacketCounts
 from echelon.hosts.workers.socket_options import (
     ECT0,
     IP_MTU_DISCOVER,
@@ -174,9 +174,9 @@ class ShimSocketCarrier:
         connected()
 
     @property
-    def counts(self) -> PacketCounts:
+    def counts(self) -> HostPacketCounts:
         """Packets of the job at this host."""
-        return PacketCounts(self._tally.reordered, self._tally.retransmitted)
+        return HostPacketCounts(self._tally.reordered, self._tally.retransmitted)
 
     def send(self, flow: Flow, iteration: int) -> None:
         """Send a flow from here."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, TcpCarriage
-from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
+from echelon.hosts.workers.carriers import FlowEvents, HostPacketCounts
 from echelon.hosts.workers.socket_options import SO_MAX_PACING_RATE, TCP_NOTSENT_LOWAT, set_receive_buffer
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
@@ -70,13 +70,13 @@ class OutgoingConnection:
             self._on_writable()
 
     @property
-    def counts(self) -> PacketCounts:
+    def counts(self) -> HostPacketCounts:
         info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
 
         def at(place: int) -> int:
             return int(_U32.unpack_from(info, place)[0]) if len(info) >= place + _U32.size else 0
 
-        return PacketCounts(at(_REORDERINGS_SEEN_AT), at(_TOTAL_RETRANSMITS_AT))
+        return HostPacketCounts(at(_REORDERINGS_SEEN_AT), at(_TOTAL_RETRANSMITS_AT))
 
     def _on_writable(self) -> None:
         while self._flows:
@@ -240,9 +240,9 @@ class TcpSocketCarrier:
         self._outgoing[flow.dst].send(flow, iteration)
 
     @property
-    def counts(self) -> PacketCounts:
+    def counts(self) -> HostPacketCounts:
         each = [connection.counts for connection in self._outgoing.values()]
-        return PacketCounts(sum(one.reordered for one in each), sum(one.retransmitted for one in each))
+        return HostPacketCounts(sum(one.reordered for one in each), sum(one.retransmitted for one in each))
 
     def _accept(self, src: str, flows: tuple[Flow, ...]) -> Callable[[socket.socket], None]:
         def accepted(sock: socket.socket) -> None:

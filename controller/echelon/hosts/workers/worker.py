@@ -22,15 +22,15 @@ from echelon.hosts.workers.messages import (
     Connect,
     Connected,
     Failed,
-    Finished,
     IterationDone,
     Lines,
-    Ready,
     Report,
     StartBackground,
-    Started,
-    Stop,
+    StepFinished,
+    StepStarted,
     Stopped,
+    StopWorkers,
+    WorkerReady,
     encode,
 )
 from echelon.scenarios.results import RunError
@@ -66,7 +66,7 @@ class JobPart:
         for instruction in instructions:
             match instruction:
                 case StartCompute(name, _, duration_s):
-                    self._report(Started, name)
+                    self._report(StepStarted, name)
                     self._computing.start(duration_s, partial(self._on_computed, name))
                 case StartFlow(flow, iteration):
                     self.carrier.send(flow, iteration)
@@ -74,21 +74,21 @@ class JobPart:
                     counts = self.carrier.counts
                     self._worker.report(IterationDone(self._worker.host, self._name, iteration, *counts))
 
-    def _report(self, kind: type[Started | Finished], step: str) -> None:
+    def _report(self, kind: type[StepStarted | StepFinished], step: str) -> None:
         self._worker.report(kind(self._name, self._execution.iteration, step, self._worker.loop.now_ns))
 
     def _on_computed(self, name: str) -> None:
-        self._report(Finished, name)
+        self._report(StepFinished, name)
         self._obey(self._execution.compute_finished(name))
 
     def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(Started(self._name, iteration, flow, at_ns))
+        self._worker.report(StepStarted(self._name, iteration, flow, at_ns))
 
     def _on_sent(self, flow: str) -> None:
         self._obey(self._execution.flow_sent(flow))
 
     def _on_received(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(Finished(self._name, iteration, flow, at_ns))
+        self._worker.report(StepFinished(self._name, iteration, flow, at_ns))
         self._obey(self._execution.flow_received(flow, iteration))
 
 
@@ -112,7 +112,7 @@ class Worker:
         if assignment.discards:
             Discard(assignment, sockets)
         loop.on_readable(control.fileno(), self._on_order)
-        self.report(Ready(self.host))
+        self.report(WorkerReady(self.host))
 
     def report(self, report: Report) -> None:
         self._control.sendall(encode(report))
@@ -142,7 +142,7 @@ class Worker:
                 case StartBackground(at_ns):
                     for sender in self._senders:
                         sender.start(at_ns)
-                case Stop():
+                case StopWorkers():
                     self.report(Stopped(self.host))
 
     def _at(self, time_ns: int, call: Callable[[], None]) -> None:
