@@ -59,8 +59,9 @@ bench: $(STAMP)
 bench-switch: $(STAMP)
 	$(RUN)/python -m tests.bench.switch
 
-# The long runs: random packets and messages, and a day of virtual time.
+# The long runs: random events of the controller, random packets and messages, and a day of virtual time.
 soak: $(STAMP)
+	$(RUN)/python -m tests.soak control --sequences 10000 --events 50
 	$(RUN)/python -m tests.soak packets
 	$(RUN)/python -m tests.soak p4runtime
 	$(RUN)/python -m tests.soak day

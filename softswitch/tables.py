@@ -103,7 +103,7 @@ class Table:
 
     @property
     def next_handle(self) -> int:
-        """The handle of the next entry to be inserted. The entries after it have the numbers after this one."""
+        """Return the handle of the next entry to be inserted. The entries after it have the next numbers."""
         return self._next_handle
 
     def put_all(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, str, tuple[int, ...]]]) -> int:

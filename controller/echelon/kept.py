@@ -1,4 +1,4 @@
-"""What a policy made for each job, for as long as the job is there."""
+"""Things made for each job, kept for as long as the job is there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ Of = TypeVarTuple("Of")
 
 
 class Kept(Generic[*Of, T]):
-    """Makes something for each job, and keeps it until the job goes or what it is made of changes."""
+    """A maker of one thing for each job, which keeps it until the job goes or what it is made of changes."""
 
     def __init__(self, make: Callable[[*Of], T]) -> None:
         self._make = make
         self._made: dict[str, tuple[tuple[*Of], T]] = {}
 
     def update(self, of: Mapping[str, tuple[*Of]]) -> dict[str, T]:
-        """By job, what is made of `of[job]`: the same object as at the last call if that is of the same objects, or of
-        equal ones. What belongs to other jobs is forgotten. Raises what making raises; then nothing has changed."""
+        """Return, by job, what is made of `of[job]`: the same object as at the last call if that is equal.
+
+        What belongs to other jobs is forgotten. Raises what making raises; then nothing has changed.
+        """
         made: dict[str, tuple[tuple[*Of], T]] = {}
         for job, inputs in of.items():
             known = self._made.get(job)

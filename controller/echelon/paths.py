@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from echelon.allocation import Link
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import NoRouteError, Path, Router, Routes
+from echelon.fabric.routing import NoRouteError, Path, PathChooser, Router, Routes
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.plan import PlanError
@@ -17,25 +17,22 @@ Paths = Mapping[str, Path]
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
-    """The directed links of a path of nodes."""
+    """Return the directed links of a path of nodes."""
     return tuple(pairwise(path))
 
 
 class FlowPaths:
-    """The paths of all flows of all jobs, from plan to plan: a flow moves only if it must."""
+    """The paths of all flows of all jobs, from plan to plan."""
 
     def __init__(self) -> None:
         self._router = Router()
         self._paths = Kept(_paths)
 
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        """The paths that connections had before, by job; see `Router.remember`."""
-        self._router.remember(routes)
+    def update(self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None) -> dict[str, Paths]:
+        """Return the paths by job, in the jobs' order: the same object as at the last call where nothing changed.
 
-    def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, Paths]:
-        """By job, in their order; the same object as at the last call where nothing changed.
-
-        Raises `PlanError` where two jobs have one name or a worker cannot be reached; then nothing has changed.
+        `chooser` chooses them; by default a `Router` of its own, so that a flow moves only if it must. Raises
+        `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has changed.
         """
         seen = set()
         for job in jobs:
@@ -43,7 +40,7 @@ class FlowPaths:
                 raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name)
             seen.add(job.name)
         try:
-            routes = self._router.route(fabric, jobs)
+            routes = (chooser or self._router).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})

@@ -86,20 +86,22 @@ PortSchedule = tuple[QueuePlan, ...]
 
 @dataclass(frozen=True)
 class Plan:
+    """A policy's decision for a set of jobs on a fabric."""
+
     policy: str
     flows: tuple[FlowPlan, ...]
     default_schedule: PortSchedule
-    """Of every egress port that `schedules` does not name."""
+    """The queues of every egress port that `schedules` does not name."""
     schedules: Mapping[tuple[str, str], PortSchedule] = field(default_factory=dict)
     """By (node, next node)."""
     best_effort_queue: int = 0
     """Where traffic that no job claims goes."""
     reactive: bool = False
-    """Whether the policy must hear of each flow's start and finish to make the next plan (a central scheduler)."""
+    """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 
     @classmethod
     def of_jobs(cls, policy: str, flows: Mapping[str, tuple[FlowPlan, ...]], **others: Any) -> Self:
-        """From the flows of each job, by its name; `others`: the other fields.
+        """Return a plan of the flows of each job, by its name; `others` are the other fields.
 
         `by_job` is `flows` then: a policy that gives the same object for a job as in its last plan says that nothing
         has changed for that job.
@@ -110,7 +112,7 @@ class Plan:
 
     @cached_property
     def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:
-        """The flows of each job that has any, in the order of `flows`."""
+        """Return the flows of each job that has any, in the order of `flows`."""
         out: dict[str, list[FlowPlan]] = {}
         for flow in self.flows:
             out.setdefault(flow.job, []).append(flow)

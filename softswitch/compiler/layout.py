@@ -59,7 +59,7 @@ class HeaderVars:
 
     @property
     def size(self) -> int:
-        """The length of the fixed part in bytes."""
+        """Return the length of the fixed part in bytes."""
         return self.header.type.width // 8
 
     @property

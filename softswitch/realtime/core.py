@@ -147,7 +147,7 @@ class Core:
 
     @property
     def switch(self) -> Pipelines | None:
-        """The pipeline. It may be replaced between two calls; waiting packets still leave by the one that queued
+        """Return the pipeline. It may be replaced between calls; waiting packets still leave by the one that queued
         them."""
         return self._switch
 

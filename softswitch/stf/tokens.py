@@ -88,7 +88,9 @@ class Tokens:
     def sign(self, sign: str) -> None:
         if self.peek() != ("sign", sign):
             kind, value = self.peek()
-            raise StatementError(f"expected {sign!r}, " + ("the line ends" if kind == "end" else f"found {value!r}"))
+            raise StatementError(
+                f"expected {sign!r}, " + ("but the line ends" if kind == "end" else f"found {value!r}")
+            )
         self._next += 1
 
     def accept(self, sign: str) -> bool:

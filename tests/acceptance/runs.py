@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +78,9 @@ def softswitch(name: str, policy: str, **changes: object) -> Run:
 @cache
 def fluid(name: str, policy: str) -> Run:
     return perform(fluid_run.run, scenario(name), policy)
+
+
+@cache
+def ideal(name: str, policy: str) -> Run:
+    """Return the run with the rates that the policy itself would give."""
+    return perform(partial(fluid_run.run, ideal=True), scenario(name), policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from acceptance.runs import fluid, softswitch
+from acceptance.runs import ideal, softswitch
 
 FLOWS = ("activation-s1-m1", "activation-s1-m2", "activation-s1-m3")
 FINISH = {"fair": (Fraction(9, 2), Fraction(13, 2), 7), "coflow": (7, 7, 7), "echelon": (3, 5, 7)}
@@ -13,8 +13,8 @@ COMPUTE_FINISH = {"fair": Fraction(17, 2), "coflow": 10, "echelon": 8}
 
 
 @pytest.mark.parametrize("policy", FINISH)
-def test_exactly_fluid(policy: str) -> None:
-    run = fluid("fig2", policy)
+def test_exactly_by_the_policys_own_rates(policy: str) -> None:
+    run = ideal("fig2", policy)
     flows = run.iteration("pipeline").flows
     assert tuple(flows[name].finish for name in FLOWS) == FINISH[policy]
     assert run.compute_finish_s("pipeline") == COMPUTE_FINISH[policy]

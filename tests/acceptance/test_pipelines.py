@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from acceptance.runs import fluid, grouped, softswitch
+from acceptance.runs import grouped, ideal, softswitch
 
 # (stages, micro-batches) -> last compute unit's end under fair sharing, coflow scheduling, EDF. Computed
 # independently of this project's code (exact event-by-event rationals).
@@ -23,8 +23,8 @@ TABLE = {
 
 
 @pytest.mark.parametrize(("shape", "policy"), [(s, p) for s in TABLE for p in ("fair", "coflow", "echelon")])
-def test_exactly_fluid(shape: tuple[int, int], policy: str) -> None:
-    run = fluid("pipeline_{}_{}".format(*shape), policy)
+def test_exactly_by_the_policys_own_rates(shape: tuple[int, int], policy: str) -> None:
+    run = ideal("pipeline_{}_{}".format(*shape), policy)
     (job,) = run.scenario.jobs
     unit_s = job.computes[0].duration_s
     iteration = run.iteration(job.name)

@@ -14,12 +14,15 @@ from collections.abc import Sequence
 RUNS = {
     "packets": ("tests.soak.packets", "random and mutated packets through every program"),
     "day": ("tests.soak.day", "a day of virtual time, ten million packets through a fabric"),
+    "control": ("tests.soak.control", "random sequences of events, crashes included, through the controller"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.soak", description="Long runs of the switch.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak", description="Long runs of the switch and the controller."
+    )
     commands = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
     given = sys.argv[1:] if arguments is None else list(arguments)
     for name, (module, text) in RUNS.items():

@@ -54,7 +54,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
         (["--no-p4", "--", "--cpu-port", "0"], "argument --cpu-port: '0' is not a whole number from 1 to 511"),
         (
             ["--no-p4", "-i", "5@veth0", "--", "--cpu-port", "5"],
-            "--cpu-port 5: an interface already has that port number",
+            "--cpu-port 5: an interface already has",
         ),
         (["--no-p4", "--", "--cpu-port", "511"], "port 511 means drop"),
         (["--no-p4", "--", "--priority-queues", "9"], "'9' is not a whole number from 1 to 8"),

@@ -43,7 +43,7 @@ def _tokens(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """A kind of file, recognised by a key that all its files have."""
 
     key: str
@@ -52,11 +52,11 @@ class Kind:
 
 
 KINDS = (
-    Kind("job", _job),
-    Kind("fabric", _fabric),
-    Kind("scenario", _scenario),
-    Kind("service", _service),
-    Kind("tokens", _tokens),
+    FileKind("job", _job),
+    FileKind("fabric", _fabric),
+    FileKind("scenario", _scenario),
+    FileKind("service", _service),
+    FileKind("tokens", _tokens),
 )
 """The kinds in order. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name
 a fabric."""
@@ -85,7 +85,7 @@ def check(
         raise typer.Exit(BAD_INPUT)
 
 
-def _kind_of(file: Path) -> Kind:
+def _kind_of(file: Path) -> FileKind:
     from echelon.documents import DocumentError, read_document
 
     data = read_document(file)

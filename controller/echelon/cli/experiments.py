@@ -95,11 +95,11 @@ def _command(name: str) -> Callable[..., None]:
         with _one_line_errors(out):
             from echelon.experiments.experiment import Selection
             from echelon.experiments.run import run
-            from echelon.experiments.settings import Settings
+            from echelon.experiments.settings import ExperimentSettings
 
             place(fabric, target)
             private = fabric in PRIVATE
-            settings = Settings(
+            settings = ExperimentSettings(
                 scale=_fraction("--scale", scale),
                 seed=seed,
                 quick=quick,

@@ -27,7 +27,7 @@ Writes are refused while the controller is connected; what you change otherwise 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShellSwitch:
     """The address of a switch, and how to reach it."""
 
     name: str
@@ -66,13 +66,15 @@ def shell(
     else:
         with calls.service(url, token_file, ca, certificate) as client:
             found = client.switch(switch)
-        place = Place(found.name, found.address, found.device_id)
+        place = ShellSwitch(found.name, found.address, found.device_id)
     if tls or switch_ca or switch_certificate or switch_key:
-        place = Place(place.name, place.address, place.device_id, switch_ca, switch_certificate, switch_key, tls=True)
+        place = ShellSwitch(
+            place.name, place.address, place.device_id, switch_ca, switch_certificate, switch_key, tls=True
+        )
     _start(place)
 
 
-def _in_configuration(name: str, file: Path) -> Place:
+def _in_configuration(name: str, file: Path) -> ShellSwitch:
     from echelon.documents import DocumentError, suggestion
     from echelon.service.config import load_service_config
 
@@ -85,11 +87,11 @@ def _in_configuration(name: str, file: Path) -> Place:
     switch = switches[name]
     files = switch.tls
     if files is None:
-        return Place(name, switch.address, switch.device_id)
-    return Place(name, switch.address, switch.device_id, files.ca, files.certificate, files.key, tls=True)
+        return ShellSwitch(name, switch.address, switch.device_id)
+    return ShellSwitch(name, switch.address, switch.device_id, files.ca, files.certificate, files.key, tls=True)
 
 
-def arguments(place: Place, election_id: int) -> list[str]:
+def arguments(place: ShellSwitch, election_id: int) -> list[str]:
     """Return the arguments of p4runtime-shell."""
     out = ["--grpc-addr", place.address, "--device-id", str(place.device_id), "--election-id", f"0,{election_id}"]
     if place.tls:
@@ -99,7 +101,7 @@ def arguments(place: Place, election_id: int) -> list[str]:
     return out
 
 
-def _start(place: Place) -> None:
+def _start(place: ShellSwitch) -> None:
     """Replace this process by the shell."""
     from echelon.cli.shell_environment import ShellEnvironment, cache_directory, clean
 

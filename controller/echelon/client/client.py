@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
-from echelon.client.endpoint import Endpoint, client_context, parse_endpoint, parse_endpoints
+from echelon.client.endpoint import ServiceEndpoint, client_context, parse_endpoint, parse_endpoints
 from echelon.client.errors import ClientError
 from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
@@ -82,7 +82,7 @@ class Client:
         self._retry_s = retry_s
         # Files may be faulty, so they are read now; the system's authorities take a while and are read when needed.
         self._tls = client_context(ca, certificate) if ca is not None or certificate is not None else None
-        self._clients: dict[Endpoint, httpx.Client] = {}
+        self._clients: dict[ServiceEndpoint, httpx.Client] = {}
         # Pauses differ between clients, so that they do not all come back at once; nothing else depends on it.
         self._random = random.Random()
 
@@ -251,13 +251,13 @@ class Client:
             time.sleep(min(left_s, pause_s * self._random.uniform(0.5, 1.0)))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _round(self) -> Sequence[Endpoint]:
+    def _round(self) -> Sequence[ServiceEndpoint]:
         """Return the controllers to try, the one that answered last first."""
         return tuple(dict.fromkeys((self._current, *self._endpoints)))
 
     def _follow(
         self,
-        endpoint: Endpoint,
+        endpoint: ServiceEndpoint,
         method: str,
         path: str,
         parameters: Mapping[str, str] | None,
@@ -280,7 +280,7 @@ class Client:
             endpoint = leader
         return response
 
-    def _client(self, endpoint: Endpoint) -> httpx.Client:
+    def _client(self, endpoint: ServiceEndpoint) -> httpx.Client:
         if endpoint not in self._clients:
             headers = {"User-Agent": "echelon-client", "Accept": "application/json"}
             if self._token is not None:
@@ -295,7 +295,7 @@ class Client:
             )
         return self._clients[endpoint]
 
-    def _transport(self, endpoint: Endpoint) -> httpx.HTTPTransport:
+    def _transport(self, endpoint: ServiceEndpoint) -> httpx.HTTPTransport:
         if not endpoint.base.startswith("https:"):
             return httpx.HTTPTransport(uds=endpoint.socket, verify=False)
         if self._tls is None:
@@ -305,7 +305,7 @@ class Client:
     def _timeout(self, more_s: float = 0.0) -> httpx.Timeout:
         return httpx.Timeout(self._timeout_s + more_s, connect=min(self._timeout_s, CONNECT_S))
 
-    def _no_answer(self, endpoint: Endpoint, error: httpx.HTTPError) -> ClientError:
+    def _no_answer(self, endpoint: ServiceEndpoint, error: httpx.HTTPError) -> ClientError:
         if isinstance(error, httpx.ConnectTimeout):
             why = f"no connection in {min(self._timeout_s, CONNECT_S):g} s"
         elif isinstance(error, httpx.TimeoutException):
@@ -351,7 +351,7 @@ def _refusal(response: httpx.Response) -> ClientError:
         return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")
 
 
-def _leader(response: httpx.Response) -> Endpoint | None:
+def _leader(response: httpx.Response) -> ServiceEndpoint | None:
     """Return the leader that a standby names."""
     location = response.headers.get("location")
     if response.status_code != 503 or not location:

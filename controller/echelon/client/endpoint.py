@@ -16,7 +16,7 @@ UNIX = "unix:"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ServiceEndpoint:
     base: str
     """``http://host:port``, without a path."""
     socket: str | None = None
@@ -33,13 +33,13 @@ class Endpoint:
         return f"{UNIX}{self.socket}" if self.socket is not None else self.base
 
 
-def parse_endpoint(url: str) -> Endpoint:
+def parse_endpoint(url: str) -> ServiceEndpoint:
     """Parse a controller's URL. Raise `ClientError`."""
     text = url.strip()
     if text.startswith(UNIX):
         path = text.removeprefix(UNIX).removeprefix("//")
         if path:
-            return Endpoint("http://localhost", path)
+            return ServiceEndpoint("http://localhost", path)
     try:
         parts = urlsplit(text)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -49,10 +49,10 @@ def parse_endpoint(url: str) -> Endpoint:
         # What follows an @ or precedes it may be a password.
         text = "the URL" if "@" in text else shown(text)
         raise ClientError(None, f"{text} is not that of a controller (write it as https://ctl1:8080 or unix:/path)")
-    return Endpoint(f"{parts.scheme}://{parts.netloc}")
+    return ServiceEndpoint(f"{parts.scheme}://{parts.netloc}")
 
 
-def parse_endpoints(urls: str) -> Sequence[Endpoint]:
+def parse_endpoints(urls: str) -> Sequence[ServiceEndpoint]:
     """Parse one URL, or several controllers' URLs separated by commas."""
     return tuple(dict.fromkeys(parse_endpoint(url) for url in urls.split(",")))
 

@@ -12,7 +12,7 @@ RETRY_S = 1.0
 """How long to wait before asking again a store that failed."""
 
 
-class Pipeline:
+class PlanPipeline:
     """The planner, and the plan that is under way.
 
     Numbers are saved before any switch has them, so that a controller that comes after this one gives the same.

@@ -17,7 +17,7 @@ from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import Router, Routes
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
@@ -105,6 +105,8 @@ class Planner:
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
     """The policy that was chosen last, with what it remembers; None: there is none yet, or it failed."""
+    _paths: Router = field(default_factory=Router)
+    """Chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of connections, by job. A new policy goes on with them."""
@@ -224,7 +226,7 @@ class Planner:
         began = self.clock()
         try:
             policy = self._policy_for(wanted.policy)
-            plan = policy.plan([job.job for job in jobs], wanted.fabric)
+            plan = policy.plan([job.job for job in jobs], wanted.fabric, self._paths)
         except PlanError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
@@ -302,7 +304,8 @@ class Planner:
         """Return the policy that was asked last time, with what it remembers, if it is still the chosen one."""
         if self._asked is None or self._chosen != chosen:
             self._asked = self.make_policy(chosen)
-            self._asked.remember(self._routes)
+            self._paths = Router()
+            self._paths.remember(self._routes)
             self._chosen = chosen
         return self._asked
 

@@ -3,48 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from echelon.endhosts.host_stack import NS_PER_S, Clock, HostStack
-from echelon.endhosts.shim import MAX_REMAINING, AckFrames, DataFrames, FlowAddress, flow_key
-from echelon.endhosts.tcp import sender as tcp
+from echelon.endhosts.flow_ends import NS_PER_S
+from echelon.endhosts.host_stack import HostStack
+from echelon.endhosts.segments import AckSegment, DataSegment
+from echelon.endhosts.shim import MAX_REMAINING, FlowAddress, ShimFrames, flow_key
+from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.tcp.frames import TcpAddress
-from echelon.endhosts.tcp.stack import Connection
-from echelon.endhosts.transport import Receiver, Sender, Tally
+from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
+from echelon.endhosts.tcp.stack import Clock, Connection
+from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
-from echelon.lowering.identity import SegmentIdentity
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Transport
 
 _SHIM_PORTS = 0xC000
 
 
-class FlowNumbers(Protocol):
-    """What the shim says of a flow (`echelon.lowering.identity.ShimIdentity` is one)."""
-
-    @property
-    def job(self) -> int: ...
-    @property
-    def flow(self) -> int: ...
-
-
-class Sending(Protocol):
-    """How hosts send (`echelon.scenarios.scenario.Transport` is one, and says what the numbers mean)."""
-
-    @property
-    def packet_bytes(self) -> int: ...
-    @property
-    def window_packets(self) -> int: ...
-    @property
-    def initial_window_packets(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Network:
-    """Where flows are sent."""
+class HostNetwork:
+    """The hosts that flows go between, and the clock that they share."""
 
     clock: Clock
     fabric: Fabric
@@ -54,19 +38,21 @@ class Network:
 class Carrier(Protocol):
     """Takes one job's flows to their destinations."""
 
+    @property
+    def tally(self) -> PacketTally:
+        """What happened to the job's packets."""
+        ...
+
     def open(self) -> None:
-        """Before the first flow."""
+        """Open what has to be open before the first flow."""
+        ...
 
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
-        """Send it now; `on_complete` is called when its last byte has arrived. Flows of an iteration start after all
-        flows of the one before have arrived."""
+        """Send a flow now; call `on_complete` when its last byte has arrived.
 
-    @property
-    def reordered_packets(self) -> int: ...
-    @property
-    def retransmitted_packets(self) -> int: ...
-    @property
-    def duplicate_packets(self) -> int: ...
+        Flows of an iteration start after all flows of the one before have arrived.
+        """
+        ...
 
 
 class ShimCarrier:
@@ -77,10 +63,10 @@ class ShimCarrier:
 
     def __init__(
         self,
-        network: Network,
+        network: HostNetwork,
         job: Job,
-        numbers: Mapping[str, FlowNumbers],
-        transport: Sending,
+        identities: Mapping[str, ShimIdentity],
+        transport: Transport,
         retransmit_after_ns: int,
     ) -> None:
         for flow in job.flows:
@@ -89,66 +75,63 @@ class ShimCarrier:
                     f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
                     f"{MAX_REMAINING} (make the job's data smaller)"
                 )
+        self.tally = PacketTally()
+        """What happened to the job's packets."""
         self._network = network
         self._job = job.name
         self._transport = transport
         self._retransmit_after_ns = retransmit_after_ns
-        self._tally = Tally()
-        self._addresses = {flow.name: self._address(flow, numbers[flow.name]) for flow in job.flows}
-
-    @property
-    def reordered_packets(self) -> int:
-        return self._tally.reordered
-
-    @property
-    def retransmitted_packets(self) -> int:
-        return self._tally.retransmitted
-
-    @property
-    def duplicate_packets(self) -> int:
-        return self._tally.duplicate
+        self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
 
     def open(self) -> None:
-        """Nothing to do: there are no connections."""
+        """Do nothing: there are no connections."""
 
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived."""
         address = self._addresses[flow.name]
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
-        transport, tally = self._transport, self._tally
+        size_bytes, transport = flow.size_bytes, self._transport
         packet_bytes, window = transport.packet_bytes, transport.window_packets
-        frames = DataFrames(address, epoch, packet_bytes)
-        sender = Sender(
-            frames, flow.size_bytes, window, self._retransmit_after_ns, tally, initial=transport.initial_window_packets
-        )
-        receiver = Receiver(AckFrames(address, epoch), flow.size_bytes, packet_bytes, window, tally)
-        hosts = self._network.hosts
-        hosts[flow.dst].receive(key, receiver, on_complete)
-        what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
-        hosts[flow.src].send(key, sender, what)
+        frames = ShimFrames(address, epoch, packet_bytes)
+        source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
 
-    def _address(self, flow: Flow, numbers: FlowNumbers) -> FlowAddress:
-        # One connection of a job is one 5-tuple, whatever the flow.
-        port = _SHIM_PORTS | numbers.job & 0x3FFF
+        def transmit(segment: DataSegment) -> None:
+            source.nic.send(frames.data(segment))
+
+        def acknowledge(segment: AckSegment) -> None:
+            destination.nic.send(frames.ack(segment))
+
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
+        destination.flows.receive(key, receiver, acknowledge, on_complete)
+        after_ns, initial = self._retransmit_after_ns, transport.initial_window_packets
+        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
+        what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
+        source.flows.send(key, sender, transmit, what)
+
+    def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
+        # All connections of a job have one source port, whatever the flow.
+        port = _SHIM_PORTS | identity.job & 0x3FFF
         source, destination = self._network.fabric.hosts[flow.src], self._network.fabric.hosts[flow.dst]
-        address = FlowAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, port)
-        return replace(address, job=numbers.job, flow=numbers.flow)
+        return FlowAddress(
+            source.mac, destination.mac, source.ipv4, destination.ipv4, port, identity.job, identity.flow
+        )
 
 
 class TcpCarrier:
-    """One connection from each worker to each that it sends to, open from the beginning to the end.
+    """One connection from each worker to each worker that it sends to, open from the beginning to the end.
 
     A connection carries its flows in the order of `echelon.jobs.analysis.connections`, the same in every iteration:
-    that is how switches tell them apart. A flow that is ready before one that comes before it waits for that one's
-    start.
+    that is how switches tell them apart. A flow that is ready before one that precedes it waits for that one's start.
     """
 
     def __init__(
-        self, network: Network, job: Job, identities: Mapping[str, SegmentIdentity], settings: tcp.TcpSettings
+        self, network: HostNetwork, job: Job, identities: Mapping[str, SegmentIdentity], settings: TcpSettings
     ) -> None:
+        self.tally = TcpTally()
+        """What happened to the job's packets."""
         self._network = network
         self._job = job.name
-        self._tally = tcp.Tally()
         self._lines: dict[str, _Line] = {}
         fabric = network.fabric
         for (src, dst), flows in connections(job).items():
@@ -163,34 +146,23 @@ class TcpCarrier:
                 address,
                 settings,
                 partial(self._on_lost, src, dst),
-                self._tally,
+                self.tally,
             )
             line = _Line(connection, flows)
             self._lines |= dict.fromkeys((flow.name for flow in flows), line)
 
-    @property
-    def reordered_packets(self) -> int:
-        return self._tally.reordered
-
-    @property
-    def retransmitted_packets(self) -> int:
-        return self._tally.retransmitted
-
-    @property
-    def duplicate_packets(self) -> int:
-        return self._tally.duplicate
-
     def open(self) -> None:
-        """All connections are open at once: a job's are opened before its first iteration."""
+        """Establish all connections at once, before the job's first iteration."""
         for line in dict.fromkeys(self._lines.values()):
             line.connection.establish()
 
     def start_flow(self, flow: Flow, _iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived."""
         self._lines[flow.name].start(flow, on_complete)
 
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(
-            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {tcp.MAX_TIMEOUTS} "
+            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} "
             f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; is there a way from {src} to its "
             "destination and back, and is its queue ever served?"
         )

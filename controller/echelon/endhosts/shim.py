@@ -1,9 +1,8 @@
-"""Frames of the emulated senders: Ethernet, IPv4, UDP and the shim that tells a switch job, flow and position.
+"""Segments as packets: the shim that tells a switch job, flow and position, and the headers before it.
 
-The layout is that of `p4src/shared/headers.p4`. A frame is built from pieces that are made once for each flow and
-iteration: from packet to packet only `remaining` changes, so that a packet costs one concatenation. `remaining` is the
-number of the flow's bytes from this packet on, on the wire and with all headers; it falls with every packet, so it is
-also the packet's position.
+The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries, `ShimFrames` the
+Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire,
+with all headers.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from ipaddress import IPv4Address
 from struct import Struct
 from typing import Self
 
+from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.p4program import constants
 
 _CONSTANTS = constants()
@@ -24,49 +24,48 @@ ACK = _CONSTANTS["SHIM_FLAG_ACK"]
 DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
 
 RESENT = 1
-"""Bit of `reserved`: the packet is a retransmission; in an acknowledgement: it answers one."""
+"""Bit of the shim's `reserved` field: `resent` of a segment."""
 PROMPT = 2
-"""Bit of `reserved`: acknowledge at once, the sender's window is not fully open."""
+"""Bit of the shim's `reserved` field: `prompt` of a segment."""
 DISCARD_PORT = 9
-"""RFC 863: where background traffic goes."""
+"""Destination port of background traffic (RFC 863)."""
 
 ETHERNET_BYTES = 14
-HEADER_BYTES = ETHERNET_BYTES + 20 + 8 + _CONSTANTS["SHIM_BYTES"]
+SHIM_AT = ETHERNET_BYTES + 20 + 8
+"""Position in a frame of the shim's first byte, whose low four bits are the flags: all headers before it."""
+HEADER_BYTES = SHIM_AT + _CONSTANTS["SHIM_BYTES"]
 MIN_FRAME_BYTES = HEADER_BYTES + 1
-"""A data packet carries at least one byte."""
+"""Length of the shortest data packet, which carries one byte."""
 ACK_BYTES = 64
+"""Length of an acknowledgement's frame."""
 MAX_REMAINING = 2**32 - 1
-"""Bytes of the longest flow that `remaining` can count."""
+"""Size of the longest flow that the shim can count, in bytes."""
 
 _ETHERNET = Struct("!6s6sH")
 _IPV4 = Struct("!BBHHHBBH4s4s")
 _UDP = Struct("!HHHH")
-_SHIM = Struct("!BBHHHI")
+_SHIM = Struct("!B5sHI")
+"""Version and flags, key, reserved, remaining."""
+_HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI")
+"""Of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, then the shim."""
 
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
 _TTL = 64
 _ECT0 = 0b10
 _DO_NOT_FRAGMENT = 0x4000
+_VERSION_BITS = SHIM_VERSION << 4
 
-# Places in a frame, for those who look at very many of them.
+# Positions in a frame, for those who look at very many of them.
 UDP_SOURCE = slice(34, 36)
 UDP_DESTINATION = slice(36, 38)
-SHIM_FLAGS_AT = 42
-"""Low four bits of this byte."""
-SHIM_KEY = slice(43, 48)
-"""Epoch, job and flow: one flow of one iteration."""
-SHIM_RESERVED_AT = 49
-SHIM_REMAINING = slice(50, 54)
-IPV4_TOTAL_LENGTH = slice(16, 18)
 
-SHIM_PORT_BYTES = SHIM_PORT.to_bytes(2, "big")
 DISCARD_PORT_BYTES = DISCARD_PORT.to_bytes(2, "big")
 
 
 @dataclass(frozen=True, slots=True)
 class FlowAddress:
-    """Who sends to whom, and which flow: everything in its frames that stays the same for ever."""
+    """Who sends to whom, and which flow: all that is the same in every frame of a flow."""
 
     src_mac: str
     dst_mac: str
@@ -77,39 +76,17 @@ class FlowAddress:
     flow: int = 0
 
     def reversed(self) -> Self:
-        """The way of the acknowledgements. The ports stay: switches know the shim by the destination port."""
+        """Return the address of the acknowledgements. Ports stay: switches know the shim by its destination port."""
         return replace(self, src_mac=self.dst_mac, dst_mac=self.src_mac, src_ip=self.dst_ip, dst_ip=self.src_ip)
 
 
-@dataclass(frozen=True, slots=True)
-class Shim:
-    """The shim of one packet, field by field."""
-
-    flags: int
-    epoch: int
-    job: int
-    flow: int
-    reserved: int
-    remaining: int
-    version: int = SHIM_VERSION
-
-    def pack(self) -> bytes:
-        first = self.version << 4 | self.flags
-        return _SHIM.pack(first, self.epoch, self.job, self.flow, self.reserved, self.remaining)
-
-    @property
-    def key(self) -> bytes:
-        """What `SHIM_KEY` cuts out of a frame."""
-        return flow_key(self.epoch, self.job, self.flow)
-
-
 def flow_key(epoch: int, job: int, flow: int) -> bytes:
-    """One flow of one iteration, as its frames carry it."""
+    """Return the shim's bytes for one flow of one iteration: epoch, job and flow, 5 bytes."""
     return bytes([epoch]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big")
 
 
 def internet_checksum(data: bytes) -> int:
-    """RFC 1071, of an even number of bytes."""
+    """Return the checksum (RFC 1071) of an even number of bytes."""
     total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
@@ -117,8 +94,11 @@ def internet_checksum(data: bytes) -> int:
 
 
 def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) -> bytes:
-    """Ethernet, IPv4 and UDP headers of a frame of `length_bytes` in all: ECN-capable, not to be fragmented, without
-    a UDP checksum (RFC 768 allows that, and switches then may change the shim)."""
+    """Return the Ethernet, IPv4 and UDP headers of a frame of `length_bytes` in all.
+
+    The packet is ECN-capable, not to be fragmented, and has no UDP checksum: RFC 768 allows that, and switches can then
+    change the shim.
+    """
 
     def ipv4(checksum: int) -> bytes:
         return _IPV4.pack(
@@ -139,75 +119,108 @@ def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) 
     return ethernet + ipv4(internet_checksum(ipv4(0))) + udp
 
 
-class DataFrames:
-    """The data packets of one flow in one iteration.
+class ShimPayloads:
+    """Segments of one flow in one iteration (`key`: `flow_key`) as UDP payloads: the shim and the bytes behind it."""
 
-    A plain packet, neither the last nor a retransmission, of `packet_bytes` is
-    ``frames.head + remaining.to_bytes(4, "big") + frames.payload``, or with `prompt_head`; `build` makes any.
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def data(self, segment: DataSegment) -> bytes:
+        """Return the payload of a packet of the segment's length."""
+        first = _VERSION_BITS
+        if segment.last:
+            first |= LAST
+        if segment.alone:
+            first |= ALONE
+        if segment.drain:
+            first |= DRAIN
+        reserved = PROMPT * segment.prompt | RESENT * segment.resent
+        return _SHIM.pack(first, self._key, reserved, segment.remaining) + bytes(segment.length_bytes - HEADER_BYTES)
+
+    def ack(self, segment: AckSegment) -> bytes:
+        """Return the payload of an acknowledgement."""
+        first = _VERSION_BITS | ACK | DRAIN * segment.drain
+        return _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes) + _ACK_PADDING
+
+
+_ACK_PADDING = bytes(ACK_BYTES - HEADER_BYTES)
+
+
+class ShimFrames:
+    """Segments of one flow in one iteration as Ethernet frames, of `packet_bytes` most of the time.
+
+    Raises `ValueError` for packets that are too short for the headers.
     """
 
-    __slots__ = ("_address", "_epoch", "head", "packet_bytes", "payload", "prompt_head")
+    __slots__ = ("_ack_headers", "_address", "_full_heads", "_packet_bytes", "_padding", "_payloads")
 
     def __init__(self, address: FlowAddress, epoch: int, packet_bytes: int) -> None:
         if packet_bytes < MIN_FRAME_BYTES:
             raise ValueError(f"packets of {packet_bytes} bytes: at least {MIN_FRAME_BYTES} are needed")
         self._address = address
-        self._epoch = epoch
-        self.packet_bytes = packet_bytes
-        plain = self.build(0, packet_bytes)
-        self.head = plain[: SHIM_REMAINING.start]
-        self.payload = plain[SHIM_REMAINING.stop :]
-        self.prompt_head = self.build(0, packet_bytes, reserved=PROMPT)[: SHIM_REMAINING.start]
+        self._packet_bytes = packet_bytes
+        self._payloads = ShimPayloads(flow_key(epoch, address.job, address.flow))
+        self._ack_headers = headers(address.reversed(), ACK_BYTES)
+        # Most segments are full ones without marks but `prompt`: only `remaining` differs between them.
+        full = [self._any(DataSegment(0, packet_bytes, prompt=prompt)) for prompt in (False, True)]
+        self._full_heads = [frame[: HEADER_BYTES - 4] for frame in full]
+        self._padding = full[0][HEADER_BYTES:]
 
-    def build(self, remaining: int, length_bytes: int, flags: int = 0, reserved: int = 0) -> bytes:
-        """One packet of `length_bytes`, headers included."""
-        shim = Shim(flags, self._epoch, self._address.job, self._address.flow, reserved, remaining)
-        return headers(self._address, length_bytes) + shim.pack() + bytes(length_bytes - HEADER_BYTES)
+    def data(self, segment: DataSegment) -> bytes:
+        """Return the frame of a segment."""
+        marked = segment.last or segment.alone or segment.drain or segment.resent
+        if marked or segment.length_bytes != self._packet_bytes:
+            return self._any(segment)
+        return self._full_heads[segment.prompt] + segment.remaining.to_bytes(4, "big") + self._padding
 
+    def _any(self, segment: DataSegment) -> bytes:
+        return headers(self._address, segment.length_bytes) + self._payloads.data(segment)
 
-class AckFrames:
-    """The acknowledgements of one flow in one iteration; `address` is that of the flow."""
-
-    __slots__ = ("_heads", "_tail")
-
-    def __init__(self, address: FlowAddress, epoch: int) -> None:
-        start = headers(address.reversed(), ACK_BYTES)
-        # By what they answer: (DRAIN set) + 2 * (retransmission).
-        self._heads = tuple(
-            (start + Shim(ACK | drain, epoch, address.job, address.flow, reserved, 0).pack())[: SHIM_REMAINING.start]
-            for reserved in (0, RESENT)
-            for drain in (0, DRAIN)
-        )
-        self._tail = bytes(ACK_BYTES - HEADER_BYTES)
-
-    def build(self, missing_bytes: int, drain: bool, resent: bool) -> bytes:
-        """An acknowledgement: of the flow's bytes, in order, `missing_bytes` have not arrived."""
-        return self._heads[drain + 2 * resent] + missing_bytes.to_bytes(4, "big") + self._tail
+    def ack(self, segment: AckSegment) -> bytes:
+        """Return the frame of an acknowledgement, which goes the other way."""
+        return self._ack_headers + self._payloads.ack(segment)
 
 
 def background_frame(address: FlowAddress, packet_bytes: int) -> bytes:
-    """A packet that belongs to no job: plain UDP to the discard port."""
+    """Return a frame that belongs to no job: plain UDP to the discard port."""
     head = headers(address, packet_bytes, DISCARD_PORT)
     return head + bytes(packet_bytes - len(head))
 
 
-def parse_shim(frame: bytes) -> Shim | None:
-    """The shim of a frame; None if it has none that we understand."""
-    if not has_shim(frame):
+def read_frame(frame: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
+    """Return the flow's key and the segment of a frame.
+
+    None stands for all frames but IPv4 without options, UDP to the shim's port, with a shim of our version.
+    """
+    if len(frame) < HEADER_BYTES:
         return None
-    first, epoch, job, flow, reserved, remaining = _SHIM.unpack_from(frame, SHIM_FLAGS_AT)
-    return Shim(first & 0xF, epoch, job, flow, reserved, remaining)
+    ethertype, ipv4, total_bytes, protocol, port, first, key, reserved, remaining = _HEADERS.unpack_from(frame)
+    if port != SHIM_PORT or ethertype != _ETHERTYPE_IPV4 or ipv4 != 0x45 or protocol != _PROTOCOL_UDP:
+        return None
+    # The length of the packet, not of the frame: a link may have padded it.
+    return _segment(first, key, reserved, remaining, total_bytes + ETHERNET_BYTES)
 
 
-def has_shim(frame: bytes) -> bool:
-    """Whether a frame is IPv4 without options, first fragment, UDP to the shim's port, and long enough for it."""
-    return (
-        frame[UDP_DESTINATION] == SHIM_PORT_BYTES
-        and frame[12:15] == b"\x08\x00\x45"
-        and frame[23] == _PROTOCOL_UDP
-        and len(frame) >= HEADER_BYTES
-        and frame[SHIM_FLAGS_AT] >> 4 == SHIM_VERSION
-    )
+def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
+    """Return the flow's key and the segment of a UDP payload; None if it has no shim of our version."""
+    if len(payload) < _SHIM.size:
+        return None
+    first, key, reserved, remaining = _SHIM.unpack_from(payload)
+    return _segment(first, key, reserved, remaining, len(payload) + SHIM_AT)
+
+
+def _segment(
+    first: int, key: bytes, reserved: int, remaining: int, length_bytes: int
+) -> tuple[bytes, DataSegment | AckSegment] | None:
+    if first >> 4 != SHIM_VERSION:
+        return None
+    drain, resent = first & DRAIN != 0, reserved & RESENT != 0
+    if first & ACK:
+        return key, AckSegment(remaining, drain, resent)
+    last, alone, prompt = first & LAST != 0, first & ALONE != 0, reserved & PROMPT != 0
+    return key, DataSegment(remaining, length_bytes, last, alone, drain, prompt, resent)
 
 
 def _mac(text: str) -> bytes:

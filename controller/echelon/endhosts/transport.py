@@ -1,66 +1,56 @@
-"""Sender and receiver of one flow: every byte arrives once, a bounded window of packets in flight. No I/O, no clock.
+"""Sender and receiver of one flow: every byte arrives once, with a bounded window of packets in flight.
 
-The sender has at most `window` packets in flight that are not acknowledged; acknowledgements are cumulative and clock
-out new packets. What is not acknowledged in time is sent again, the first missing packet first and then, one for each
-acknowledgement, whatever else turns out to be missing; the receiver keeps what it has, in any order. A time-out that
-was only impatience (the packet waited in a queue) is recognised by the answer to the original packet and costs one
-packet (the Eifel idea, RFC 3522; here the mark of a retransmission is echoed instead of a timestamp).
+No I/O, no clock, and no packet format: both ends exchange segments (`echelon.endhosts.segments`).
 
-The window opens from `initial` packets by one for each that is acknowledged (slow start, RFC 5681, without its
-threshold): from one, as it is by default, a flow that has to wait in a low queue waits with one packet, and is ranked
-anew when that has passed. Until it is fully open, packets ask with PROMPT to be acknowledged one by one; then each half
-window is.
+The sender has at most `window` unacknowledged packets in flight. Acknowledgements are cumulative and clock out new
+packets. A packet that is not acknowledged in time is sent again: first the first missing packet, then one more missing
+packet for each acknowledgement. The receiver keeps what it has, in any order. A time-out that was only impatience (the
+packet waited in a queue) is recognised by the answer to the original packet and costs one packet. This is the idea of
+Eifel (RFC 3522), but with an echoed mark of retransmissions in place of a time stamp.
 
-When a switch sets DRAIN, the receiver echoes it and the sender lets its window run empty once, then opens it again: the
-switch can move the flow to a better queue without putting packets out of order. Switches that do not see their queues
-learn it from ALONE, on a packet before which everything has been acknowledged. What may be in flight when the echo
-reaches the sender is acknowledged one by one, so that the last one is, whatever its number.
+The window opens from `initial` packets by one for each packet that is acknowledged: slow start (RFC 5681) without its
+threshold. The default is one packet, so that a flow that has to wait in a low queue waits with one packet and is ranked
+anew when that packet has passed. Until the window is fully open, packets ask to be acknowledged one by one (`prompt`).
+From then on, one acknowledgement answers half a window.
+
+When a switch asks for draining (`drain`), the receiver echoes it and the sender lets its window run empty once, then
+opens it again. The switch can then move the flow to a better queue without reordering its packets. Switches that do not
+see their queues learn it from `alone`. Packets that may be in flight when the echo reaches the sender are acknowledged
+one by one, so that the last of them is, whatever its number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.endhosts.shim import ALONE, DRAIN, LAST, MIN_FRAME_BYTES, PROMPT, RESENT, AckFrames, DataFrames
+from echelon.endhosts.segments import AckSegment, DataSegment
+from echelon.endhosts.shim import MIN_FRAME_BYTES
+from echelon.endhosts.tally import PacketTally
 
 MAX_BACKOFF = 8
-"""A sender whose packets go unanswered waits at most so many times as long as at first."""
-
-_AT_ONCE = LAST | DRAIN
-
-
-class Tally:
-    """What happened to the packets of several flows."""
-
-    __slots__ = ("duplicate", "reordered", "retransmitted")
-
-    def __init__(self) -> None:
-        self.retransmitted = 0
-        """packets sent again"""
-        self.duplicate = 0
-        """packets received whose bytes had been received before"""
-        self.reordered = 0
-        """original packets whose bytes were new but which came after a packet sent later (retransmissions apart)"""
+"""Longest wait of a sender whose packets go unanswered, in multiples of its first wait."""
 
 
 def last_packet_bytes(size_bytes: int, packet_bytes: int) -> int:
-    """Length of the last packet of a flow of `size_bytes`.
+    """Return the length of the last packet of a flow of `size_bytes`.
 
-    It is the rest that does not fill a packet, but no less than a legal frame: the packet before it is then shorter
-    by as much. A flow shorter than a frame takes one frame.
+    It is the rest that does not fill a packet, but at least a legal frame. The packet before it is then shorter by as
+    much. A flow shorter than a frame takes one frame.
     """
     return min(packet_bytes, max((size_bytes - 1) % packet_bytes + 1, MIN_FRAME_BYTES))
 
 
-class Sender:
-    """One flow's source. Every method returns the frames to send now, in order."""
+class FlowSender:
+    """The source of one flow of `size_bytes`. Every method returns the segments to send now, in order.
+
+    Raises `ValueError` for a window or a time-out below 1, and for packets too short to leave room for a last one.
+    """
 
     __slots__ = (
         "_acked",
         "_backoff",
         "_count",
         "_draining",
-        "_frames",
         "_initial",
         "_last_bytes",
         "_next",
@@ -77,22 +67,20 @@ class Sender:
 
     def __init__(
         self,
-        frames: DataFrames,
         size_bytes: int,
+        packet_bytes: int,
         window: int,
         retransmit_after_ns: int,
-        tally: Tally | None = None,
+        tally: PacketTally | None = None,
         *,
         initial: int = 1,
     ) -> None:
-        packet_bytes = frames.packet_bytes
         if window < 1 or retransmit_after_ns < 1:
             raise ValueError("window and retransmit_after_ns must be at least 1")
         if packet_bytes < 2 * MIN_FRAME_BYTES:
             raise ValueError(f"packets of {packet_bytes} bytes cannot make room for a last one: give more")
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
-        """on the wire"""
-        self._frames = frames
+        """Size of the flow on the wire."""
         self._packet_bytes = packet_bytes
         self._count = -(-self.size_bytes // packet_bytes)
         self._last_bytes = last_packet_bytes(self.size_bytes, packet_bytes)
@@ -100,16 +88,16 @@ class Sender:
         self._initial = min(initial, window)
         self._open = self._initial  # packets that may be in flight by now
         self._retransmit_after_ns = retransmit_after_ns
-        self._tally = Tally() if tally is None else tally
+        self._tally = PacketTally() if tally is None else tally
         self._next = 0  # first packet, counted from 0, that was never sent
         self._acked = 0  # first packet that is not acknowledged
         self._recover = 0  # packets before this one may be lost
         self._draining = False
         self._backoff = 1
         self.timeouts = 0
-        """time-outs since something was acknowledged"""
+        """Time-outs since the last acknowledgement."""
         self.deadline_ns = 0
-        """when to call `on_timeout`, unless an acknowledgement moves it"""
+        """When to call `on_timeout`, unless an acknowledgement moves it."""
 
     @property
     def finished(self) -> bool:
@@ -121,17 +109,16 @@ class Sender:
         """Packets sent and not acknowledged."""
         return self._next - self._acked
 
-    def start(self, now_ns: int) -> Sequence[bytes]:
-        """The first packets."""
+    def start(self, now_ns: int) -> Sequence[DataSegment]:
+        """Return the first segments."""
         self.deadline_ns = now_ns + self._retransmit_after_ns
         return self._new()
 
-    def on_ack(self, now_ns: int, missing_bytes: int, drain: bool, resent: bool) -> Sequence[bytes]:
-        """The receiver says that all but the last `missing_bytes` have arrived; it answers a packet that carried DRAIN,
-        or that was a retransmission. Impossible and outdated acknowledgements are ignored."""
-        acked = self._packets_before(missing_bytes)
+    def on_ack(self, now_ns: int, ack: AckSegment) -> Sequence[DataSegment]:
+        """Take an acknowledgement. Impossible and outdated ones are ignored."""
+        acked = self._packets_before(ack.missing_bytes)
         if not self._acked < acked <= self._next:
-            if drain and acked == self._acked < self._next:
+            if ack.drain and acked == self._acked < self._next:
                 self._draining = True
             return ()
         self._open = min(self._window, self._open + acked - self._acked)
@@ -141,11 +128,11 @@ class Sender:
         self.deadline_ns = now_ns + self._retransmit_after_ns
         again = None
         if acked < self._recover:
-            if resent:
+            if ack.resent:
                 again = self._again(acked)
             else:
                 self._recover = acked  # the originals are on their way after all
-        if drain:
+        if ack.drain:
             self._draining = True
         if self._draining and acked == self._next:
             self._draining = False
@@ -153,8 +140,8 @@ class Sender:
         new = self._new()
         return new if again is None else [again, *new]
 
-    def on_timeout(self, now_ns: int) -> Sequence[bytes]:
-        """Nothing was acknowledged for too long: the first missing packet once more."""
+    def on_timeout(self, now_ns: int) -> Sequence[DataSegment]:
+        """Return the first missing segment once more: nothing was acknowledged for too long."""
         if self.finished:
             return ()
         self.timeouts += 1
@@ -164,56 +151,49 @@ class Sender:
         return [self._again(self._acked)]
 
     def _packets_before(self, missing_bytes: int) -> int:
-        """How many packets lie before the last `missing_bytes`."""
+        """Return how many packets lie before the last `missing_bytes`."""
         if missing_bytes <= self._last_bytes:
             return self._count - (missing_bytes > 0)
         return (self.size_bytes - missing_bytes) // self._packet_bytes
 
-    def _new(self) -> list[bytes]:
-        out: list[bytes] = []
-        if self._draining:
-            return out
+    def _new(self) -> list[DataSegment]:
         first = self._next
         end = min(self._acked + self._open, self._count)
-        if end <= first:
-            return out
+        if self._draining or end <= first:
+            return []
         self._next = end
-        # The last two may be shorter, the last carries LAST.
-        plain_end = min(end, self._count - 2)
-        frames = self._frames
-        opening = self._open < self._window
-        head = frames.prompt_head if opening else frames.head
-        payload, packet_bytes = frames.payload, frames.packet_bytes
-        reserved = PROMPT if opening else 0
-        if first == self._acked:
-            out.append(self._build(first, ALONE, reserved))
-            first += 1
-        remaining = self.size_bytes - first * packet_bytes
-        for _ in range(first, plain_end):
-            out.append(head + remaining.to_bytes(4, "big") + payload)
-            remaining -= packet_bytes
-        out.extend(self._build(index, 0, reserved) for index in range(max(first, plain_end), end))
+        prompt = self._open < self._window
+        out = [self._segment(first, alone=first == self._acked, prompt=prompt)]
+        # Most packets are full ones, which need no look at their place in the flow: the last two may be shorter.
+        size_bytes, packet_bytes = self.size_bytes, self._packet_bytes
+        full_end = max(first + 1, min(end, self._count - 2))
+        out += [
+            DataSegment(size_bytes - index * packet_bytes, packet_bytes, False, False, False, prompt)
+            for index in range(first + 1, full_end)
+        ]
+        out += [self._segment(index, prompt=prompt) for index in range(full_end, end)]
         return out
 
-    def _again(self, index: int) -> bytes:
+    def _again(self, index: int) -> DataSegment:
         self._tally.retransmitted += 1
-        return self._build(index, 0, RESENT)
+        return self._segment(index, resent=True)
 
-    def _build(self, index: int, flags: int, reserved: int) -> bytes:
+    def _segment(self, index: int, *, alone: bool = False, prompt: bool = False, resent: bool = False) -> DataSegment:
+        last_bytes = self._last_bytes
         if index == self._count - 1:
-            return self._frames.build(self._last_bytes, self._last_bytes, flags | LAST, reserved)
+            return DataSegment(last_bytes, last_bytes, last=True, alone=alone, prompt=prompt, resent=resent)
         remaining = self.size_bytes - index * self._packet_bytes
-        length_bytes = min(self._packet_bytes, remaining - self._last_bytes)
-        return self._frames.build(remaining, length_bytes, flags, reserved)
+        # The last but one may be shorter, to make room for the last.
+        length_bytes = min(self._packet_bytes, remaining - last_bytes)
+        return DataSegment(remaining, length_bytes, alone=alone, prompt=prompt, resent=resent)
 
 
-class Receiver:
-    """One flow's destination; `size_bytes`, `packet_bytes` and `window` are the sender's."""
+class FlowReceiver:
+    """The destination of one flow. `size_bytes`, `packet_bytes` and `window` are the sender's."""
 
     __slots__ = (
         "_ahead",
         "_every",
-        "_frames",
         "_furthest",
         "_prompt_to",
         "_tally",
@@ -223,35 +203,33 @@ class Receiver:
         "size_bytes",
     )
 
-    def __init__(
-        self, frames: AckFrames, size_bytes: int, packet_bytes: int, window: int, tally: Tally | None = None
-    ) -> None:
+    def __init__(self, size_bytes: int, packet_bytes: int, window: int, tally: PacketTally | None = None) -> None:
         self.size_bytes = max(size_bytes, MIN_FRAME_BYTES)
+        """Size of the flow on the wire."""
         self.missing_bytes = self.size_bytes
-        """bytes from the first missing one to the end; 0: everything has arrived"""
-        self._frames = frames
+        """Bytes from the first missing one to the end; 0 when everything has arrived."""
         self._window_bytes = window * packet_bytes
         self._every = max(1, window // 2)
-        self._tally = Tally() if tally is None else tally
+        self._tally = PacketTally() if tally is None else tally
         self._unanswered = 0
-        # What remains behind the last packet that may be in flight when the last echo of DRAIN reaches the sender.
+        # What remains behind the last packet that may be in flight when the last echo of `drain` reaches the sender.
         self._prompt_to = self.size_bytes
         self._furthest = self.size_bytes + 1  # smallest `remaining` of an original so far
         # Packets that arrived ahead of something missing: first byte, and the byte after the last.
         self._ahead: dict[int, int] = {}
 
-    def on_packet(self, remaining: int, length_bytes: int, flags: int, reserved: int) -> bytes | None:
-        """A data packet of `length_bytes` arrived. Returns the acknowledgement to send, if any.
+    def on_segment(self, segment: DataSegment) -> AckSegment | None:
+        """Take a segment; return the acknowledgement to send, if any.
 
-        Every half window is acknowledged; a packet at once if it is the last, a retransmission or a duplicate, asks for
-        that or for draining, comes while something before it is missing, or is one of the window behind an
-        acknowledgement that asked for draining.
+        Every half window is acknowledged. A segment is acknowledged at once if it is the last, a retransmission or a
+        duplicate, if it asks for that or for draining, if something before it is missing, or if it is one of the window
+        behind an acknowledgement that asked for draining.
         """
-        missing = self.missing_bytes
+        missing, remaining, length_bytes = self.missing_bytes, segment.remaining, segment.length_bytes
         if length_bytes > remaining or remaining > self.size_bytes:
             return None  # not of this flow
-        resent = reserved & RESENT != 0
-        at_once = reserved or flags & _AT_ONCE
+        resent, drain = segment.resent, segment.drain
+        at_once = segment.prompt or resent or drain or segment.last
         if remaining == missing and not self._ahead:
             self.missing_bytes = missing - length_bytes
             if not resent:
@@ -262,10 +240,9 @@ class Receiver:
         self._unanswered += 1
         if at_once or remaining > self._prompt_to or self._unanswered >= self._every:
             self._unanswered = 0
-            drain = flags & DRAIN != 0
             if drain:
                 self._prompt_to = self.missing_bytes - self._window_bytes
-            return self._frames.build(self.missing_bytes, drain, resent)
+            return AckSegment(self.missing_bytes, drain, resent)
         return None
 
     def _out_of_order(self, remaining: int, length_bytes: int, resent: bool) -> None:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from echelon.documents import DocumentError, suggestion
 from echelon.experiments.measure import Runner
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore, Stored
 from echelon.experiments.sweep import Task
 
 
@@ -43,8 +43,8 @@ Stages = Generator[Sequence[Task], Mapping[str, Stored], None]
 class Experiment(Protocol):
     """One entry of `registry`."""
 
-    def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
         """Return the measurements. Raise `DocumentError` for a selection that the experiment does not have."""
 
-    def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
+    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
         """Draw and write what `store` has into the directory `out`. Return the files, the report first."""

@@ -13,14 +13,14 @@ from echelon.experiments.experiment import Selection
 from echelon.experiments.machine import machine
 from echelon.experiments.measure import Runner
 from echelon.experiments.registry import EXPERIMENTS
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore, Stored
 from echelon.experiments.sweep import Task, sweep
 
 MACHINE = "machine.json"
 
 
-class Progress(Protocol):
+class PointProgress(Protocol):
     """A listener to the progress of a run."""
 
     def stage(self, tasks: int, /) -> None:
@@ -32,14 +32,14 @@ class Progress(Protocol):
 
 def run(
     name: str,
-    settings: Settings,
+    settings: ExperimentSettings,
     selection: Selection,
     out: Path,
     *,
     workers: int,
     make_runner: Callable[[], Runner],
     command: Sequence[str],
-    progress: Progress,
+    progress: PointProgress,
 ) -> list[Path]:
     """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the files of its report.
 
@@ -51,7 +51,7 @@ def run(
     stages = experiment.stages(settings, selection, make_runner)
     tasks = next(stages)
     out.mkdir(parents=True, exist_ok=True)
-    store = Store(out)
+    store = PointStore(out)
     record = machine(command, settings.identity(), workers)
     _note(out, name, record)
     began = time.monotonic()
@@ -73,12 +73,12 @@ def report(out: Path) -> list[Path]:
         raise DocumentError(str(out), "", "holds no experiment (run one into it: echelon experiment NAME --out DIR)")
     files: dict[Path, None] = {}
     for name, record in records.items():
-        settings = Settings.from_identity(record["settings"])
-        files.update(dict.fromkeys(EXPERIMENTS[name].load().report(Store(out), settings, out)))
+        settings = ExperimentSettings.from_identity(record["settings"])
+        files.update(dict.fromkeys(EXPERIMENTS[name].load().report(PointStore(out), settings, out)))
     return list(files)
 
 
-def _refuse_mixture(name: str, settings: Settings, out: Path) -> None:
+def _refuse_mixture(name: str, settings: ExperimentSettings, out: Path) -> None:
     """Refuse settings other than those of the experiments in the same report."""
     for other, record in _records(out).items():
         same_report = EXPERIMENTS[other].module == EXPERIMENTS[name].module

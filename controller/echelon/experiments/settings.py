@@ -13,7 +13,7 @@ from echelon.targets import DEFAULT_TARGET
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ExperimentSettings:
     """The settings of a sweep that its command line gives."""
 
     scale: Fraction = Fraction(1, 100)
@@ -38,7 +38,7 @@ class Settings:
         return {**asdict(self), "scale": str(self.scale)}
 
     @classmethod
-    def from_identity(cls, identity: Mapping[str, Any]) -> Settings:
+    def from_identity(cls, identity: Mapping[str, Any]) -> ExperimentSettings:
         """Return the settings that `identity` was made of. Raise `DocumentError` if it cannot have been."""
         try:
             return cls(**{**identity, "scale": Fraction(str(identity["scale"]))})

@@ -29,7 +29,7 @@ class Stored:
     """Duration of the measurement, in real seconds."""
 
 
-class Store:
+class PointStore:
     """The points below a directory, which is made when the first one is written."""
 
     def __init__(self, directory: Path) -> None:

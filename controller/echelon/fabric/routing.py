@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from echelon.fabric.model import Fabric
 from echelon.fabric.paths import NoRouteError, Path, ShortestPaths, graph_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NoRouteError",
     "Path",
+    "PathChooser",
     "Router",
     "Routes",
     "equal_cost_paths",
@@ -70,6 +71,16 @@ def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str]
 
 Routes = Mapping[tuple[str, str], Path]
 """The path of each connection of a job, by (source, destination)."""
+
+
+class PathChooser(Protocol):
+    """Chooses the path of every connection, plan after plan. `Router` is the default."""
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        """Return the paths by job: the same object as at the last call if nothing in it changed.
+
+        Raises `NoRouteError`, naming the job; then everything is as if it had not been called.
+        """
 
 
 class Router:

@@ -28,7 +28,7 @@ _ZERO = Fraction(0)
 _ONE_FIFO = (QueuePlan(level=0),)
 
 
-class Port:
+class SharedPort:
     """A link and the queues in front of it; `schedule` is None for a host's interface, which is one FIFO."""
 
     __slots__ = ("capacity_Bps", "is_fifo", "minimum", "schedule")
@@ -37,13 +37,13 @@ class Port:
         self.capacity_Bps = capacity_Bps
         self.is_fifo = schedule is None
         self.schedule: Sequence[QueuePlan] = _ONE_FIFO if schedule is None else schedule
-        self.minimum: Sequence[Port | None] = [
-            Port(capacity_Bps * queue.min_share, None) if queue.min_share else None for queue in self.schedule
+        self.minimum: Sequence[SharedPort | None] = [
+            SharedPort(capacity_Bps * queue.min_share, None) if queue.min_share else None for queue in self.schedule
         ]
         """The minimum share of each queue as a link of its own; None for a queue that has none."""
 
 
-Place = tuple[Port, int]
+Place = tuple[SharedPort, int]
 """A port, and the index of one of its queues."""
 
 
@@ -65,7 +65,7 @@ class Sharer:
     """Its rate if it were alone."""
 
 
-def share(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None:  # noqa: N803
+def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
     """Set the rate of each flow. Every flow ends with a full link or a full queue on its path, or at its own rate.
 
     `taken_Bps` is what else crosses a port, before all flows.
@@ -83,19 +83,19 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None: 
     _fill_up(flows, taken_Bps)
 
 
-def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> list[Sharer]:  # noqa: N803
+def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> list[Sharer]:  # noqa: N803
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
     A port is wide, and need not be looked at, if it has room for all its flows whatever happens, or if a narrower one
     has the same flows in the same queues.
     """
-    at: dict[Port, list[tuple[Sharer, int]]] = {}
+    at: dict[SharedPort, list[tuple[Sharer, int]]] = {}
     for flow in flows:
         narrowest_Bps = min(port.capacity_Bps - taken_Bps.get(port, _ZERO) for port, _ in flow.places)  # noqa: N806
         flow.fastest_Bps = narrowest_Bps if flow.sent_Bps is None else min(narrowest_Bps, flow.sent_Bps)
         for port, queue in flow.places:
             at.setdefault(port, []).append((flow, queue))
-    kept: dict[object, Port] = {}
+    kept: dict[object, SharedPort] = {}
     for port, present in at.items():
         limited = any(port.schedule[queue].max_share is not None for _, queue in present)
         taken = taken_Bps.get(port, _ZERO)
@@ -110,7 +110,7 @@ def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> lis
     return [flow for flow in flows if flow.narrow]
 
 
-def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None:  # noqa: N803
+def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
     """Give away what is left until no flow can have more.
 
     Once is enough unless a flow could not use what was kept for it in a FIFO, because of a higher level further on.
@@ -123,7 +123,7 @@ def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> Non
 class _Filling:
     """One pass over the flows: each is given a rate once."""
 
-    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[Port, Fraction]) -> None:  # noqa: N803
+    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
         self._used = dict(taken_Bps)
         self._in_queue: dict[Place, Fraction] = {}
         self._flows = flows
@@ -141,7 +141,7 @@ class _Filling:
             if flow.rate_Bps < flow.fastest_Bps and all(self._left(place) > 0 for place in flow.narrow)
         }
         while waiting:
-            at: dict[Port, list[tuple[int, Sharer]]] = {}
+            at: dict[SharedPort, list[tuple[int, Sharer]]] = {}
             for flow in self._flows:
                 if flow in waiting:
                     for port, queue in flow.narrow:
@@ -186,7 +186,7 @@ class _Filling:
             self._used[place[0]] += more_Bps
             self._in_queue[place] += more_Bps
 
-    def _offers(self, port: Port, waiting: Iterable[tuple[int, Sharer]]) -> dict[Sharer, Fraction]:
+    def _offers(self, port: SharedPort, waiting: Iterable[tuple[int, Sharer]]) -> dict[Sharer, Fraction]:
         """Return what the port offers to those of the waiting flows whose turn it is, by flow.
 
         Bytes per second for each unit of the window, or the part of its constant rate.
@@ -206,7 +206,7 @@ class _Filling:
                 out.update(dict.fromkeys(turn[queue], room_Bps / sum(flow.window for flow in turn[queue])))
         return out
 
-    def _room(self, port: Port, level: int, queues: Iterable[int]) -> dict[int, Fraction]:
+    def _room(self, port: SharedPort, level: int, queues: Iterable[int]) -> dict[int, Fraction]:
         """Return how much more each of these queues, all of one level, gets if all of them take what they can."""
         left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
         has = {queue: self._in_queue[port, queue] for queue in queues}

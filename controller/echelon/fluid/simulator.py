@@ -37,7 +37,7 @@ BACKGROUND_JOB = ""
 ENDLESS_BYTES = 1 << 80
 
 
-class Planner(Protocol):
+class FluidPlanner(Protocol):
     """Makes the plan of a run (`echelon.policies.base.Policy` is one)."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
@@ -46,7 +46,7 @@ class Planner(Protocol):
 def simulate(
     jobs: Sequence[Job],
     fabric: Fabric,
-    policy: Planner,
+    policy: FluidPlanner,
     iterations: int | None,
     *,
     believed: Sequence[Job] | None = None,

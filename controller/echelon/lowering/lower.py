@@ -14,7 +14,7 @@ from echelon.lowering.hold_part import hold_part
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
-from echelon.lowering.numbering import Attempt, ExhaustedError, Kind, Numbering
+from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.profile import Steps, profile_part
 from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, PortSchedule, Ranking
 
@@ -25,14 +25,14 @@ _TELEMETRY_LIST = DigestSetting(DIGEST, max_list_size=32, max_timeout_ns=100_000
 _REACTIVE_LIST = DigestSetting(DIGEST, max_list_size=1, max_timeout_ns=0, ack_timeout_ns=10_000_000_000)
 
 
-def limits(capabilities: Capabilities) -> dict[Kind, int]:
+def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
     """Return how many numbers of each kind such a switch has; `Numbering` takes them."""
     return {
-        Kind.FLOW: capabilities.max_flows,
-        Kind.ECHELONFLOW: capabilities.max_echelonflows,
-        Kind.PROFILE: capabilities.max_profiles,
-        Kind.CONNECTION: capabilities.max_connections,
-        Kind.JOB: capabilities.max_jobs,
+        NumberKind.FLOW: capabilities.max_flows,
+        NumberKind.ECHELONFLOW: capabilities.max_echelonflows,
+        NumberKind.PROFILE: capabilities.max_profiles,
+        NumberKind.CONNECTION: capabilities.max_connections,
+        NumberKind.JOB: capabilities.max_jobs,
     }
 
 

@@ -21,7 +21,7 @@ Document = dict[str, Any]
 """A value that JSON can hold."""
 
 
-class Kind(StrEnum):
+class NumberKind(StrEnum):
     """A kind of thing that is numbered at each switch, in the words of messages."""
 
     FLOW = "flows"
@@ -96,13 +96,13 @@ class Pool:
             self._returned.appendleft(number)
 
 
-_Part = tuple[Kind, Hashable]
+_Part = tuple[NumberKind, Hashable]
 
 
 class _AtSwitch:
     """The pools of one switch, and what several jobs share there."""
 
-    def __init__(self, limits: Mapping[Kind, int]) -> None:
+    def __init__(self, limits: Mapping[NumberKind, int]) -> None:
         self.pools = {kind: Pool(limit) for kind, limit in limits.items()}
         self.profiles: dict[Hashable, list[int]] = {}
         """By content: the number, and how many jobs hold it."""
@@ -111,7 +111,7 @@ class _AtSwitch:
 
     def take(self, part: _Part) -> int:
         kind, key = part
-        if kind is not Kind.PROFILE:
+        if kind is not NumberKind.PROFILE:
             return self.pools[kind].take()
         shared = self.profiles.get(key)
         if shared is None:
@@ -121,14 +121,14 @@ class _AtSwitch:
 
     def claim(self, part: _Part, number: int) -> None:
         kind, key = part
-        if kind is Kind.PROFILE and key in self.profiles:
+        if kind is NumberKind.PROFILE and key in self.profiles:
             shared = self.profiles[key]
             if shared[0] != number:
                 raise ValueError(f"number {number} is said to be of a profile that has number {shared[0]}")
             shared[1] += 1
             return
         self.pools[kind].claim(number)
-        if kind is Kind.PROFILE:
+        if kind is NumberKind.PROFILE:
             self.profiles[key] = [number, 1]
 
     def free(self, part: _Part, number: int) -> None:
@@ -143,7 +143,7 @@ class _AtSwitch:
     def _let_go(self, part: _Part) -> bool:
         """Let go of the part; return whether no other job has its number."""
         kind, key = part
-        if kind is not Kind.PROFILE:
+        if kind is not NumberKind.PROFILE:
             return True
         shared = self.profiles[key]
         shared[1] -= 1
@@ -177,21 +177,21 @@ class JobNumbers:
 
     def flow(self, name: str) -> int:
         """Return the number of a flow. Raise `ExhaustedError`, as the other methods do."""
-        return self._number((Kind.FLOW, name))
+        return self._number((NumberKind.FLOW, name))
 
     def echelonflow(self, name: str) -> int:
-        return self._number((Kind.ECHELONFLOW, name))
+        return self._number((NumberKind.ECHELONFLOW, name))
 
     def profile(self, content: tuple[tuple[int, int, int], ...]) -> int:
         """Return the number of a profile whose entries have this `content`: (lowest slack key, highest, queue) each."""
-        return self._number((Kind.PROFILE, content))
+        return self._number((NumberKind.PROFILE, content))
 
     def connection(self, five_tuple: FiveTuple) -> int:
-        return self._number((Kind.CONNECTION, five_tuple))
+        return self._number((NumberKind.CONNECTION, five_tuple))
 
     def register(self) -> int:
         """Return the job's own index where this switch counts its iterations."""
-        return self._number((Kind.JOB, ""))
+        return self._number((NumberKind.JOB, ""))
 
     def _number(self, part: _Part) -> int:
         self.used.add(part)
@@ -206,7 +206,7 @@ class JobNumbers:
             self.took = True
         return number
 
-    def _exhausted(self, kind: Kind) -> str:
+    def _exhausted(self, kind: NumberKind) -> str:
         leaving = len({part for gone in self._at.unused.values() for _, part in gone if part[0] is kind})
         wait = f" (up to {leaving} of them are being removed from it: try again)" if leaving else ""
         return (
@@ -259,7 +259,7 @@ class Numbering:
     plans are made.
     """
 
-    def __init__(self, limits: Mapping[str, Mapping[Kind, int]]) -> None:
+    def __init__(self, limits: Mapping[str, Mapping[NumberKind, int]]) -> None:
         self._switches = {name: _AtSwitch(of_kind) for name, of_kind in limits.items()}
         self._jobs: dict[str, dict[str, _Held]] = {}
         self._changed: set[str] = set()
@@ -336,7 +336,7 @@ class Numbering:
         By kind: ``keys`` are what is numbered; ``at`` holds, by switch, runs of [index into keys, number, how many].
         """
         out: Document = {}
-        index: dict[Kind, dict[Hashable, int]] = {}
+        index: dict[NumberKind, dict[Hashable, int]] = {}
         for switch, held in self._jobs.get(job, {}).items():
             for (kind, key), number in held.numbers.items():
                 known = index.setdefault(kind, {})
@@ -380,7 +380,7 @@ _BEFORE = 0
 
 def _numbers_in(document: Document) -> Iterator[tuple[_Part, str, int]]:
     for name, of_kind in document.items():
-        kind = Kind[name]
+        kind = NumberKind[name]
         keys = [_frozen(key) for key in of_kind["keys"]]
         for switch, runs in of_kind["at"].items():
             for first, number, length in runs:

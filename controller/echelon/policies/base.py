@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 
@@ -28,11 +28,9 @@ class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        """Return the plan for the switches. Raises `PlanError` if the fabric cannot carry the jobs."""
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return the plan for the switches. Raises `PlanError` if the fabric cannot carry the jobs.
 
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        """Keep the connections of these jobs on these paths for as long as they are shortest ones.
-
-        For a policy that takes over from another, or from itself before a restart.
+        `paths` chooses the paths of connections, unless the policy chooses them itself; by default a connection stays
+        on its path for as long as that is a shortest one.
         """

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import Plan
@@ -23,7 +23,7 @@ from echelon.policies.spread import Spread
 
 
 def bottleneck_s(flows: Iterable[ActiveFlow], capacities: Mapping[Link, Fraction]) -> Fraction | None:
-    """Gamma: the shortest time in which these flows can finish, seconds; None if a link that they need is full."""
+    """Return gamma, the seconds in which these flows can finish at best; None if a link that they need is full."""
     load: dict[Link, Fraction] = defaultdict(Fraction)
     for flow in flows:
         for link in flow.links:
@@ -48,23 +48,23 @@ class Varys:
         self._paths = FlowPaths()
         self._spread = Spread(QUEUES)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        """Equal queues until the scheduler has heard of the flows. Raises `PlanError` if a worker cannot be reached."""
-        paths = self._paths.update(jobs, fabric)
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return equal queues, which hold until the scheduler has heard of the flows.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
         return Plan.of_jobs(
             self.name,
-            self._spread.update(jobs, paths),
+            self._spread.update(jobs, of_jobs),
             default_schedule=to_port({}),
             best_effort_queue=BEST_EFFORT_QUEUE,
             reactive=True,
         )
 
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
-
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Rates of Varys; best effort gets what no coflow can use, in max-min fair shares."""
+        """Return the rates of Varys. Best effort gets what no coflow can use, in max-min fair shares."""
         members: dict[tuple[str, int, str], list[int]] = defaultdict(list)
         best_effort = []
         for i, flow in enumerate(flows):

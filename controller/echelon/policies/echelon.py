@@ -16,7 +16,7 @@ from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
@@ -28,8 +28,8 @@ from echelon.policies.references import REFERENCES, Dues
 from echelon.policies.tardiness import EffectiveTardiness
 
 MIN_SHARE = Fraction(1, 100)
-"""Of the port, for every queue below the highest: a packet that waits there still moves, so that the next packet of
-its flow can be ranked anew."""
+"""The part of the port that every queue below the highest is guaranteed: a packet that waits there still moves, so
+that the next packet of its flow can be ranked anew."""
 BEST_EFFORT_QUEUE = 0
 
 
@@ -60,31 +60,31 @@ class Echelon:
         self._facts = Kept(_facts)
         self._flows = Kept(_ranked)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        """Every flow ranked by its slack. Raises `PlanError` if a worker cannot be reached or a job takes no time."""
-        paths = self._paths.update(jobs, fabric)
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan that ranks every flow by its slack.
+
+        Raises `PlanError` if a worker cannot be reached or a job takes no time.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._jobs = self._facts.update(
-            {job.name: (job, alone[job.name], paths[job.name], self._capacities) for job in jobs}
+            {job.name: (job, alone[job.name], of_jobs[job.name], self._capacities) for job in jobs}
         )
         levels = self._order.levels(self._jobs)
         due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in paths.items()}),
+            self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
-
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """In the order of urgency each flow takes what is left on its path, until the order changes on some link.
+        """Return the rates of the ideal order, without levels, until the order changes on some link.
 
-        Best effort gets what is left over, in max-min fair shares.
+        In the order of urgency each flow takes what is left on its path. Best effort shares the rest max-min fairly.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
         deadlines = self._reference.deadlines_s([flows[i] for i in ranked])

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
@@ -27,21 +27,18 @@ class Fair:
         self._paths = FlowPaths()
         self._spread = Spread(range(CONTROL_QUEUE))
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        """Flows spread over seven equal queues. Raises `PlanError` if a worker cannot be reached."""
-        paths = self._paths.update(jobs, fabric)
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
+        of_jobs = self._paths.update(jobs, fabric, paths)
         self._capacities = fabric.capacity_Bps
         return Plan.of_jobs(
             self.name,
-            self._spread.update(jobs, paths),
+            self._spread.update(jobs, of_jobs),
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
 
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
-
     def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Progressive filling; best effort takes part as any other flow, up to its senders' limits."""
+        """Return max-min fair rates. Best effort takes part like any other flow, up to its senders' limits."""
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))

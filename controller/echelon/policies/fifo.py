@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Routes
+from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
@@ -23,17 +23,14 @@ class Fifo:
         self._paths = FlowPaths()
         self._flows = Kept(_in_one_queue)
 
-    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
-        """Every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
-        paths = self._paths.update(jobs, fabric)
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan with every flow in queue 0. Raises `PlanError` if a worker cannot be reached."""
+        of_jobs = self._paths.update(jobs, fabric, paths)
         return Plan.of_jobs(
             self.name,
-            self._flows.update({job: (job, of_job) for job, of_job in paths.items()}),
+            self._flows.update({job: (job, of_job) for job, of_job in of_jobs.items()}),
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
-
-    def remember(self, routes: Mapping[str, Routes]) -> None:
-        self._paths.remember(routes)
 
 
 def _in_one_queue(job: str, paths: Paths) -> tuple[FlowPlan, ...]:

@@ -44,7 +44,7 @@ from echelon.service.config_file import (
     LogFormat,
     LogLevel,
     ServiceSpec,
-    SwitchSpec,
+    SwitchEntrySpec,
     TlsSpec,
     store_url,
 )
@@ -185,10 +185,10 @@ class _SwitchReader:
         self._models: dict[str, type[Section]] = {}
 
     def read(self, switch: Switch, data: Mapping[str, object]) -> SwitchConfig:
-        named = data.get("target", SwitchSpec.model_fields["target"].default)
+        named = data.get("target", SwitchEntrySpec.model_fields["target"].default)
         target = find_target(named, self._file, f"switches.{switch.name}.target", self._targets)
         context = {"ports": tuple(sorted(self._ports[switch.name]))}
-        spec = cast(SwitchSpec, self._parse(switch.name, target, data, context))
+        spec = cast(SwitchEntrySpec, self._parse(switch.name, target, data, context))
         options = target.options
         return SwitchConfig(
             name=switch.name,
@@ -205,7 +205,7 @@ class _SwitchReader:
         self, name: str, target: Target[Any], data: Mapping[str, object], context: Mapping[str, object]
     ) -> Section:
         if target.name not in self._models:
-            base = (SwitchSpec, target.options)
+            base = (SwitchEntrySpec, target.options)
             self._models[target.name] = create_model(f"{target.name}_switch", __base__=base)
         try:
             return parse_document(self._models[target.name], data, self._file, context)

@@ -157,7 +157,7 @@ class TlsSpec(Section):
         return self
 
 
-class SwitchSpec(Section):
+class SwitchEntrySpec(Section):
     """The keys that the switches of every target have."""
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]

@@ -1,4 +1,4 @@
-"""Structured log records: text for people on a terminal, JSON lines everywhere else.
+"""Log records with fields: text for people on a terminal, JSON lines for everything else.
 
 Secrets are `pydantic.SecretStr` wherever the program holds them, so that a record shows asterisks in their place.
 

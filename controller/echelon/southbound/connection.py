@@ -263,7 +263,7 @@ class SwitchConnection:
         if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
             return
         self._intents[version] = intent
-        self._feed(lifecycle.Wanted(version))
+        self._feed(lifecycle.IntentWanted(version))
 
     def set_term(self, term: int) -> None:
         """Set the election id of later sessions, if it is higher. A session that is open stays as it is."""
@@ -372,7 +372,7 @@ class SwitchConnection:
     def _step(self, event: lifecycle.Event) -> None:
         machine = self._lifecycle
         instructions = machine.handle(event, time.monotonic())
-        if isinstance(event, lifecycle.Wanted):
+        if isinstance(event, lifecycle.IntentWanted):
             # Until now the one before could still be ordered.
             self._intents = {v: intent for v, intent in self._intents.items() if v >= event.version}
         for instruction in instructions:

@@ -65,7 +65,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class IntentWanted:
     """There is an intent of this version. A version that is not above all before it is ignored."""
 
     version: int
@@ -136,7 +136,7 @@ Event: TypeAlias = (
     Start
     | Stop
     | Tick
-    | Wanted
+    | IntentWanted
     | TermRaised
     | Opened
     | OpenFailed
@@ -282,7 +282,7 @@ class Lifecycle:
                 return self._stop()
             case Tick():
                 pass
-            case Wanted(version):
+            case IntentWanted(version):
                 if self._wanted is None or version > self._wanted:
                     self._wanted = version
                     if self._phase == "open":

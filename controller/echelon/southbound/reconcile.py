@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from echelon.lowering.intent import Part, TableEntry
 from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.wire import Kind
+from echelon.southbound.wire import UpdateKind
 
 _CHUNK = 1000
 """Number of entries encoded at a time, while a switch is at work on those before."""
@@ -21,7 +21,7 @@ class Chunk(NamedTuple):
 
     stage: tuple[int, int]
     """Chunks of one stage may come in any order; all of them come before any of the next stage."""
-    kind: Kind
+    kind: UpdateKind
     entries: Sequence[EncodedEntry]
 
 
@@ -30,11 +30,11 @@ class Chunk(NamedTuple):
 _AGAIN, _NEW, _CHANGED, _GONE = range(4)
 
 
-def _staged(phase: int, kind: Kind, entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
+def _staged(phase: int, kind: UpdateKind, entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
     stages: dict[int, list[EncodedEntry]] = defaultdict(list)
     for entry in entries:
         stages[entry.stage].append(entry)
-    for stage in sorted(stages, reverse=kind is Kind.DELETE):
+    for stage in sorted(stages, reverse=kind is UpdateKind.DELETE):
         yield Chunk((phase, stage), kind, stages[stage])
 
 
@@ -56,9 +56,9 @@ class Difference:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield chunks in the order in which they must be written."""
-        yield from _staged(_NEW, Kind.INSERT, self.inserts)
-        yield from _staged(_CHANGED, Kind.MODIFY, self.modifies)
-        yield from _staged(_GONE, Kind.DELETE, self.deletes)
+        yield from _staged(_NEW, UpdateKind.INSERT, self.inserts)
+        yield from _staged(_CHANGED, UpdateKind.MODIFY, self.modifies)
+        yield from _staged(_GONE, UpdateKind.DELETE, self.deletes)
 
 
 def difference(
@@ -97,7 +97,7 @@ class _Known:
     invalid: list[InvalidEntry] = field(default_factory=list)
 
 
-class Wanted:
+class WantedEntries:
     """What an intent wants on the switch, as bytes.
 
     It is kept from intent to intent, so that parts that are the same object as before cost nothing.
@@ -207,7 +207,7 @@ def turned(
         again: further keys, of entries that are not as they should be.
     """
     known = [wanted[key] for key in again if key in wanted]
-    yield from _staged(_AGAIN, Kind.INSERT, [entry for entry in known if entry.key not in held])
+    yield from _staged(_AGAIN, UpdateKind.INSERT, [entry for entry in known if entry.key not in held])
     modifies = [entry for entry in known if entry.key in held]
     for entries in turn.come:
         inserts = []
@@ -218,7 +218,7 @@ def turned(
             elif there.value != entry.value:
                 modifies.append(entry)
         if inserts:
-            yield Chunk((_NEW, inserts[0].stage), Kind.INSERT, inserts)
-    yield from _staged(_CHANGED, Kind.MODIFY, modifies)
+            yield Chunk((_NEW, inserts[0].stage), UpdateKind.INSERT, inserts)
+    yield from _staged(_CHANGED, UpdateKind.MODIFY, modifies)
     deletes = [held[key] for key in dict.fromkeys((*turn.gone, *again)) if key in held and key not in wanted]
-    yield from _staged(_GONE, Kind.DELETE, deletes)
+    yield from _staged(_GONE, UpdateKind.DELETE, deletes)

@@ -33,10 +33,10 @@ from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_diges
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, Wanted, difference, turned
+from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
-from echelon.southbound.wire import Kind, read_request, table_entries, write_header, write_request
+from echelon.southbound.wire import UpdateKind, read_request, table_entries, write_header, write_request
 from echelon.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
 
 __all__ = [
@@ -337,7 +337,7 @@ class SwitchSession:
             seconds.read = time.perf_counter() - started - seconds.encoding
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
-            blocked = [Refusal(Kind.INSERT, entry, FOREIGN) for entry in change.blocked]
+            blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
             self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
             writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
             return await self._apply(intent, writing, tables.ours, seconds)
@@ -394,8 +394,8 @@ class SwitchSession:
             self._wanted = self._new_wanted()
             raise
 
-    def _new_wanted(self) -> Wanted:
-        return Wanted(self._codec.encode, self._codec.stages)
+    def _new_wanted(self) -> WantedEntries:
+        return WantedEntries(self._codec.encode, self._codec.stages)
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
         """Return every entry of every table except constant and default ones; cheapest for those that are as
@@ -442,9 +442,9 @@ class SwitchSession:
         self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
         self._held = held
         return Applied(
-            writing.done[Kind.INSERT],
-            writing.done[Kind.MODIFY],
-            writing.done[Kind.DELETE],
+            writing.done[UpdateKind.INSERT],
+            writing.done[UpdateKind.MODIFY],
+            writing.done[UpdateKind.DELETE],
             (*map(self._invalid, self._wanted.invalid), *self._standing.values()),
             len(self._foreign),
             queues,
@@ -472,7 +472,7 @@ class SwitchSession:
         self._check_up()
         assert self._bulk is not None
         kind, entries = send.kind, send.entries
-        raw = [entry.key for entry in entries] if kind is Kind.DELETE else [entry.wire for entry in entries]
+        raw = [entry.key for entry in entries] if kind is UpdateKind.DELETE else [entry.wire for entry in entries]
         await self._bulk.write(write_request(header, kind, raw), len(raw))
 
     async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:

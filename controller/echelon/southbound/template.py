@@ -1,7 +1,11 @@
-"""Byte templates: how entries of one shape become bytes.
+"""Byte templates, which turn entries of one shape into bytes.
 
 Entries of one shape name the same table, match fields, actions and parameters, in the same order; they differ in their
 values only. For each shape a function is written and compiled once; it joins bytes that were made before.
+
+`python -m tests.bench.p4runtime_bytes` compares templates with plain protobuf. They encode new entries 2.7 to 3.8 times
+as fast, and known ones 5 to 7 times. With protobuf messages instead, a whole insertion, switch included, takes 1.7
+times the processor time.
 """
 
 from __future__ import annotations
@@ -17,30 +21,33 @@ from echelon.southbound.wire import counted, delimited, delimiter
 
 
 class EncodedEntry(NamedTuple):
-    """A table entry, as P4Runtime has it."""
+    """A table entry in P4Runtime's serialized form."""
 
     key: bytes
-    """A serialized TableEntry of table, match and priority: what tells entries apart, and all that a DELETE needs."""
+    """A serialized TableEntry of table, match and priority, which identifies the entry and suffices for a DELETE."""
     value: bytes
-    """Its actions, in one order: equal for entries that do the same."""
+    """Its actions in canonical order, equal for entries that do the same."""
     wire: bytes
-    """The whole serialized TableEntry, as it is written."""
+    """The whole serialized TableEntry, as the controller writes it."""
     stage: int
-    """Of its table: 0 is what packets look up last. What a packet looks up later has to be there first."""
+    """The stage of its table. Packets look up stage 0 last, so its entries have to be there first."""
 
 
 Tail = tuple[bytes, bytes]
-"""What stands behind the action: in a key, and in the whole entry."""
+"""The bytes behind the action: in a key, and in the whole entry."""
 
 Template = Callable[[tuple[tuple[str, Match], ...], tuple[ActionCall, ...], Tail], EncodedEntry | None]
-"""Match, actions and tail -> the entry; None if it has another shape. Raises ValueError, naming the field, for a value
-that does not fit."""
+"""A function from match, actions and tail to the entry, None if it has another shape.
+
+It raises ValueError, naming the field, for a value that does not fit.
+"""
 
 Shape = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
-"""Names of the match fields given, and of each action and its parameters."""
+"""The names of the given match fields, and of each action and its parameters."""
 
 
 def shape_of(entry: TableEntry) -> Shape:
+    """Return the shape of `entry`."""
     return (
         tuple(name for name, _ in entry.match),
         tuple((call.name, tuple(name for name, _ in call.arguments)) for call in entry.actions),
@@ -61,7 +68,11 @@ class _Fields:
         self._fields = fields
 
     def given(self, names: Sequence[str]) -> tuple[list[Values], list[int]]:
-        """The fields of these names, and their places in the order of ids. Raises ValueError."""
+        """Return the fields of these names, and their places in the order of ids.
+
+        Raises:
+            ValueError: a name is unknown or given twice, or a required field is missing.
+        """
         for name in names:
             if name not in self._fields:
                 raise ValueError(f"no {self._what} {name!r}; there are: {', '.join(self._fields) or 'none'}")
@@ -98,7 +109,7 @@ class TableForm:
 
     Args:
         stage: see `EncodedEntry.stage`.
-        actions: that its entries may have, by name.
+        actions: the actions that its entries may have, by name.
     """
 
     def __init__(self, table: P4Table, stage: int, actions: Mapping[str, ActionForm]) -> None:
@@ -122,11 +133,11 @@ class TableForm:
             for field in table.match_fields
         )
         self.latest: dict[str, Template] = {}
-        """By the name of the first action: the template used last."""
+        """The template used last, by the name of the first action."""
         self.known: dict[Shape, Template] = {}
 
     def template(self, shape: Shape) -> Template:
-        """A new template. Raises ValueError for names that the table does not have."""
+        """Return a new template. Raise ValueError for names that the table does not have."""
         names, calls = shape
         if not calls or (len(calls) > 1 and not self._one_shot):
             raise ValueError(f"{len(calls)} actions; {'at least one' if self._one_shot else 'exactly one'} is needed")
@@ -161,7 +172,7 @@ class TableForm:
 
 
 class _Code:
-    """A template's function, being written."""
+    """A template's function under construction."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -183,7 +194,7 @@ class _Code:
     def joined(
         self, start: bytes, pairs: str, names: Sequence[str], fields: Sequence[Values], order: Sequence[int]
     ) -> str:
-        """Take `pairs` apart, which must have just these names; the expression for their bytes behind `start`."""
+        """Unpack `pairs`, which must have exactly these names; return the expression for their bytes behind `start`."""
         self._count += 1
         prefix = f"_{self._count}"
         self.refuse_if(f"len({pairs}) != {len(names)}")
@@ -203,7 +214,7 @@ class _Code:
 
 
 class _Frames(dict[int, bytes]):
-    """What stands before an Action of so many bytes that is the only one of its entry."""
+    """The bytes before an Action that is the only one of its entry, by the Action's size in bytes."""
 
     def __missing__(self, size: int) -> bytes:
         inner = delimiter(1, size)

@@ -16,7 +16,7 @@ from finsy import GRPCStatusCode
 from echelon.southbound.channel import CallError, UpdateStatus
 from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.reconcile import Chunk
-from echelon.southbound.wire import Kind, update_size
+from echelon.southbound.wire import UpdateKind, update_size
 
 BATCH_UPDATES = 1000
 """Updates of one Write: measured, half of the achievable rate needs 100, all of it 1000."""
@@ -49,7 +49,7 @@ _OF_THE_CONTENT = {
 class Refusal:
     """An update that the switch does not carry out, and why."""
 
-    kind: Kind
+    kind: UpdateKind
     entry: EncodedEntry
     status: UpdateStatus
 
@@ -58,7 +58,7 @@ class Refusal:
 class Send:
     """Write these entries in one request."""
 
-    kind: Kind
+    kind: UpdateKind
     entries: Sequence[EncodedEntry]
     tries: int = 0
     """How often they were sent before, in this way or another."""
@@ -117,7 +117,7 @@ class Writing:
         self._postponed: list[EncodedEntry] = []
         """Entries that found no room and wait until the deletes are done."""
         self.refused: list[Refusal] = []
-        self.done: Counter[Kind] = Counter()
+        self.done: Counter[UpdateKind] = Counter()
         """Numbers of entries inserted, modified and deleted."""
 
     def take(self) -> Send | LookUp | None:
@@ -205,13 +205,13 @@ class Writing:
             if there is None:
                 missing.append(entry)
             elif not there.ours:
-                self.refused.append(Refusal(Kind.INSERT, entry, FOREIGN))
+                self.refused.append(Refusal(UpdateKind.INSERT, entry, FOREIGN))
             elif there.entry.value == entry.value:
-                self._carried_out(Kind.INSERT, (entry,))
+                self._carried_out(UpdateKind.INSERT, (entry,))
             else:
                 different.append(entry)
-        self._again(Kind.INSERT, missing, lookup.tries)
-        self._again(Kind.MODIFY, different, lookup.tries)
+        self._again(UpdateKind.INSERT, missing, lookup.tries)
+        self._again(UpdateKind.MODIFY, different, lookup.tries)
 
     def _settle(self, send: Send, statuses: Sequence[UpdateStatus]) -> None:
         kind, tries = send.kind, send.tries
@@ -220,14 +220,14 @@ class Writing:
         gone: list[EncodedEntry] = []
         for entry, status in zip(send.entries, statuses, strict=True):
             match kind, status.code:
-                case (_, GRPCStatusCode.OK) | (Kind.DELETE, GRPCStatusCode.NOT_FOUND):
+                case (_, GRPCStatusCode.OK) | (UpdateKind.DELETE, GRPCStatusCode.NOT_FOUND):
                     done.append(entry)
-                case Kind.INSERT, GRPCStatusCode.ALREADY_EXISTS:
+                case UpdateKind.INSERT, GRPCStatusCode.ALREADY_EXISTS:
                     there.append(entry)
-                case Kind.MODIFY, GRPCStatusCode.NOT_FOUND:
+                case UpdateKind.MODIFY, GRPCStatusCode.NOT_FOUND:
                     self._held.pop(entry.key, None)
                     gone.append(entry)
-                case Kind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN if self._deletes:
+                case UpdateKind.INSERT, GRPCStatusCode.RESOURCE_EXHAUSTED | GRPCStatusCode.UNKNOWN if self._deletes:
                     # BMv2 answers UNKNOWN for a full table.
                     self._postponed.append(entry)
                 case _:
@@ -235,9 +235,9 @@ class Writing:
         self._carried_out(kind, done)
         if there:
             self._ready.appendleft(LookUp(there, tries + 1))
-        self._again(Kind.INSERT, gone, tries + 1)
+        self._again(UpdateKind.INSERT, gone, tries + 1)
 
-    def _again(self, kind: Kind, entries: Sequence[EncodedEntry], tries: int) -> None:
+    def _again(self, kind: UpdateKind, entries: Sequence[EncodedEntry], tries: int) -> None:
         """Send entries again within this stage, since what follows may depend on them. A switch that keeps
         contradicting itself is given up on."""
         if tries < _MOST_TRIES:
@@ -245,8 +245,8 @@ class Writing:
         else:
             self.refused += [Refusal(kind, entry, _CONTRADICTION) for entry in entries]
 
-    def _carried_out(self, kind: Kind, entries: Sequence[EncodedEntry]) -> None:
-        if kind is Kind.DELETE:
+    def _carried_out(self, kind: UpdateKind, entries: Sequence[EncodedEntry]) -> None:
+        if kind is UpdateKind.DELETE:
             for entry in entries:
                 self._held.pop(entry.key, None)
         else:
@@ -258,7 +258,7 @@ def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
     stages: dict[int, list[EncodedEntry]] = defaultdict(list)
     for entry in entries:
         stages[entry.stage].append(entry)
-    return (Chunk((-1, stage), Kind.INSERT, stages[stage]) for stage in sorted(stages))
+    return (Chunk((-1, stage), UpdateKind.INSERT, stages[stage]) for stage in sorted(stages))
 
 
 FOREIGN = UpdateStatus(

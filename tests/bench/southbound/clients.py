@@ -21,7 +21,7 @@ from echelon.southbound.channel import BulkChannel
 from echelon.southbound.codec import OWNER, Codec
 from echelon.southbound.outcome import Applied
 from echelon.southbound.session import SwitchSession
-from echelon.southbound.wire import Kind, write_header, write_request
+from echelon.southbound.wire import UpdateKind, write_header, write_request
 from echelon.targets.softswitch.queues import GnmiQueues
 
 BATCH = 1000
@@ -85,7 +85,7 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         ready = []
         for intent in intents:
             entries = [codec.encode(entry).wire for entry in intent.entries]
-            ready.append([(write_request(header, Kind.INSERT, part), len(part)) for part in _parts(entries)])
+            ready.append([(write_request(header, UpdateKind.INSERT, part), len(part)) for part in _parts(entries)])
         channels = [BulkChannel(address) for address in addresses]
 
         async def send(channel: BulkChannel, requests: list[tuple[bytes, int]]) -> None:

@@ -11,16 +11,8 @@ from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
-from echelon.endhosts.shim import (
-    HEADER_BYTES,
-    LAST,
-    SHIM_FLAGS_AT,
-    SHIM_KEY,
-    DataFrames,
-    FlowAddress,
-    headers,
-    internet_checksum,
-)
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, FlowAddress, ShimFrames, headers, internet_checksum
 from echelon.jobs.graph import FlowKey
 from echelon.lowering.identity import ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
@@ -188,14 +180,14 @@ def _iteration(
             address = FlowAddress(
                 source.mac, _ROUTER_MAC, source.ipv4, destination.ipv4, 4000, identity.job, identity.flow
             )
-            frames = DataFrames(address, 0, max(frame_bytes, HEADER_BYTES + 1))
+            frames = ShimFrames(address, 0, max(frame_bytes, HEADER_BYTES + 1))
             for left in range(count, 0, -1):
-                flags = LAST if left == 1 else 0
-                moments.append((sent / sum(counts), frames.build(left * frame_bytes, frame_bytes, flags)))
+                segment = DataSegment(left * frame_bytes, frame_bytes, last=left == 1)
+                moments.append((sent / sum(counts), frames.data(segment)))
                 sent += 1
     frames_in_order = [frame for _, frame in sorted(moments, key=lambda moment: moment[0])]
     # A whole number of bursts; what is missing are packets of the iteration's last flows again.
-    return Cycle(tuple(islice(cycle(frames_in_order), CYCLE_FRAMES)), epoch_at=SHIM_KEY.start)
+    return Cycle(tuple(islice(cycle(frames_in_order), CYCLE_FRAMES)), epoch_at=SHIM_AT + 1)
 
 
 def _echelon_faults(scenario: Scenario) -> Faults:
@@ -206,7 +198,7 @@ def _echelon_faults(scenario: Scenario) -> Faults:
         if broken:
             return broken
         # The switch may ask for a drained window in the shim's flags; everything else behind IPv4 stays.
-        changed = [at for at in range(34, len(came)) if came[at] != left[at] and at != SHIM_FLAGS_AT]
+        changed = [at for at in range(34, len(came)) if came[at] != left[at] and at != SHIM_AT]
         return [
             *(["destination MAC"] if left[:6] != macs[came[_DESTINATION]] else []),
             *([f"bytes {changed}"] if changed else []),

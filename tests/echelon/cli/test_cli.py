@@ -145,6 +145,22 @@ def test_a_bad_option_is_one_line(arguments: list[str], said: str, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_ideal_rates_are_a_second_run_of_each_policy(tmp_path: Path) -> None:
+    options = ("--policy", "fair", "--policy", "echelon", "--ideal", "--out", tmp_path)
+    assert invoke("run", FIG2, "--target", "fluid", *options).exit_code == 0
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
+    assert set(results) == {"fair", "fair, ideal", "echelon", "echelon, ideal"}
+    finish = [results[f"{name}, ideal"]["jobs"]["pipeline"]["compute_finish_s"] for name in ("fair", "echelon")]
+    assert finish == [8.5, 8.0]
+    assert "echelon, ideal" in (tmp_path / "report.md").read_text()
+
+
+def test_ideal_rates_need_the_target_without_queues(tmp_path: Path) -> None:
+    line = only_line(invoke("run", FIG2, "--target", "softswitch", "--ideal", "--out", tmp_path / "out"))
+    assert line.startswith("--ideal: ")
+    assert "--target fluid" in line
+
+
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "file"))

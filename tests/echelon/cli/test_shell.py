@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.cli.shell import HIGHEST_BACKUP_ID, Place, arguments
+from echelon.cli.shell import HIGHEST_BACKUP_ID, ShellSwitch, arguments
 from echelon.cli.shell_environment import PINS, ShellEnvironment, ShellEnvironmentError, cache_directory
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.service.lab import PATIENCE_S, settle
@@ -82,10 +82,10 @@ def test_a_switch_that_is_not_there(service: Operated) -> None:
 
 def test_arguments_with_and_without_tls(tmp_path: Path) -> None:
     plain = ["--grpc-addr", "h:1", "--device-id", "7", "--election-id", "0,5"]
-    assert arguments(Place("s", "h:1", 7), 5) == plain
-    assert arguments(Place("s", "h:1", 7, tls=True), 5) == [*plain, "--ssl"]
+    assert arguments(ShellSwitch("s", "h:1", 7), 5) == plain
+    assert arguments(ShellSwitch("s", "h:1", 7, tls=True), 5) == [*plain, "--ssl"]
     files = [tmp_path / name for name in ("ca", "certificate", "key")]
-    assert arguments(Place("s", "h:1", 7, *files, tls=True), 5) == [
+    assert arguments(ShellSwitch("s", "h:1", 7, *files, tls=True), 5) == [
         *plain, "--ssl", "--cacert", str(files[0]), "--cert", str(files[1]), "--private-key", str(files[2])
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from echelon.client import DEFAULT_URL, Client, ClientError
 from echelon.client.client import TOKEN_FILE_VARIABLE, URL_VARIABLE, read_token
-from echelon.client.endpoint import Endpoint, parse_endpoint, parse_endpoints
+from echelon.client.endpoint import ServiceEndpoint, parse_endpoint, parse_endpoints
 from echelon.control.errors import UnavailableError
 from echelon.documents import DocumentError
 from echelon.service.api import ApiSettings, create_app
@@ -195,15 +195,15 @@ def test_tokens_that_would_not_fit_a_header(token: str) -> None:
 @pytest.mark.parametrize(
     ("url", "endpoint"),
     [
-        ("http://ctl1:8080", Endpoint("http://ctl1:8080")),
-        ("https://ctl1/", Endpoint("https://ctl1")),
-        ("http://[::1]:8080", Endpoint("http://[::1]:8080")),
-        ("unix:/run/a.sock", Endpoint("http://localhost", "/run/a.sock")),
-        ("unix:///run/a.sock", Endpoint("http://localhost", "/run/a.sock")),
-        ("unix:a.sock", Endpoint("http://localhost", "a.sock")),
+        ("http://ctl1:8080", ServiceEndpoint("http://ctl1:8080")),
+        ("https://ctl1/", ServiceEndpoint("https://ctl1")),
+        ("http://[::1]:8080", ServiceEndpoint("http://[::1]:8080")),
+        ("unix:/run/a.sock", ServiceEndpoint("http://localhost", "/run/a.sock")),
+        ("unix:///run/a.sock", ServiceEndpoint("http://localhost", "/run/a.sock")),
+        ("unix:a.sock", ServiceEndpoint("http://localhost", "a.sock")),
     ],
 )
-def test_urls(url: str, endpoint: Endpoint) -> None:
+def test_urls(url: str, endpoint: ServiceEndpoint) -> None:
     assert parse_endpoint(url) == parse_endpoint(f" {url} ") == endpoint
 
 

@@ -393,10 +393,10 @@ def test_reports_that_come_meanwhile_are_decided_on_together(reactive: World) ->
 
 def test_a_reactive_policy_reacts_although_a_job_breaks_it(fabric: Fabric) -> None:
     class Breaks(Varys):
-        def plan(self, jobs: Any, fabric: Fabric) -> Any:
+        def plan(self, jobs: Any, fabric: Fabric, paths: Any = None) -> Any:
             if any(one.name == "bad" for one in jobs):
                 raise ZeroDivisionError("a slip")
-            return super().plan(jobs, fabric)
+            return super().plan(jobs, fabric, paths)
 
     world = World(fabric, policy="breaks", make_policy=lambda _: Breaks())
     world.start()

@@ -115,10 +115,7 @@ def test_a_policy_that_breaks_is_an_error_and_is_made_anew(fabric: Fabric, monke
         def __init__(self, _parameters: NoParameters) -> None:
             made.append(self)
 
-        def remember(self, routes: object) -> None:
-            pass
-
-        def plan(self, jobs: object, fabric: object) -> object:
+        def plan(self, jobs: object, fabric: object, paths: object) -> object:
             raise ZeroDivisionError("a slip")
 
     register(monkeypatch, "breaks", Breaks)

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from echelon.endhosts import shim
-from echelon.endhosts.emulator import MAX_TIMEOUTS, PacedNic, TrainingEmulator
+from echelon.endhosts.emulator import TrainingEmulator
+from echelon.endhosts.flow_ends import MAX_TIMEOUTS
+from echelon.endhosts.host_stack import PacedNic
+from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.identity import number_shims
@@ -90,21 +93,28 @@ def test_one_flow_to_the_nanosecond(clock: Any, hub: Any) -> None:
     assert iteration.finish == finish + 10 * MS
 
 
+def read(frame: bytes) -> tuple[bytes, DataSegment | AckSegment]:
+    found = shim.read_frame(frame)
+    assert found is not None
+    return found
+
+
 def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, hub: Any) -> None:
     def flag(number: int, frame: bytes) -> list[tuple[int, bytes]]:
-        if int.from_bytes(frame[shim.SHIM_REMAINING], "big") == 20 * 1250 and not frame[42] & shim.ACK:
+        _, segment = read(frame)
+        if isinstance(segment, DataSegment) and segment.remaining == 20 * 1250:
             frame = frame[:42] + bytes([frame[42] | shim.DRAIN]) + frame[43:]
         return [(0, frame)]
 
     hub.link._fate = flag
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 40 * 1250)], iterations=1).run()
     assert emulator.retransmitted_packets == emulator.reordered_packets == {"job": 0}
-    parsed = [(at, shim.parse_shim(frame)) for at, frame in hub.link.frames]
-    answers = {what.remaining // 1250: at for at, what in parsed if what is not None and what.flags & shim.ACK}
-    data = [(at, what.remaining // 1250, what.reserved) for at, what in parsed if what and not what.flags & shim.ACK]
+    segments = [(at, read(frame)[1]) for at, frame in hub.link.frames]
+    answers = {what.missing_bytes // 1250: at for at, what in segments if isinstance(what, AckSegment)}
+    data = [(at, what.remaining // 1250, what.prompt) for at, what in segments if isinstance(what, DataSegment)]
     sent = [at for at, _, _ in data]
     # 40 to 28 open the window; then 24 has an answer, which lets 23 to 16 be on their way when 20 is flagged.
-    assert [left for _, left, reserved in data if reserved == shim.PROMPT] == [*range(40, 27, -1), *range(15, 2, -1)]
+    assert [left for _, left, prompt in data if prompt] == [*range(40, 27, -1), *range(15, 2, -1)]
     assert [left for left in sorted(answers) if left >= 15] == [*range(15, 20), 23, *range(27, 40)]
     assert answers[19] < answers[15] < sent[40 - 15] < answers[14] < sent[40 - 14] == sent[40 - 13] < answers[13]
 
@@ -114,11 +124,11 @@ def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
     Rig(clock, hub, jobs, iterations=3, until="exactly").run()
     seen = {}
     for _, frame in hub.link.frames:
-        parsed = shim.parse_shim(frame)
-        assert parsed is not None
-        if not parsed.flags & shim.ACK:
-            seen.setdefault((parsed.job, parsed.flow), []).append((parsed.epoch, parsed.remaining, len(frame)))
-            assert frame[shim.UDP_SOURCE] == (0xC000 | parsed.job).to_bytes(2, "big")
+        key, segment = read(frame)
+        if isinstance(segment, DataSegment):
+            epoch, job, flow = key[0], int.from_bytes(key[1:3], "big"), int.from_bytes(key[3:], "big")
+            seen.setdefault((job, flow), []).append((epoch, segment.remaining, len(frame)))
+            assert frame[shim.UDP_SOURCE] == (0xC000 | job).to_bytes(2, "big")
     packets = [(epoch, *what) for epoch in (1, 2, 3) for what in ((2000, 1250), (750, 750))]
     assert seen == {(1, 0): packets, (2, 0): packets}
 
@@ -236,7 +246,7 @@ def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None
 def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
     """The flow has arrived although its sender does not know; what the sender repeats is of the past and ignored."""
     nothing_missing = bytes(4)
-    hub.link._fate = lambda number, frame: [] if frame[shim.SHIM_REMAINING] == nothing_missing else [(0, frame)]
+    hub.link._fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()
     assert len(emulator.records["job"].finished) == 20
     # On the link: 1, ack 1, 2, 3, ack 2, ack 3, 4; three times there is nothing to do until something has arrived.
@@ -279,7 +289,8 @@ def test_frames_for_nobody_are_counted(clock: Any, hub: Any) -> None:
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
     address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 7, 9, 9)
     stack = rig.emulator.hosts["h2"]
-    for frame in (shim.background_frame(address, 100), shim.DataFrames(address, 1, 100).build(1, 100), b"", bytes(60)):
+    data = shim.ShimFrames(address, 1, 100).data(DataSegment(100, 100))
+    for frame in (shim.background_frame(address, 100), data, b"", bytes(60)):
         stack.deliver(0, frame)
     assert stack.unknown_packets == 4
     assert len(rig.run().records["job"].finished) == 1

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.endhosts import shim
+from echelon.endhosts.segments import AckSegment, DataSegment
 
 ADDRESS = shim.FlowAddress(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001, job=0x0102, flow=0x0304
@@ -17,8 +18,7 @@ ADDRESS = shim.FlowAddress(
 
 
 def test_plain_frame_byte_by_byte() -> None:
-    frames = shim.DataFrames(ADDRESS, epoch=7, packet_bytes=1250)
-    frame = frames.head + (2_500_000).to_bytes(4, "big") + frames.payload
+    frame = shim.ShimFrames(ADDRESS, epoch=7, packet_bytes=1250).data(DataSegment(2_500_000, 1250))
     assert len(frame) == 1250
     assert frame[:14].hex() == "020000000002" + "020000000001" + "0800"
     # 1236 = 0x04d4 bytes of IPv4, ECT(0), do not fragment, 64 hops, UDP. The checksum by hand:
@@ -29,52 +29,47 @@ def test_plain_frame_byte_by_byte() -> None:
     assert not any(frame[54:])
 
 
-def test_plain_frame_is_what_build_builds() -> None:
-    frames = shim.DataFrames(ADDRESS, 255, 200)
-    assert frames.head + (999).to_bytes(4, "big") + frames.payload == frames.build(999, 200)
-    prompt = frames.prompt_head + (999).to_bytes(4, "big") + frames.payload
-    assert prompt == frames.build(999, 200, reserved=shim.PROMPT)
-    assert prompt[shim.SHIM_RESERVED_AT] == shim.PROMPT == 2
-
-
 def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
-    acks = shim.AckFrames(ADDRESS, epoch=7)
+    frames = shim.ShimFrames(ADDRESS, epoch=7, packet_bytes=1250)
     for drain in (False, True):
         for resent in (False, True):
-            frame = acks.build(1234, drain, resent)
+            frame = frames.ack(AckSegment(1234, drain, resent))
             assert len(frame) == 64
             assert frame[:12].hex() == "020000000001020000000002"
             assert frame[26:34].hex() == "0a0000020a000001"
             assert frame[34:38].hex() == "c001ef10"
-            flags = shim.ACK | (shim.DRAIN if drain else 0)
-            assert shim.parse_shim(frame) == shim.Shim(flags, 7, 0x0102, 0x0304, int(resent), 1234)
+            assert frame[42] == 0x10 | shim.ACK | (shim.DRAIN if drain else 0)
+            assert frame[43:54].hex() == "07" + "0102" + "0304" + f"{int(resent):04x}" + "000004d2"
             assert shim.internet_checksum(frame[14:34]) == 0
+            assert shim.read_frame(frame) == (shim.flow_key(7, 0x0102, 0x0304), AckSegment(1234, drain, resent))
 
 
 @given(
-    flags=st.integers(0, 15),
+    marks=st.lists(st.booleans(), min_size=5, max_size=5),
     epoch=st.integers(0, 255),
     job=st.integers(0, 65535),
     flow=st.integers(0, 65535),
-    reserved=st.integers(0, 65535),
     remaining=st.integers(0, 2**32 - 1),
     length=st.integers(shim.MIN_FRAME_BYTES, 9000),
+    usual=st.integers(shim.MIN_FRAME_BYTES, 9000),
 )
 @settings(max_examples=100)
-def test_built_frames_parse_back(
-    flags: int, epoch: int, job: int, flow: int, reserved: int, remaining: int, length: int
+def test_segments_are_read_back(
+    marks: list[bool], epoch: int, job: int, flow: int, remaining: int, length: int, usual: int
 ) -> None:
     address = shim.FlowAddress("02:00:00:00:ff:01", "06:05:04:03:02:01", "10.255.1.2", "192.168.0.9", 65535, job, flow)
-    frame = shim.DataFrames(address, epoch, length).build(remaining, length, flags, reserved)
+    segment = DataSegment(remaining, length, *marks)
+    key = bytes([epoch, job >> 8, job & 255, flow >> 8, flow & 255])
+    frame = shim.ShimFrames(address, epoch, usual).data(segment)
     assert len(frame) == length
-    assert int.from_bytes(frame[shim.IPV4_TOTAL_LENGTH], "big") == length - 14
+    assert int.from_bytes(frame[16:18], "big") == length - 14
     assert shim.internet_checksum(frame[14:34]) == 0
-    parsed = shim.parse_shim(frame)
-    assert parsed == shim.Shim(flags, epoch, job, flow, reserved, remaining)
-    assert parsed is not None
-    assert parsed.key == frame[shim.SHIM_KEY] == shim.flow_key(epoch, job, flow)
-    assert frame[shim.SHIM_FLAGS_AT] & 0xF == flags
-    assert frame[shim.SHIM_RESERVED_AT] == reserved & 0xFF
+    assert shim.read_frame(frame) == (key, segment)
+    assert shim.read_frame(frame + bytes(9)) == (key, segment), "a link may pad"
+    # A UDP socket carries the same bytes from the shim on.
+    payload = shim.ShimPayloads(key).data(segment)
+    assert payload == frame[42:]
+    assert shim.read_payload(payload) == (key, segment)
 
 
 def test_checksum_of_the_rfc_1071_example() -> None:
@@ -87,23 +82,24 @@ def test_checksum_of_the_rfc_1071_example() -> None:
     ids=["not IPv4", "options", "TCP", "other port", "other version"],
 )
 def test_foreign_frames_have_no_shim(at: int, value: int) -> None:
-    frame = bytearray(shim.DataFrames(ADDRESS, 0, 100).build(100, 100))
-    assert shim.has_shim(bytes(frame))
+    frame = bytearray(shim.ShimFrames(ADDRESS, 0, 100).data(DataSegment(100, 100)))
+    assert shim.read_frame(bytes(frame)) is not None
     frame[at] = value
-    assert shim.parse_shim(bytes(frame)) is None
+    assert shim.read_frame(bytes(frame)) is None
 
 
 def test_cut_frames_have_no_shim() -> None:
-    frame = shim.DataFrames(ADDRESS, 0, 100).build(100, 100)
+    frame = shim.ShimFrames(ADDRESS, 0, 100).data(DataSegment(100, 100))
     for length in range(shim.HEADER_BYTES):
-        assert shim.parse_shim(frame[:length]) is None
-    assert shim.parse_shim(frame[: shim.HEADER_BYTES]) is not None
+        assert shim.read_frame(frame[:length]) is None
+        assert shim.read_payload(frame[42:length]) is None
+    assert shim.read_frame(frame[: shim.HEADER_BYTES]) is not None
 
 
 def test_background_is_plain_udp_to_the_discard_port() -> None:
     frame = shim.background_frame(ADDRESS, 1250)
     assert len(frame) == 1250
-    assert shim.parse_shim(frame) is None
+    assert shim.read_frame(frame) is None
     assert frame[shim.UDP_DESTINATION] == b"\x00\x09"
     assert frame[15] & 3 == 2
     assert shim.internet_checksum(frame[14:34]) == 0
@@ -111,7 +107,7 @@ def test_background_is_plain_udp_to_the_discard_port() -> None:
 
 def test_packets_without_room_for_headers_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 55"):
-        shim.DataFrames(ADDRESS, 0, 54)
+        shim.ShimFrames(ADDRESS, 0, 54)
 
 
 def test_layout_is_that_of_the_p4_header() -> None:
@@ -123,8 +119,18 @@ def test_layout_is_that_of_the_p4_header() -> None:
         places[name] = at, int(bits)
         at += int(bits)
     assert at == shim.HEADER_BYTES * 8
-    values = {"version": 1, "flags": 5, "epoch": 0xAB, "job": 0x1234, "flow": 0x5678, "reserved": 1, "remaining": 99}
+    flags = shim.LAST | shim.ALONE
+    values = {
+        "version": 1,
+        "flags": flags,
+        "epoch": 0xAB,
+        "job": 0x1234,
+        "flow": 0x5678,
+        "reserved": 3,
+        "remaining": 99,
+    }
     address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 1, 0x1234, 0x5678)
-    whole = int.from_bytes(shim.DataFrames(address, 0xAB, 60).build(99, 60, flags=5, reserved=1), "big")
+    segment = DataSegment(99, 60, last=True, alone=True, prompt=True, resent=True)
+    whole = int.from_bytes(shim.ShimFrames(address, 0xAB, 60).data(segment), "big")
     for name, (first, bits) in places.items():
         assert whole >> (60 * 8 - first - bits) & ((1 << bits) - 1) == values[name], name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,38 +13,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.endhosts import shim
-from echelon.endhosts.transport import MAX_BACKOFF, Receiver, Sender, Tally, last_packet_bytes
+from echelon.endhosts.segments import AckSegment, DataSegment
+from echelon.endhosts.shim import MIN_FRAME_BYTES, FlowAddress, ShimFrames, read_frame
+from echelon.endhosts.tally import PacketTally
+from echelon.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
 
-ADDRESS = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001, 1, 2)
-EPOCH = 3
 RTO_NS = 50_000
+Flow = tuple[FlowSender, FlowReceiver, PacketTally]
 
 
-def make(size: int, packet: int, window: int, rto_ns: int = RTO_NS, initial: int = 1) -> tuple[Sender, Receiver, Tally]:
-    tally = Tally()
-    sender = Sender(shim.DataFrames(ADDRESS, EPOCH, packet), size, window, rto_ns, tally, initial=initial)
-    return sender, Receiver(shim.AckFrames(ADDRESS, EPOCH), size, packet, window, tally), tally
+def make(size: int, packet: int, window: int, rto_ns: int = RTO_NS, initial: int = 1) -> Flow:
+    tally = PacketTally()
+    sender = FlowSender(size, packet, window, rto_ns, tally, initial=initial)
+    return sender, FlowReceiver(size, packet, window, tally), tally
 
 
-def fields(frame: bytes) -> tuple[int, int, int, int]:
-    """remaining, length, flags, reserved."""
-    parsed = shim.parse_shim(frame)
-    assert parsed is not None
-    return parsed.remaining, len(frame), parsed.flags, parsed.reserved
+def give(receiver: FlowReceiver, segment: DataSegment) -> AckSegment | None:
+    return receiver.on_segment(segment)
 
 
-def give(receiver: Receiver, frame: bytes) -> bytes | None:
-    return receiver.on_packet(*fields(frame))
+def answer(sender: FlowSender, now_ns: int, ack: AckSegment) -> list[DataSegment]:
+    return list(sender.on_ack(now_ns, ack))
 
 
-def answer(sender: Sender, now_ns: int, ack: bytes) -> list[bytes]:
-    missing, _, flags, reserved = fields(ack)
-    assert flags & shim.ACK
-    return list(sender.on_ack(now_ns, missing, flags & shim.DRAIN != 0, reserved == shim.RESENT))
-
-
-def transfer(sender: Sender, receiver: Receiver) -> Iterator[tuple[bytes, bytes | None]]:
+def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataSegment, AckSegment | None]]:
     """A whole flow over a network without faults: each packet and what it is answered with."""
     flight = list(sender.start(0))
     while flight:
@@ -58,7 +51,7 @@ def opening(window: int) -> int:
     return max(0, 2 * window - 3)
 
 
-def opened(packets: int, packet: int, window: int) -> tuple[Sender, Receiver, Tally, list[bytes]]:
+def opened(packets: int, packet: int, window: int) -> tuple[FlowSender, FlowReceiver, PacketTally, list[DataSegment]]:
     """A flow whose window is fully open, and what is in flight: nothing of the last `packets` has arrived yet."""
     sender, receiver, tally = make(packet * (opening(window) + packets), packet, window)
     flight = list(sender.start(0))
@@ -71,10 +64,8 @@ def opened(packets: int, packet: int, window: int) -> tuple[Sender, Receiver, Ta
     return sender, receiver, tally, flight
 
 
-def with_drain(frame: bytes) -> bytes:
-    changed = bytearray(frame)
-    changed[shim.SHIM_FLAGS_AT] |= shim.DRAIN
-    return bytes(changed)
+def with_drain(segment: DataSegment) -> DataSegment:
+    return replace(segment, drain=True)
 
 
 class Network:
@@ -100,37 +91,39 @@ class Network:
         self.sender, self.receiver, self.tally = make(size, packet, window, initial=initial)
         self.window, self.initial, self.rng = window, initial, rng
         self.loss, self.twice, self.late, self.drain = loss, twice, late, drain
-        self.events: list[tuple[int, int, str, bytes]] = []
+        self.events: list[tuple[int, int, DataSegment | AckSegment]] = []
         self.count = self.now_ns = 0
         self.covered = bytearray(self.sender.size_bytes)
         self.sent: dict[int, int] = {}
         self.acknowledged = self.sender.size_bytes
 
-    def post(self, kind: str, frame: bytes) -> None:
+    def post(self, segment: DataSegment | AckSegment) -> None:
         copies = 0 if self.rng.random() < self.loss else 1 + (self.rng.random() < self.twice)
         for _ in range(copies):
             extra = self.rng.randrange(20_000) if self.rng.random() < self.late else 0
             self.count += 1
-            heapq.heappush(self.events, (self.now_ns + 1000 + extra, self.count, kind, frame))
+            heapq.heappush(self.events, (self.now_ns + 1000 + extra, self.count, segment))
 
-    def send(self, frames: Any) -> None:
+    def send(self, segments: Iterable[DataSegment]) -> None:
+        segments = list(segments)
         answered = sum(1 for remaining in self.sent if remaining > self.acknowledged)
-        new = [frame for frame in frames if fields(frame)[0] not in self.sent]
+        new = [segment for segment in segments if segment.remaining not in self.sent]
         may_fly = min(self.window, self.initial + answered)
-        prompt = 0 if may_fly == self.window else shim.PROMPT
-        for frame in frames:
-            remaining, length, flags, reserved = fields(frame)
+        prompt = may_fly < self.window
+        for segment in segments:
+            remaining, length = segment.remaining, segment.length_bytes
+            assert not segment.drain, "only switches ask for that"
             if remaining in self.sent:
-                assert reserved == shim.RESENT
-            elif self.drain:
-                assert reserved in (prompt, shim.PROMPT)
+                assert segment.resent
+                assert not segment.prompt
             else:
-                assert reserved == prompt
+                assert not segment.resent
+                assert segment.prompt == prompt or (self.drain and segment.prompt)
             assert self.sent.setdefault(remaining, length) == length
-            assert (flags & shim.LAST != 0) == (remaining == length)
-            alone = frame in new[:1] and len(self.sent) == answered + 1
-            assert (flags & shim.ALONE != 0) == alone, "all before it has arrived, and the sender knows"
-            self.post("data", with_drain(frame) if self.rng.random() < self.drain else frame)
+            assert segment.last == (remaining == length)
+            alone = segment in new[:1] and len(self.sent) == answered + 1
+            assert segment.alone == alone, "all before it has arrived, and the sender knows"
+            self.post(with_drain(segment) if self.rng.random() < self.drain else segment)
         flying = len(self.sent) - answered
         assert flying <= may_fly
         if not self.drain:
@@ -146,21 +139,20 @@ class Network:
                 self.now_ns = self.sender.deadline_ns
                 self.send(self.sender.on_timeout(self.now_ns))
                 continue
-            self.now_ns, _, kind, frame = heapq.heappop(self.events)
-            if kind == "data":
-                remaining, length, _, _ = fields(frame)
-                start = len(self.covered) - remaining
-                self.covered[start : start + length] = b"\x01" * length
-                ack = give(self.receiver, frame)
+            self.now_ns, _, segment = heapq.heappop(self.events)
+            if isinstance(segment, DataSegment):
+                start = len(self.covered) - segment.remaining
+                self.covered[start : start + segment.length_bytes] = b"\x01" * segment.length_bytes
+                ack = give(self.receiver, segment)
                 in_order = self.covered.find(0)
                 missing = 0 if in_order < 0 else len(self.covered) - in_order
                 assert self.receiver.missing_bytes == missing
                 if ack is not None:
-                    assert fields(ack)[0] == missing
-                    self.post("ack", ack)
+                    assert ack.missing_bytes == missing
+                    self.post(ack)
             else:
-                self.acknowledged = min(self.acknowledged, fields(frame)[0])
-                self.send(answer(self.sender, self.now_ns, frame))
+                self.acknowledged = min(self.acknowledged, segment.missing_bytes)
+                self.send(answer(self.sender, self.now_ns, segment))
         raise AssertionError("the flow does not end")
 
 
@@ -193,11 +185,11 @@ def test_every_byte_arrives_once_whatever_the_network_does(
     assert all(network.covered)
     assert network.receiver.missing_bytes == 0
     # The packets tile the flow: each byte belongs to exactly one.
-    assert sum(network.sent.values()) == max(size, shim.MIN_FRAME_BYTES)
-    at = max(size, shim.MIN_FRAME_BYTES)
+    assert sum(network.sent.values()) == max(size, MIN_FRAME_BYTES)
+    at = max(size, MIN_FRAME_BYTES)
     for remaining in sorted(network.sent, reverse=True):
         assert remaining == at
-        assert network.sent[remaining] >= shim.MIN_FRAME_BYTES
+        assert network.sent[remaining] >= MIN_FRAME_BYTES
         at -= network.sent[remaining]
     assert at == 0
     if not late:
@@ -223,14 +215,14 @@ def test_every_byte_arrives_once_whatever_the_network_does(
 )
 def test_sizes_that_do_not_divide(size: int, lengths: list[int]) -> None:
     sender, receiver, _ = make(size, 1250, 8)
-    assert [len(frame) for frame, _ in transfer(sender, receiver)] == lengths
+    assert [frame.length_bytes for frame, _ in transfer(sender, receiver)] == lengths
     assert sender.finished
     assert last_packet_bytes(size, 1250) == lengths[-1]
 
 
 def test_a_flow_of_fig_2_is_2000_full_frames() -> None:
     sender, receiver, _ = make(2_500_000, 1250, 8)
-    assert [len(frame) for frame, _ in transfer(sender, receiver)] == [1250] * 2000
+    assert [frame.length_bytes for frame, _ in transfer(sender, receiver)] == [1250] * 2000
     assert sender.finished
 
 
@@ -239,15 +231,15 @@ def test_the_window_opens_by_one_for_each_acknowledged_packet(window: int) -> No
     sender, receiver, _ = make(200 * 50, 200, window)
     flight = list(sender.start(0))
     assert len(flight) == 1
-    marks = [fields(flight[0])[3]]
+    prompt = [flight[0].prompt]
     for acknowledged in range(1, opening(window) + 1):
         ack = give(receiver, flight.pop(0))
         assert ack is not None
         new = answer(sender, 0, ack)
         flight += new
-        marks += [fields(frame)[3] for frame in new]
+        prompt += [frame.prompt for frame in new]
         assert sender.in_flight == len(flight) == min(window, 1 + acknowledged)
-    assert marks == [shim.PROMPT] * opening(window) + [0] * window
+    assert prompt == [True] * opening(window) + [False] * window
 
 
 def test_one_acknowledgement_of_several_packets_opens_the_window_by_as_many() -> None:
@@ -286,10 +278,10 @@ def test_drain_lets_the_window_run_empty_once_and_open_again() -> None:
             assert ack is None
             continue
         assert ack is not None, "each packet from the flag on is acknowledged at once"
-        assert fields(ack)[2] == shim.ACK | (shim.DRAIN if at < 5 else 0)
+        assert ack.drain == (at < 5)
         out = answer(sender, 1000 + at, ack)
         assert bool(out) == (at == 7), "nothing new before the last of the window is acknowledged"
-    assert [fields(frame) for frame in out] == [(200 * 42, 200, shim.ALONE, shim.PROMPT)]
+    assert out == [DataSegment(200 * 42, 200, alone=True, prompt=True)]
     # It opens as at the start, and then it is back to normal: an acknowledgement for each half window, no draining.
     sizes, acks = [sender.in_flight], 0
     while out:
@@ -315,7 +307,7 @@ def test_drain_while_the_window_opens_starts_it_again() -> None:
         assert ack is not None
         out = answer(sender, 2, ack)
         assert len(out) == sent
-    assert fields(out[0]) == (200 * 47, 200, shim.ALONE, shim.PROMPT)
+    assert out[0] == DataSegment(200 * 47, 200, alone=True, prompt=True)
     ack = give(receiver, out[0])
     assert ack is not None
     assert len(answer(sender, 3, ack)) == sender.in_flight == 2
@@ -324,8 +316,7 @@ def test_drain_while_the_window_opens_starts_it_again() -> None:
 @pytest.mark.parametrize("window", [1, 2, 8, 9])
 def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear_of_it(window: int) -> None:
     _, receiver, _ = make(200 * 100, 200, window)
-    plain = shim.DataFrames(ADDRESS, EPOCH, 200)
-    frames = [plain.build(200 * remaining, 200) for remaining in range(100, 1, -1)]
+    frames = [DataSegment(200 * remaining, 200) for remaining in range(100, 1, -1)]
     answered = [give(receiver, with_drain(frame) if at == 0 else frame) is not None for at, frame in enumerate(frames)]
     assert answered[: 1 + window] == [True] * (1 + window)
     every = max(1, window // 2)
@@ -382,9 +373,9 @@ def test_draining_never_gets_stuck_in_a_network_without_loss(
         elif flight:
             assert new == []
         elif not sender.finished:
-            left = -(-fields(new[0])[0] // 200)
+            left = -(-new[0].remaining // 200)
             assert len(new) == min(initial, window, left)
-            assert fields(new[0])[3] == (shim.PROMPT if window > initial else 0)
+            assert new[0].prompt == (window > initial)
             flight, draining, restarts = new, False, restarts + 1
     assert sender.finished
     assert tally.retransmitted == tally.duplicate == tally.reordered == 0
@@ -409,15 +400,15 @@ def test_lost_packets_come_again_one_for_each_acknowledgement() -> None:
         answer(sender, 10, ack)
     assert sender.deadline_ns == 10 + RTO_NS
     [again] = sender.on_timeout(sender.deadline_ns)
-    assert again == shim.DataFrames(ADDRESS, EPOCH, 200).build(200 * 18, 200, 0, shim.RESENT)
+    assert again == DataSegment(200 * 18, 200, resent=True)
     ack = give(receiver, again)
     assert ack is not None
     second, *new = answer(sender, 100_000, ack)
-    assert fields(second) == (200 * 15, 200, 0, shim.RESENT)
-    assert [fields(frame)[3] for frame in new] == [0] * 3
+    assert second == DataSegment(200 * 15, 200, resent=True)
+    assert [frame.prompt or frame.resent for frame in new] == [False] * 3
     ack = give(receiver, second)
     assert ack is not None
-    assert fields(ack)[0] == 200 * 12
+    assert ack.missing_bytes == 200 * 12
     assert tally.retransmitted == 2
     assert tally.duplicate == 0
 
@@ -428,7 +419,7 @@ def test_a_lost_window_comes_again_at_once_when_the_network_is_back() -> None:
     while flight:
         frame = flight.pop(0)
         ack = give(receiver, frame)
-        assert ack is not None or not fields(frame)[3], "a retransmission is answered at once: its sender waits"
+        assert ack is not None or not frame.resent, "a retransmission is answered at once: its sender waits"
         if ack is not None:
             flight += answer(sender, 100_000, ack)
     assert sender.finished
@@ -440,7 +431,7 @@ def test_draining_begins_although_something_is_missing() -> None:
     sender, receiver, _, (_, second, third, fourth) = opened(20, 200, 4)
     ack = give(receiver, with_drain(second))
     assert ack is not None
-    assert fields(ack)[0] == 200 * 20
+    assert ack.missing_bytes == 200 * 20
     assert answer(sender, 1, ack) == []
     for frame in (third, fourth):
         ack = give(receiver, frame)
@@ -449,7 +440,7 @@ def test_draining_begins_although_something_is_missing() -> None:
     [again] = sender.on_timeout(sender.deadline_ns)
     ack = give(receiver, again)
     assert ack is not None
-    assert fields(ack)[0] == 200 * 16
+    assert ack.missing_bytes == 200 * 16
     assert len(answer(sender, 100_000, ack)) == 1
     # Had the request not been heeded, the first of the window alone would have let new packets go.
     sender, receiver, _, (first, second, *_) = opened(20, 200, 4)
@@ -498,7 +489,7 @@ def test_waits_twice_as_long_each_time_up_to_a_limit() -> None:
 
 def test_reordering_is_counted_for_originals_only() -> None:
     _, receiver, tally, (one, two, three, four, five, six) = opened(6, 200, 8)
-    again = shim.DataFrames(ADDRESS, EPOCH, 200).build(fields(two)[0], 200, 0, shim.RESENT)
+    again = replace(two, resent=True)
     for frame in (one, three, again, five, five, four, four, six):
         give(receiver, frame)
     assert tally.reordered == 1  # four, after five; two came as a retransmission
@@ -511,15 +502,32 @@ def test_reordering_is_counted_for_originals_only() -> None:
 
 def test_impossible_packets_and_acknowledgements_change_nothing() -> None:
     _, receiver, _ = make(2000, 200, 4)
-    for reserved in (0, shim.RESENT, shim.PROMPT):
-        assert receiver.on_packet(2200, 200, 0, reserved) is None
-        assert receiver.on_packet(100, 200, 0, reserved) is None
+    for marks in ({}, {"resent": True}, {"prompt": True}):
+        assert receiver.on_segment(DataSegment(2200, 200, **marks)) is None
+        assert receiver.on_segment(DataSegment(100, 200, **marks)) is None
     assert receiver.missing_bytes == 2000
     sender, _, _, _ = opened(10, 200, 4)
     for missing in (2000, 2200, 3000, 2**32 - 1, 0, 200):
-        assert list(sender.on_ack(5, missing, False, False)) == []
+        assert list(sender.on_ack(5, AckSegment(missing))) == []
     assert sender.in_flight == 4
     assert sender.deadline_ns == RTO_NS
+
+
+FRAMES = ShimFrames(FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001), 3, 1250)
+
+
+def read_data(frame: bytes) -> DataSegment:
+    found = read_frame(frame)
+    assert found is not None
+    assert isinstance(found[1], DataSegment)
+    return found[1]
+
+
+def read_ack(frame: bytes) -> AckSegment:
+    found = read_frame(frame)
+    assert found is not None
+    assert isinstance(found[1], AckSegment)
+    return found[1]
 
 
 @pytest.mark.parametrize(("window", "delay_ns"), [(8, 2_400_000), (2, 0), (16, 6_000_000)])
@@ -535,20 +543,20 @@ def test_line_rate_when_the_window_covers_the_way_there_and_back(
     finished: list[int] = []
 
     def at_receiver(now_ns: int, frame: bytes) -> None:
-        ack = give(receiver, frame)
+        ack = give(receiver, read_data(frame))
         if not receiver.missing_bytes:
             finished.append(now_ns)
         if ack is not None:
-            back.send(ack)
+            back.send(FRAMES.ack(ack))
 
     def at_sender(now_ns: int, frame: bytes) -> None:
-        for out in answer(sender, now_ns, frame):
-            there.send(out)
+        for out in answer(sender, now_ns, read_ack(frame)):
+            there.send(FRAMES.data(out))
 
     there = toy_link(clock, 10_000_000, delay_ns // 2, at_receiver)
     back = toy_link(clock, 1_000_000_000, delay_ns // 2, at_sender)
-    for frame in sender.start(0):
-        there.send(frame)
+    for segment in sender.start(0):
+        there.send(FRAMES.data(segment))
     clock.run()
     round_trip_ns = 1_000_000 + delay_ns + 512  # an acknowledgement is 64 bytes
     rounds = next(number for number in range(10) if 2**number * 1_000_000 >= round_trip_ns)
@@ -561,14 +569,19 @@ def test_half_the_rate_when_the_window_is_half_of_what_is_needed(toy_clock: Any,
     sender, receiver, _ = make(1250 * 400, 1250, 2, rto_ns=10**9)
 
     def at_receiver(now_ns: int, frame: bytes) -> None:
-        ack = give(receiver, frame)
+        ack = give(receiver, read_data(frame))
         if ack is not None:
-            back.send(ack)
+            back.send(FRAMES.ack(ack))
 
     there = toy_link(clock, 10_000_000, 3_000_000, at_receiver)
-    back = toy_link(clock, 10**12, 0, lambda now, frame: [there.send(out) for out in answer(sender, now, frame)])
-    for frame in sender.start(0):
-        there.send(frame)
+
+    def at_sender(now_ns: int, frame: bytes) -> None:
+        for out in answer(sender, now_ns, read_ack(frame)):
+            there.send(FRAMES.data(out))
+
+    back = toy_link(clock, 10**12, 0, at_sender)
+    for segment in sender.start(0):
+        there.send(FRAMES.data(segment))
     clock.run()
     # 2 packets of 1 ms in each round trip of 1 + 3 ms.
     assert Fraction(clock.now_ns, 400 * 1_000_000) == pytest.approx(2, rel=0.01)

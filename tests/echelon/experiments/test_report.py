@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore, Stored
 from echelon.experiments.thesis.experiments import LOADS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import Setup, point
@@ -18,7 +18,7 @@ from echelon.experiments.thesis.report import sections, write
 from echelon.experiments.thesis.series import curves_of, rising
 from echelon.experiments.thesis.tables import tables
 
-SETTINGS = Settings()
+SETTINGS = ExperimentSettings()
 Truth = Callable[[str, float], float]
 """Iteration time of a model at a load (Gbit/s), seconds."""
 
@@ -30,7 +30,7 @@ def theory(model: str, load_gbps: float) -> float:
     return max(zero_s, zero_s - sent_bits / 25e9 + sent_bits / ((25 - load_gbps) * 1e9))
 
 
-def fill(store: Store, traffic: str, transport: str, policy: str, truth: Truth, model: str) -> None:
+def fill(store: PointStore, traffic: str, transport: str, policy: str, truth: Truth, model: str) -> None:
     for load in LOADS:
         at = point(traffic, transport, model, load * 25, policy)
         mean_s = truth(model, float(load * 25))
@@ -57,8 +57,8 @@ def fill(store: Store, traffic: str, transport: str, policy: str, truth: Truth, 
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    store = Store(tmp_path_factory.mktemp("filled"))
+def filled(tmp_path_factory: pytest.TempPathFactory) -> PointStore:
+    store = PointStore(tmp_path_factory.mktemp("filled"))
     for model in MODELS:
         fill(store, "websearch", "rdma", "fifo", theory, model)
         fill(store, "websearch", "rdma", "echelon", lambda name, _: float(MODELS[name].zero_load_s) * 1.05, model)
@@ -69,7 +69,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
-def test_what_holds_is_said_to_hold(filled: Store, tmp_path: Path) -> None:
+def test_what_holds_is_said_to_hold(filled: PointStore, tmp_path: Path) -> None:
     files = write(filled, SETTINGS, tmp_path)
     text = files[0].read_text()
     findings = text.partition("## Findings")[2].partition("## Why")[0]
@@ -102,7 +102,7 @@ def test_what_does_not_hold_is_said_plainly(tmp_path: Path) -> None:
     def late(model: str, load_gbps: float) -> float:
         return theory(model, load_gbps) * 1.05
 
-    store = Store(tmp_path)
+    store = PointStore(tmp_path)
     for model in MODELS:
         fill(store, "websearch", "rdma", "fifo", late, model)
         fill(store, "websearch", "rdma", "echelon", late, model)
@@ -115,7 +115,7 @@ def test_what_does_not_hold_is_said_plainly(tmp_path: Path) -> None:
     assert "**does not agree**: consistent web-search, RDMA, BERT-large" in text
 
 
-def test_tables_have_our_numbers_beside_the_thesiss(filled: Store) -> None:
+def test_tables_have_our_numbers_beside_the_thesiss(filled: PointStore) -> None:
     found = {
         table.name: list(csv.DictReader(table.csv().splitlines())) for table in tables(curves_of(filled, SETTINGS))
     }
@@ -127,13 +127,13 @@ def test_tables_have_our_numbers_beside_the_thesiss(filled: Store) -> None:
     assert {float(row["ratio"]) for row in found["cross_traffic"]} == {2.0}
 
 
-def test_points_of_other_settings_are_left_out(filled: Store) -> None:
+def test_points_of_other_settings_are_left_out(filled: PointStore) -> None:
     assert len(curves_of(filled, SETTINGS)) > 0
-    assert len(curves_of(filled, Settings(seed=1))) == 0
-    assert len(curves_of(filled, Settings(scale=Fraction(1, 200)))) == 0
+    assert len(curves_of(filled, ExperimentSettings(seed=1))) == 0
+    assert len(curves_of(filled, ExperimentSettings(scale=Fraction(1, 200)))) == 0
 
 
-def test_loads_that_come_out_as_one_are_one(filled: Store) -> None:
+def test_loads_that_come_out_as_one_are_one(filled: PointStore) -> None:
     curve = curves_of(filled, SETTINGS).curve("websearch", "rdma", "vgg-16", "fifo")
     assert [at.load_gbps for at in curve] == [float(load) * 25 for load in LOADS]
     assert [at.achieved_gbps for at in rising(curve)] == sorted({at.achieved_gbps for at in curve})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.store import PointStore, Stored
 from echelon.experiments.sweep import SweepError, Task, sweep
 from tests.echelon.experiments.measuring import die, refuse, square
 
@@ -40,7 +40,7 @@ def quiet(_task: Task) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_everything_is_measured_once_and_read_back(tmp_path: Path, workers: int) -> None:
-    log, store = tmp_path / "log", Store(tmp_path)
+    log, store = tmp_path / "log", PointStore(tmp_path)
     seen: list[str] = []
     found = sweep(tasks(log), store, workers, lambda task: seen.append(task.name))
     assert {name: stored.result["square"] for name, stored in found.items()} == {f"square-{n}": n * n for n in NUMBERS}
@@ -54,13 +54,13 @@ def test_everything_is_measured_once_and_read_back(tmp_path: Path, workers: int)
 
 
 def test_the_longest_begin_first(tmp_path: Path) -> None:
-    sweep(tasks(tmp_path / "log"), Store(tmp_path), 0, quiet)
+    sweep(tasks(tmp_path / "log"), PointStore(tmp_path), 0, quiet)
     assert asked(tmp_path / "log") == sorted(NUMBERS, reverse=True)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, workers: int) -> None:
-    log, store = tmp_path / "log", Store(tmp_path)
+    log, store = tmp_path / "log", PointStore(tmp_path)
     done: list[str] = []
 
     def interrupt(task: Task) -> None:
@@ -79,7 +79,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, workers: int) -> None:
 
 
 def test_another_identity_is_another_point(tmp_path: Path) -> None:
-    log, store = tmp_path / "log", Store(tmp_path)
+    log, store = tmp_path / "log", PointStore(tmp_path)
     sweep(tasks(log), store, 0, quiet)
     sweep(tasks(log, version="2"), store, 0, quiet)
     assert len(asked(log)) == 2 * len(NUMBERS)
@@ -88,7 +88,7 @@ def test_another_identity_is_another_point(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"identity": {"number": 1}, "result": {}}', '{"identity": 1}'])
 def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> None:
-    log, store = tmp_path / "log", Store(tmp_path)
+    log, store = tmp_path / "log", PointStore(tmp_path)
     sweep(tasks(log), store, 0, quiet)
     spoiled = store.path("square-1", {"number": 1, "version": "1"})
     spoiled.write_text(text)
@@ -102,13 +102,13 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
 def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int) -> None:
     bad = Task("bad", {"number": 0}, partial(refuse, "the fabric is broken"), cost=9.0)
     with pytest.raises(SweepError, match=r"^bad: the fabric is broken; what was measured is kept"):
-        sweep([bad, *tasks(tmp_path / "log")], Store(tmp_path), workers, quiet)
-    assert len(list(Store(tmp_path))) == len(NUMBERS)
+        sweep([bad, *tasks(tmp_path / "log")], PointStore(tmp_path), workers, quiet)
+    assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 
 
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="ended unexpectedly"):
-        sweep([Task("dead", {"number": 0}, die)], Store(tmp_path), 1, quiet)
+        sweep([Task("dead", {"number": 0}, die)], PointStore(tmp_path), 1, quiet)
     assert not multiprocessing.active_children()
 
 
@@ -116,13 +116,13 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.experiments.store import Store
+from echelon.experiments.store import PointStore
 from echelon.experiments.sweep import Task, sweep
 from tests.echelon.experiments.measuring import stay
 where = Path(sys.argv[1])
 if __name__ == "__main__":
     tasks = [Task(f"stay-{n}", {"number": n}, partial(stay, where / "log")) for n in (1, 2)]
-    sweep(tasks, Store(where), 2, print)
+    sweep(tasks, PointStore(where), 2, print)
 """
 
 
@@ -148,5 +148,5 @@ def test_nobody_outlives_a_sweep_that_is_killed(tmp_path: Path) -> None:
 def test_nothing_partial_is_left_where_writing_fails(tmp_path: Path) -> None:
     (tmp_path / "points").write_text("a file where the directory should be")
     with pytest.raises(OSError):
-        Store(tmp_path).put("square-1", Stored({"number": 1}, {"square": 1}, 0.0))
+        PointStore(tmp_path).put("square-1", Stored({"number": 1}, {"square": 1}, 0.0))
     assert list(tmp_path.iterdir()) == [tmp_path / "points"]

@@ -9,7 +9,7 @@ import pytest
 from echelon.experiments.experiment import Selection
 from echelon.experiments.measure import Bottleneck, measure, scenario_of, sharing, virtual_runner
 from echelon.experiments.processor_sharing import Use
-from echelon.experiments.settings import Settings
+from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.experiments import LOADS, THESIS
 from echelon.experiments.thesis.models import MODELS
@@ -17,7 +17,7 @@ from echelon.experiments.thesis.points import CONFIGURATION_OF, document, iterat
 from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
-SMALL = Settings(scale=Fraction(1, 1000), quick=True)
+SMALL = ExperimentSettings(scale=Fraction(1, 1000), quick=True)
 
 
 @pytest.mark.parametrize("traffic", CONFIGURATION_OF)
@@ -25,7 +25,7 @@ SMALL = Settings(scale=Fraction(1, 1000), quick=True)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_worker_sends_what_equation_3_1_says(traffic: str, transport: str, model: str) -> None:
     at = point(traffic, transport, model, Fraction(20), "fifo")
-    scenario = scenario_of(document(at, Fraction(3, 10), 5, Settings()), "thesis")
+    scenario = scenario_of(document(at, Fraction(3, 10), 5, ExperimentSettings()), "thesis")
     (job,) = scenario.jobs
     ring = CONFIGURATIONS[at.setup.configuration].ring
     assert job.workers == ring
@@ -69,15 +69,18 @@ def test_cross_traffic_and_ring_meet_on_one_link_alone(name: str) -> None:
 
 
 def test_sweeps_are_as_large_as_they_say() -> None:
-    sizes = {name: len(of.points(Settings(), Selection())) for name, of in THESIS.items()}
+    sizes = {name: len(of.points(ExperimentSettings(), Selection())) for name, of in THESIS.items()}
     assert sizes == {"thesis-iperf": 4 * 12 * 2, "thesis-websearch": 4 * 12 * 2 + 2 * 12 + 3, "thesis-burst": 102}
     # The one control point without load is a point of the sweep itself.
     assert sizes["thesis-burst"] == 4 * 12 * 2 + 3 * 2
     assert LOADS[-1] == Fraction(96, 100)
     selected = Selection(("vgg-16",), (Fraction(4, 5),), ("echelon",))
-    (only,) = THESIS["thesis-iperf"].points(Settings(), selected)
+    (only,) = THESIS["thesis-iperf"].points(ExperimentSettings(), selected)
     assert (only.setup.model, only.load_gbps, only.policy) == ("vgg-16", 20, "echelon")
-    assert all(iterations_of(at, Settings()) >= 5 for at in THESIS["thesis-websearch"].points(Settings(), Selection()))
+    assert all(
+        iterations_of(at, ExperimentSettings()) >= 5
+        for at in THESIS["thesis-websearch"].points(ExperimentSettings(), Selection())
+    )
 
 
 def test_a_point_is_measured_through_the_switch_and_again_the_same() -> None:

@@ -8,17 +8,17 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fluid.sharing import Port, Sharer, share
+from echelon.fluid.sharing import SharedPort, Sharer, share
 from echelon.plan import LEVELS, QueuePlan
 
 ONE = Fraction(1)
 
 
-def port(*queues: QueuePlan, capacity: int = 1) -> Port:
-    return Port(Fraction(capacity), (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))))
+def port(*queues: QueuePlan, capacity: int = 1) -> SharedPort:
+    return SharedPort(Fraction(capacity), (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))))
 
 
-def rates(*flows: Sharer, taken: dict[Port, Fraction] | None = None) -> list[Fraction]:
+def rates(*flows: Sharer, taken: dict[SharedPort, Fraction] | None = None) -> list[Fraction]:
     share(flows, taken or {})
     return [flow.rate_Bps for flow in flows]
 
@@ -44,7 +44,7 @@ def test_a_maximum_share_leaves_the_rest_to_others() -> None:
 
 def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
     """More than its equal part; above the rate of the link such senders share by their rates."""
-    at = Port(ONE, None)
+    at = SharedPort(ONE, None)
     assert rates(Sharer(((at, 0),), 1, Fraction(3, 4)), Sharer(((at, 0),), 8), Sharer(((at, 0),), 8)) == [
         Fraction(3, 4),
         Fraction(1, 8),
@@ -59,13 +59,13 @@ def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
 
 def test_behind_the_interface_of_a_host_levels_cannot_help() -> None:
     """The interface is a FIFO as fast as the port behind it: what it shares equally stays so."""
-    host, at = Port(ONE, None), port(QueuePlan(0), QueuePlan(1))
+    host, at = SharedPort(ONE, None), port(QueuePlan(0), QueuePlan(1))
     assert rates(Sharer(((host, 0), (at, 0)), 8), Sharer(((host, 0), (at, 1)), 8)) == [Fraction(1, 2)] * 2
 
 
 def test_what_one_cannot_use_in_a_fifo_another_does() -> None:
     """The first is held up behind a higher level of another port; the second has the interface to itself."""
-    host, one, other = Port(ONE, None), port(QueuePlan(0), QueuePlan(1)), port()
+    host, one, other = SharedPort(ONE, None), port(QueuePlan(0), QueuePlan(1)), port()
     flows = [Sharer(((host, 0), (one, 0)), 8), Sharer(((host, 0), (other, 0)), 8), Sharer(((one, 1),), 8)]
     assert rates(*flows) == [0, 1, 1]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from echelon.hosts import run as hosts_run
 from echelon.hosts import sandbox
-from echelon.hosts.serving import Service
+from echelon.hosts.serving import ServiceProcess
 from echelon.policies import make_policy
 from echelon.scenarios import results
 from echelon.scenarios.results import PolicyRun, RunError
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("policies", nargs="+")
     arguments = parser.parse_args()
     scenario = load_scenario(arguments.scenario)
-    services: list[Service] = []
+    services: list[ServiceProcess] = []
 
     def observe(stands: hosts_run.Standing) -> None:
         services.append(stands.service)

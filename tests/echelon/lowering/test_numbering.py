@@ -12,23 +12,31 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from echelon.lowering.numbering import ExhaustedError, JobNumbers, Kind, Numbering, Pool
+from echelon.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
 
 SWITCHES = ("s1", "s2")
 JOBS = ("a", "b", "c", "d")
-LIMITS = {Kind.FLOW: 12, Kind.ECHELONFLOW: 6, Kind.PROFILE: 3, Kind.CONNECTION: 6, Kind.JOB: 3}
+LIMITS = {
+    NumberKind.FLOW: 12,
+    NumberKind.ECHELONFLOW: 6,
+    NumberKind.PROFILE: 3,
+    NumberKind.CONNECTION: 6,
+    NumberKind.JOB: 3,
+}
 PROFILES = (((0, 9, 1),), ((0, 4, 1), (5, 9, 2)), ((0, 9, 7),))
 
-Part = tuple[Kind, object]
+Part = tuple[NumberKind, object]
 Wanted = Mapping[str, frozenset[Part]]
 """By switch: what a job asks for there."""
 
 parts = st.one_of(
-    st.tuples(st.just(Kind.FLOW), st.sampled_from(["f1", "f2", "f3", "f4", "f5"])),
-    st.tuples(st.just(Kind.ECHELONFLOW), st.sampled_from(["h1", "h2"])),
-    st.tuples(st.just(Kind.PROFILE), st.sampled_from(PROFILES)),
-    st.tuples(st.just(Kind.CONNECTION), st.sampled_from([("tcp", "10.0.0.1", "10.0.0.2", 1, p) for p in (1, 2, 3)])),
-    st.tuples(st.just(Kind.JOB), st.just("")),
+    st.tuples(st.just(NumberKind.FLOW), st.sampled_from(["f1", "f2", "f3", "f4", "f5"])),
+    st.tuples(st.just(NumberKind.ECHELONFLOW), st.sampled_from(["h1", "h2"])),
+    st.tuples(st.just(NumberKind.PROFILE), st.sampled_from(PROFILES)),
+    st.tuples(
+        st.just(NumberKind.CONNECTION), st.sampled_from([("tcp", "10.0.0.1", "10.0.0.2", 1, p) for p in (1, 2, 3)])
+    ),
+    st.tuples(st.just(NumberKind.JOB), st.just("")),
 )
 wanted = st.dictionaries(st.sampled_from(SWITCHES), st.frozensets(parts, min_size=1, max_size=7))
 
@@ -36,10 +44,10 @@ wanted = st.dictionaries(st.sampled_from(SWITCHES), st.frozensets(parts, min_siz
 def ask(numbers: JobNumbers, part: Part) -> int:
     kind, key = part
     ways = {
-        Kind.FLOW: numbers.flow,
-        Kind.ECHELONFLOW: numbers.echelonflow,
-        Kind.PROFILE: numbers.profile,
-        Kind.CONNECTION: numbers.connection,
+        NumberKind.FLOW: numbers.flow,
+        NumberKind.ECHELONFLOW: numbers.echelonflow,
+        NumberKind.PROFILE: numbers.profile,
+        NumberKind.CONNECTION: numbers.connection,
     }
     return ways[kind](key) if kind in ways else numbers.register()  # type: ignore[operator]
 
@@ -89,9 +97,9 @@ class Jobs(RuleBasedStateMachine):
         switch, kind = re.match(rf"job {job}: switch (\w+): more than \d+ ([\w ]+?)( \(|;)", message).group(1, 2)  # type: ignore[union-attr]
         own = {**self.live.get((switch, job), {}), **self.kept.get((switch, job), {})}
         new = [part for part in want[switch] if part[0] == kind and part not in own]
-        assert len(self.taken(switch, Kind(kind))) + len(new) > LIMITS[Kind(kind)]
+        assert len(self.taken(switch, NumberKind(kind))) + len(new) > LIMITS[NumberKind(kind)]
 
-    def taken(self, switch: str, kind: Kind) -> set[int]:
+    def taken(self, switch: str, kind: NumberKind) -> set[int]:
         of_live = {n for (s, _), held in self.live.items() for (k, _), n in held.items() if (s, k) == (switch, kind)}
         return of_live | {
             n for (s, _), kept in self.kept.items() for (k, _), (n, _) in kept.items() if (s, k) == (switch, kind)
@@ -157,12 +165,12 @@ class Jobs(RuleBasedStateMachine):
     @invariant()
     def no_number_is_of_two(self) -> None:
         for switch in SWITCHES:
-            owners: dict[tuple[Kind, int], object] = {}
+            owners: dict[tuple[NumberKind, int], object] = {}
             held = [(job, part, n) for (s, job), has in self.live.items() if s == switch for part, n in has.items()]
             held += [(j, p, n) for (s, j), kept in self.kept.items() if s == switch for p, (n, _) in kept.items()]
             for job, part, number in held:
                 kind, key = part
-                owner = key if kind is Kind.PROFILE else (job, key)
+                owner = key if kind is NumberKind.PROFILE else (job, key)
                 assert owners.setdefault((kind, number), owner) == owner
                 assert 0 <= number < LIMITS[kind]
 

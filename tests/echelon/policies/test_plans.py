@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from echelon.allocation import ActiveFlow
-from echelon.fabric.model import Fabric
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.routing import Routes
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, QueuePlan
 from echelon.policies import PlanError, make_policy, policy_names
@@ -137,3 +138,30 @@ def test_echelon_refuses_what_it_cannot_normalise(star: Callable[..., Fabric]) -
         make_policy("echelon").plan([nothing], star(2))
     with pytest.raises(PlanError, match="job a: weight 0"):
         make_policy("echelon").plan([replace(staggered("a"), weight=Fraction(0))], star(2))
+
+
+class Detour:
+    """Takes every connection over the second spine."""
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
+        return {
+            job.name: {(flow.src, flow.dst): (flow.src, "l1", "s2", "l2", flow.dst) for flow in job.flows}
+            for job in jobs
+        }
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_paths_are_those_of_the_chooser(name: str) -> None:
+    ends = [("h1", "l1"), ("h2", "l2"), ("l1", "s1"), ("l1", "s2"), ("l2", "s1"), ("l2", "s2")]
+    fabric = Fabric(
+        "tiers",
+        {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
+        {switch: Switch(switch, number) for number, switch in enumerate(("l1", "l2", "s1", "s2"), start=1)},
+        tuple(
+            CableLink(LinkEnd(a, 2 * number), LinkEnd(b, 2 * number + 1), 8_000_000, Fraction(0))
+            for number, (a, b) in enumerate(ends)
+        ),
+    )
+    policy, jobs = make_policy(name), [staggered("a")]
+    assert {flow.path for flow in policy.plan(jobs, fabric).flows} == {("h1", "l1", "s1", "l2", "h2")}
+    assert {flow.path for flow in policy.plan(jobs, fabric, Detour()).flows} == {("h1", "l1", "s2", "l2", "h2")}

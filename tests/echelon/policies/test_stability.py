@@ -134,7 +134,7 @@ def test_a_refused_plan_leaves_no_trace(make: Callable[[], Policy]) -> None:
     jobs = [ring("a", ["h1", "h5"]), pipeline("b", ["h2", "h6"])]
     policy = make()
     before = policy.plan(jobs, FABRIC)
-    with pytest.raises(PlanError, match="job c: 'h99' is no node") as caught:
+    with pytest.raises(PlanError, match="job c: 'h99' is not a node") as caught:
         policy.plan([*jobs, ring("c", ["h1", "h99"])], FABRIC)
     assert caught.value.job == "c"
     after = policy.plan(jobs, FABRIC)

@@ -8,7 +8,8 @@ from itertools import pairwise
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
-from echelon.endhosts.shim import LAST, DataFrames, FlowAddress
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import LINE, Host, Lab, settle, until
 
@@ -37,10 +38,13 @@ class Sender:
         """Bounds (earliest, latest) of when the switch saw the head flow's first packet, and the last packet of all."""
         passed = []
         for name in sorted(self._addresses):
-            frames = DataFrames(self._addresses[name], epoch, FRAME_BYTES)
-            for frame in (frames.build(FRAME_BYTES, 2 * FRAME_BYTES, 0), frames.build(FRAME_BYTES, FRAME_BYTES, LAST)):
+            frames = ShimFrames(self._addresses[name], epoch, FRAME_BYTES)
+            for segment in (
+                DataSegment(FRAME_BYTES, 2 * FRAME_BYTES),
+                DataSegment(FRAME_BYTES, FRAME_BYTES, last=True),
+            ):
                 sent_at = time.monotonic()
-                self._source.send(frame)
+                self._source.send(frames.data(segment))
                 self._sink.receive()
                 passed.append((sent_at, time.monotonic()))
         return passed[0], passed[-1]

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from echelon.client import Client
-from echelon.endhosts.shim import ALONE, DRAIN, DataFrames, FlowAddress, parse_shim
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames, read_frame
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
@@ -130,7 +131,7 @@ class Line:
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = flows
-        self._frames = {name: DataFrames(_address(n), 1, FRAME_BYTES) for n, name in enumerate(flows)}
+        self._frames = {name: ShimFrames(_address(n), 1, FRAME_BYTES) for n, name in enumerate(flows)}
         self._sender, self._receiver = _socket("h1"), _socket("h3")
 
     def __enter__(self) -> Self:
@@ -140,9 +141,10 @@ class Line:
         self._sender.close()
         self._receiver.close()
 
-    def send(self, flow: str, numbers: Iterable[int], flags: int = 0) -> None:
+    def send(self, flow: str, numbers: Iterable[int], *, alone: bool = False) -> None:
         for number in numbers:
-            self._sender.send(self._frames[flow].build((100 - number) * FRAME_BYTES, FRAME_BYTES, flags))
+            segment = DataSegment((100 - number) * FRAME_BYTES, FRAME_BYTES, alone=alone)
+            self._sender.send(self._frames[flow].data(segment))
 
     async def receive(self, count: int) -> list[tuple[str, int]]:
         """(flow, number) of the next packets."""
@@ -153,10 +155,13 @@ class Line:
         out: list[tuple[str, int, int, bool]] = []
         while len(out) < count:
             frame = await self.receive_frame()
-            shim = parse_shim(frame)
-            if shim is not None:
-                number = 100 - shim.remaining // FRAME_BYTES
-                out.append((self._flows[shim.flow], number, frame[15] >> 5, shim.flags & DRAIN != 0))
+            found = read_frame(frame)
+            if found is not None:
+                key, segment = found
+                assert isinstance(segment, DataSegment)
+                number = 100 - segment.remaining // FRAME_BYTES
+                flow = self._flows[int.from_bytes(key[3:5], "big")]
+                out.append((flow, number, frame[15] >> 5, segment.drain))
         return out
 
     async def receive_frame(self) -> bytes:
@@ -202,7 +207,7 @@ async def order(address: str, thrift: int) -> dict[str, object]:
             throttle("10kbit")
             line.send("early", range(1, 11))
             # Its first packet has arrived: nothing of it is left behind.
-            line.send("late", range(1, 2), ALONE)
+            line.send("late", range(1, 2), alone=True)
             line.send("late", range(2, 9))
             while taken() < 19:
                 await asyncio.sleep(0.02)
@@ -240,7 +245,7 @@ async def promotion(address: str, thrift: int) -> dict[str, object]:
             await asyncio.sleep(0.05)
             line.send("flow", range(10, 13))
             arrivals += await line.receive_marked(12)
-            line.send("flow", [13], ALONE)
+            line.send("flow", [13], alone=True)
             line.send("flow", [14])
             arrivals += await line.receive_marked(2)
     return {"arrivals": arrivals}
@@ -274,7 +279,7 @@ async def marks(address: str, thrift: int) -> dict[str, object]:
             line.send("early", range(10))
             while len(marked) < 10:
                 frame = await line.receive_frame()
-                if parse_shim(frame) is not None:
+                if read_frame(frame) is not None:
                     marked.append(frame[15] & 3 == 3)
     return {"marked": marked}
 

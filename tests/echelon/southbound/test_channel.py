@@ -15,7 +15,7 @@ from echelon.lowering.intent import ActionCall, TableEntry
 from echelon.p4program import program
 from echelon.southbound.channel import BulkChannel, CallError, failure
 from echelon.southbound.codec import Codec, EncodedEntry
-from echelon.southbound.wire import Kind, read_request, table_entries, write_header, write_request
+from echelon.southbound.wire import UpdateKind, read_request, table_entries, write_header, write_request
 
 PRIMARY = 10
 Work = Callable[[BulkChannel], Coroutine[Any, Any, None]]
@@ -43,7 +43,7 @@ def entries(count: int, metadata: bytes = b"echelon") -> list[EncodedEntry]:
 
 
 def inserts(some: list[EncodedEntry], election_id: int = PRIMARY) -> bytes:
-    return write_request(write_header(1, election_id), Kind.INSERT, [entry.wire for entry in some])
+    return write_request(write_header(1, election_id), UpdateKind.INSERT, [entry.wire for entry in some])
 
 
 async def read(channel: BulkChannel) -> list[bytes]:
@@ -119,7 +119,7 @@ def test_a_read_that_is_left_early_ends(rig: Any) -> None:
     async def work(channel: BulkChannel) -> None:
         await channel.write(inserts(entries(1000)), 1000)
         responses = channel.read(read_request(1, [b""]))
-        assert table_entries(await anext(responses))
+        assert list(table_entries(await anext(responses)))
         await responses.aclose()
         assert len(await read(channel)) == 1000
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
-from echelon.targets.bmv2.htb import QUEUES, Leaf, Port, Tree, settings_of, tree_of
+from echelon.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, settings_of, tree_of
 from echelon.targets.bmv2.queues import Bmv2Queues, ShapedPort
 from echelon.targets.bmv2.shaper import HANDLE, Root, Shaper
 from echelon.targets.bmv2.sockets import socket_bytes
@@ -79,7 +79,7 @@ FILTERS = "".join(
 
 def test_the_tree_of_a_port() -> None:
     whole, least = 10_000_000, 1000
-    assert tree_of(BY_HAND, TEN) == Tree(
+    assert tree_of(BY_HAND, TEN) == HtbTree(
         whole,
         (
             Leaf(100_000, 2_500_000, 7, 1514, 11),

@@ -19,6 +19,7 @@ from echelon.southbound.lifecycle import (
     Closed,
     Event,
     Instruction,
+    IntentWanted,
     Lifecycle,
     Lost,
     Open,
@@ -33,7 +34,6 @@ from echelon.southbound.lifecycle import (
     TermRaised,
     Tick,
     Timing,
-    Wanted,
     Write,
     WriteFailed,
     Written,
@@ -127,7 +127,7 @@ class World(RuleBasedStateMachine):
         version = max(0, (self.newest or 0) + step)
         if self.newest is None or version > self.newest:
             self.newest = version
-        self.feed(Wanted(version))
+        self.feed(IntentWanted(version))
 
     @rule(term=st.integers(5, 60))
     def raise_term(self, term: int) -> None:
@@ -298,7 +298,7 @@ def machine(rng: random.Random | None = None, timing: Timing = TIMING) -> Lifecy
 def ready(rng: random.Random | None = None, timing: Timing = TIMING) -> Lifecycle:
     """At version 1, at time 0."""
     out = machine(rng, timing)
-    assert out.handle(Wanted(1), 0) == []
+    assert out.handle(IntentWanted(1), 0) == []
     assert out.handle(Start(), 0) == [Open(10)]
     assert out.handle(Opened(), 0) == [Write(1, afresh=True, audit=False)]
     assert out.state == "writing"
@@ -321,7 +321,7 @@ def retries(out: Lifecycle, now: float, count: int, answered: bool) -> list[floa
 
 def test_delays_double_up_to_a_cap_and_begin_anew_after_success() -> None:
     out = machine()
-    out.handle(Wanted(1), 0)
+    out.handle(IntentWanted(1), 0)
     out.handle(Start(), 0)
     assert retries(out, 0, 7, answered=False) == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5])
     assert out.state == "connecting"
@@ -386,10 +386,10 @@ def test_jitter_differs_from_switch_to_switch() -> None:
 
 def test_what_was_superseded_is_never_written() -> None:
     out = ready()
-    assert out.handle(Wanted(2), 1) == [Write(2, afresh=False, audit=False), Ping()]
-    assert out.handle(Wanted(3), 1) == []
-    assert out.handle(Wanted(5), 1) == []
-    assert out.handle(Wanted(4), 1) == []
+    assert out.handle(IntentWanted(2), 1) == [Write(2, afresh=False, audit=False), Ping()]
+    assert out.handle(IntentWanted(3), 1) == []
+    assert out.handle(IntentWanted(5), 1) == []
+    assert out.handle(IntentWanted(4), 1) == []
     assert out.handle(Written(None), 1) == [Write(5, afresh=False, audit=False)]
     assert out.state == "writing"
     out.handle(Written(None), 1)
@@ -431,10 +431,10 @@ def test_a_sign_of_life_that_ended_with_its_session_is_asked_for_in_the_next() -
 
 def test_a_refusal_is_tried_again_and_a_failure_soon() -> None:
     out = ready()
-    out.handle(Wanted(2), 0.5)
+    out.handle(IntentWanted(2), 0.5)
     assert out.handle(Written("flow 7"), 0.5) == []
     assert (out.state, out.problem) == ("refused", "flow 7")
-    out.handle(Wanted(3), 0.5)
+    out.handle(IntentWanted(3), 0.5)
     assert (out.state, out.problem) == ("writing", None)
     assert out.handle(WriteFailed("tables cannot be read"), 0.5) == []
     assert (out.state, out.problem) == ("refused", "tables cannot be read")
@@ -453,7 +453,7 @@ def test_a_refusal_is_tried_again_and_a_failure_soon() -> None:
     # Success, and everything begins anew.
     assert out.handle(Written(None), 0.85) == []
     assert (out.state, out.problem) == ("ready", None)
-    assert out.handle(Wanted(4), 0.9) == [Write(4, afresh=False, audit=False)]
+    assert out.handle(IntentWanted(4), 0.9) == [Write(4, afresh=False, audit=False)]
     assert out.handle(WriteFailed("tables cannot be read"), 0.9) == []
     assert out.wake_at == pytest.approx(0.95)
 
@@ -464,7 +464,7 @@ def test_a_newer_controller_is_left_alone_until_the_term_is_above_its() -> None:
     assert (out.state, out.problem) == ("backup", "another")
     assert out.handle(Closed(), 1) == []
     assert out.wake_at is None
-    assert out.handle(Wanted(2), 2) == []
+    assert out.handle(IntentWanted(2), 2) == []
     assert out.handle(Tick(), 1e6) == []
     assert out.handle(TermRaised(20), 1e6) == [], "not above"
     assert out.handle(TermRaised(21), 1e6) == [Open(21)]
@@ -489,7 +489,7 @@ def test_our_own_stream_of_before_is_outwaited_or_outranked() -> None:
 
 def test_a_write_refused_for_an_unknown_primary_asks_for_no_higher_term() -> None:
     out = ready()
-    out.handle(Wanted(2), 0.1)
+    out.handle(IntentWanted(2), 0.1)
     assert out.handle(Outranked(0, "not the primary"), 0.1) == [Close()]
     assert out.handle(Closed(), 0.2) == [Open(10)], "to hear who it is"
     assert out.handle(Outranked(20, "another"), 0.2) == [ReportPrimary(20)]
@@ -510,7 +510,7 @@ def test_stop_at_any_time() -> None:
     assert out.handle(Start(), 0) == []
     out = ready()
     assert out.handle(Stop(), 0) == [Close()]
-    assert out.handle(Wanted(2), 0) == []
+    assert out.handle(IntentWanted(2), 0) == []
     assert out.handle(Closed(), 0) == []
     assert out.handle(TermRaised(50), 0) == []
     assert out.wake_at is None

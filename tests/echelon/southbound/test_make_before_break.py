@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from echelon.endhosts.shim import DataFrames, FlowAddress
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import Fabric
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.lower import Lowering
@@ -95,7 +96,7 @@ class Prober:
         self._epoch = (self._epoch + 1) % 256
         found = {}
         for key, address in self._addresses.items():
-            frame = DataFrames(address, self._epoch, 200).build(200, 200)
+            frame = ShimFrames(address, self._epoch, 200).data(DataSegment(200, 200))
             sent = self._device.switch.process(1, frame, NOW_NS)
             assert len(sent) == 1, f"a packet of {key} was dropped"
             port, data = sent[0]

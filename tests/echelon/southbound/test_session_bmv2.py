@@ -14,7 +14,7 @@ from echelon.lowering.intent import ActionCall, Intent, Interval, Part, TableEnt
 from echelon.p4program import program
 from echelon.southbound.channel import BulkChannel
 from echelon.southbound.session import SwitchSession
-from echelon.southbound.wire import Kind, write_header, write_request
+from echelon.southbound.wire import UpdateKind, write_header, write_request
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -59,7 +59,9 @@ def during(address: str, work: Callable[[SwitchSession, BulkChannel], Awaitable[
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-async def meddle(session: SwitchSession, channel: BulkChannel, kind: Kind, *entries: TableEntry, mark: bytes) -> None:
+async def meddle(
+    session: SwitchSession, channel: BulkChannel, kind: UpdateKind, *entries: TableEntry, mark: bytes
+) -> None:
     """Write behind the session's back."""
     raw = [session._codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
     assert all(mark in wire for wire in raw)
@@ -70,9 +72,9 @@ def test_what_is_in_the_way_is_told_apart(address: str) -> None:
     async def work(session: SwitchSession, channel: BulkChannel) -> None:
         await session.reconcile(intent())
         await meddle(
-            session, channel, Kind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
+            session, channel, UpdateKind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
         )
-        await meddle(session, channel, Kind.INSERT, flow(2), slack(2), group(2, 3), mark=b"another")
+        await meddle(session, channel, UpdateKind.INSERT, flow(2), slack(2), group(2, 3), mark=b"another")
         wanted = intent(*(make(n) for make in (flow, slack) for n in range(4)), *(group(n, 2, 1) for n in range(4)))
         change = await session.update(wanted)
         assert sorted((refused.table, refused.match) for refused in change.refused) == [
@@ -93,7 +95,7 @@ def test_what_vanished_is_no_obstacle(address: str) -> None:
     async def work(session: SwitchSession, channel: BulkChannel) -> None:
         some = [*(flow(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
         (await session.reconcile(intent(*some))).require()
-        await meddle(session, channel, Kind.DELETE, *some[1::3], mark=b"echelon")
+        await meddle(session, channel, UpdateKind.DELETE, *some[1::3], mark=b"echelon")
         changed = [
             *(flow(n, queue=2) for n in range(3)),
             *(slack(n, queue=2) for n in range(3)),

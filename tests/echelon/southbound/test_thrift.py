@@ -19,7 +19,7 @@ import pytest
 from echelon.southbound.errors import SouthboundError
 from echelon.targets.bmv2.options import ServerAddress
 from echelon.targets.bmv2.queues import Bmv2Queues
-from echelon.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, open_queues
+from echelon.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, limit_queue, open_queues
 
 BMV2 = "simple_switch_grpc"
 HERE = "127.0.0.1"
@@ -100,6 +100,10 @@ class _Recorder:
         self.calls.append(("depth", port_num, priority, depth_pkts))
         return 0
 
+    def set_egress_priority_queue_rate(self, port_num: int, priority: int, rate_pps: int) -> int:
+        self.calls.append(("rate", port_num, priority, rate_pps))
+        return 0
+
 
 # The whole of BMv2's services that share the port, so that a name or number that is not as there would be refused.
 _PUBLISHED = """
@@ -116,7 +120,8 @@ service SimpleSwitch {
 """
 
 
-def test_what_the_switch_is_told() -> None:
+def told(calls: int, work: Callable[[ServerAddress], None]) -> list[tuple[object, ...]]:
+    """What a switch is told, in `calls` calls over one connection."""
     thriftpy2 = pytest.importorskip("thriftpy2")
     from thriftpy2.protocol import TBinaryProtocolFactory
     from thriftpy2.thrift import TMultiplexedProcessor, TProcessor
@@ -133,20 +138,29 @@ def test_what_the_switch_is_told() -> None:
         accepted = listening.accept()
         transport = TBufferedTransportFactory().get_transport(accepted)
         protocol: Any = TBinaryProtocolFactory().get_protocol(transport)
-        for _ in range(3):
+        for _ in range(calls):
             processor.process(protocol, protocol)
         accepted.close()
 
     server = threading.Thread(target=serve_one)
     server.start()
     try:
-        open_queues(ServerAddress(HERE, listening.sock.getsockname()[1]))
+        work(ServerAddress(HERE, listening.sock.getsockname()[1]))
     finally:
         server.join(20)
         listening.close()
+    return recorder.calls
+
+
+def test_queues_are_opened() -> None:
+    calls = told(3, open_queues)
     # Unlimited, deep, and there must be a queue 7; which port is asked for does not matter.
-    assert recorder.calls[:2] == [("all rates", 0), ("all depths", DEPTH_PACKETS)]
-    assert [call[2:] for call in recorder.calls[2:]] == [(7, DEPTH_PACKETS)]
+    assert calls[:2] == [("all rates", 0), ("all depths", DEPTH_PACKETS)]
+    assert [call[2:] for call in calls[2:]] == [(7, DEPTH_PACKETS)]
+
+
+def test_one_queue_is_limited() -> None:
+    assert told(1, lambda server: limit_queue(server, 2, 5, 100)) == [("rate", 2, 5, 100)]
 
 
 def test_nobody_there() -> None:
@@ -191,6 +205,7 @@ def test_bmv2s_own_interface_file_agrees() -> None:
     for call, arguments in {
         "set_egress_priority_queue_depth": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I32", "depth_pkts")],
         "set_all_egress_queue_depths": [(1, "I32", "depth_pkts")],
+        "set_egress_priority_queue_rate": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I64", "rate_pps")],
         "set_all_egress_queue_rates": [(1, "I64", "rate_pps")],
     }.items():
         specification = text[text.index(f"{call}_args.thrift_spec") :].split(")\n", 1)[0]

@@ -7,7 +7,15 @@ from finsy.proto import U128, p4r
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from echelon.southbound.wire import Kind, read_request, table_entries, update_size, varint, write_header, write_request
+from echelon.southbound.wire import (
+    UpdateKind,
+    read_request,
+    table_entries,
+    update_size,
+    varint,
+    write_header,
+    write_request,
+)
 
 # Sizes around the lengths at which a frame grows by a byte.
 SIZES = st.sampled_from(
@@ -23,9 +31,9 @@ def table_entry(draw: st.DrawFn) -> p4r.TableEntry:
 
 
 @settings(deadline=None)
-@given(st.sampled_from(Kind), st.lists(table_entry(), max_size=5), st.integers(0, (1 << 128) - 1))
+@given(st.sampled_from(UpdateKind), st.lists(table_entry(), max_size=5), st.integers(0, (1 << 128) - 1))
 def test_a_write_request_is_what_protocol_buffers_writes(
-    kind: Kind, entries: list[p4r.TableEntry], election: int
+    kind: UpdateKind, entries: list[p4r.TableEntry], election: int
 ) -> None:
     expected = p4r.WriteRequest(
         device_id=7,
@@ -41,7 +49,7 @@ def test_a_write_request_is_what_protocol_buffers_writes(
 
 
 def test_the_kinds_are_those_of_p4runtime() -> None:
-    assert {kind.name: kind.value for kind in Kind} == {
+    assert {kind.name: kind.value for kind in UpdateKind} == {
         name: value for name, value in p4r.Update.Type.items() if name != "UNSPECIFIED"
     }
 
@@ -64,7 +72,7 @@ def test_a_read_request_is_what_protocol_buffers_writes(entries: list[p4r.TableE
 @given(st.lists(table_entry(), max_size=6))
 def test_entries_of_a_response(entries: list[p4r.TableEntry]) -> None:
     response = p4r.ReadResponse(entities=[p4r.Entity(table_entry=entry) for entry in entries])
-    found = table_entries(response.SerializeToString())
+    found = list(table_entries(response.SerializeToString()))
     assert found == [entry.SerializeToString() for entry in entries]
 
 
@@ -79,10 +87,10 @@ def test_entities_of_other_kinds_and_unknown_fields_are_passed_over() -> None:
     )
     raw = response.SerializeToString()
     expected = [one.SerializeToString(), two.SerializeToString()]
-    assert table_entries(raw) == expected
+    assert list(table_entries(raw)) == expected
     # Field 15 of ReadResponse, and of an Entity: of a later version of P4Runtime.
-    assert table_entries(b"\x78\x05" + raw) == expected
-    assert table_entries(b"\x0a\x06\x78\x05\x12\x02\x08\x01") == [one.SerializeToString()]
+    assert list(table_entries(b"\x78\x05" + raw)) == expected
+    assert list(table_entries(b"\x0a\x06\x78\x05\x12\x02\x08\x01")) == [one.SerializeToString()]
 
 
 @pytest.mark.parametrize("cut", range(1, 12))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from echelon.southbound.channel import CallError, UpdateStatus
 from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.reconcile import Chunk, Difference, difference
-from echelon.southbound.wire import Kind, update_size
+from echelon.southbound.wire import UpdateKind, update_size
 from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
 
 Table = dict[int, int]
@@ -56,10 +56,10 @@ class Model:
                 raise CallError(UpdateStatus(GRPCStatusCode.RESOURCE_EXHAUSTED, "metadata too large"))
             raise CallError(whole, statuses)
 
-    def _apply(self, kind: Kind, entry: EncodedEntry) -> UpdateStatus:
+    def _apply(self, kind: UpdateKind, entry: EncodedEntry) -> UpdateStatus:
         key = entry.key
         there = key in self.ours or key in self.theirs
-        if kind is Kind.INSERT:
+        if kind is UpdateKind.INSERT:
             if there:
                 return UpdateStatus(GRPCStatusCode.ALREADY_EXISTS, "there")
             if key in self.hated:
@@ -71,7 +71,7 @@ class Model:
         assert key not in self.theirs, "somebody else's entry was written"
         if not there:
             return UpdateStatus(GRPCStatusCode.NOT_FOUND, "not there")
-        if kind is Kind.MODIFY:
+        if kind is UpdateKind.MODIFY:
             self.ours[key] = entry
         else:
             del self.ours[key]
@@ -296,7 +296,7 @@ def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
     def chunks() -> Iterator[Chunk]:
         for number in range(4):
             made.append(number)
-            yield Chunk((0, number), Kind.INSERT, (encoded(number, 1),))
+            yield Chunk((0, number), UpdateKind.INSERT, (encoded(number, 1),))
 
     async def main() -> None:
         at_work: list[list[int]] = []

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.endhosts.shim import LAST, DataFrames, FlowAddress
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.lower import DIGEST, lower
@@ -42,7 +43,7 @@ PLAN = Plan(
 
 def packet(flow: int, epoch: int, last: bool = False) -> bytes:
     address = FlowAddress(FABRIC.hosts["h1"].mac, FABRIC.hosts["h2"].mac, "10.0.0.1", "10.0.0.2", 0xC001, 1, flow)
-    return DataFrames(address, epoch, 200).build(200, 200, LAST if last else 0)
+    return ShimFrames(address, epoch, 200).data(DataSegment(200, 200, last=last))
 
 
 def test_first_and_last_packets_are_reported() -> None:

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.traffic.models import Burst, Long
-from echelon.traffic.receiver import Received, Receiver
+from echelon.traffic.receiver import Received, TrafficReceiver
 from echelon.traffic.replay import Replay, ReplayError, SendOptions, receive, send
 from echelon.traffic.schedule import Schedule, ScheduledFlow
 from echelon.traffic.sender import SocketOptions
@@ -268,7 +268,7 @@ def test_a_receiver_without_descriptors_serves_who_waits_when_some_are_free_agai
     with socket.socket() as listener:
         listener.bind((LOCAL, 0))
         listener.listen(16)
-        receiver = Receiver(listener, reader)
+        receiver = TrafficReceiver(listener, reader)
         thread = threading.Thread(target=receiver.run)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         clients = [socket.socket() for _ in range(3)]

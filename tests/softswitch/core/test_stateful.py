@@ -198,7 +198,7 @@ def test_a_profile_shares_its_members(switch: Switch) -> None:
         profile.insert_member(member, "NoAction", ())
     with pytest.raises(TableFull, match="8 members"):
         profile.insert_member(17, "NoAction", ())
-    with pytest.raises(BadEntry, match="refers to a member or group"):
+    with pytest.raises(BadEntry, match="must refer to a member or group"):
         table.insert((9,), 0, "I.to", (1,))
 
 

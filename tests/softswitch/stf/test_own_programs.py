@@ -112,11 +112,11 @@ def test_random_numbers_come_of_the_seed() -> None:
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
-        ("pvs_add ports 1 2", "has 1 fields, 2 values are given"),
+        ("pvs_add ports 1 2", "has 1 fields, but 2 values are given"),
         ("pvs_add ports 0x10000", "65536 does not fit 16 bits"),
         ("pvs_add ports 1/17", "prefix length 17 is not in 0..16"),
         ("pvs_add ports 1&&&0x10000", "65536 does not fit 16 bits"),
-        ("pvs_add ports 5->4", "5->4 is no range"),
+        ("pvs_add ports 5->4", "5->4 is not a range"),
     ],
 )
 def test_members_of_value_sets_are_checked(statement: str, reason: str) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from echelon.experiments.experiment import Selection, Stages
 from echelon.experiments.measure import Runner
-from echelon.experiments.pipelines.points import POLICIES, Point, point_task
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store
+from echelon.experiments.pipelines.points import POLICIES, PipelinePoint, point_task
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore
 
 LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
 MODEL = "vgg-16"
@@ -22,13 +22,13 @@ _QUICK_LOADS = (Fraction(0), Fraction(6, 10))
 class PipelinesExperiment:
     """The experiment, whose points are all independent of each other."""
 
-    def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
         selection.check((MODEL,), POLICIES)
         loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
         policies = [policy for policy in POLICIES if policy in (selection.policies or POLICIES)]
-        yield [point_task(Point(load, policy), settings, make_runner) for load in loads for policy in policies]
+        yield [point_task(PipelinePoint(load, policy), settings, make_runner) for load in loads for policy in policies]
 
-    def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
+    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
         from echelon.experiments.pipelines.report import write
 
         return write(store, settings, out)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from echelon.experiments.measure import Bottleneck, Runner, measure
-from echelon.experiments.settings import Settings
+from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.sweep import Task
 from echelon.fabric.builders import dumbbell
 from echelon.quantities import duration_text, rate_text, size_text
@@ -44,7 +44,7 @@ _NIC = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PipelinePoint:
     """One measurement."""
 
     load: Fraction
@@ -56,7 +56,7 @@ class Point:
         return f"pipeline-{float(self.load):g}-{self.policy}"
 
 
-def document(at: Point, iterations: int, settings: Settings) -> dict[str, Any]:
+def document(at: PipelinePoint, iterations: int, settings: ExperimentSettings) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     link_bps = round(LINK_BPS * settings.scale)
     load_bps = round(at.load * link_bps)
@@ -91,7 +91,7 @@ def document(at: Point, iterations: int, settings: Settings) -> dict[str, Any]:
     }
 
 
-def point_task(at: Point, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
+def point_task(at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
     """Return the measurement of a point."""
     iterations = QUICK_ITERATIONS if settings.quick else ITERATIONS
     identity = {
@@ -104,7 +104,9 @@ def point_task(at: Point, settings: Settings, make_runner: Callable[[], Runner])
     return Task(at.name, identity, partial(_measure, at, iterations, settings, make_runner), cost=1 + float(at.load))
 
 
-def _measure(at: Point, iterations: int, settings: Settings, make_runner: Callable[[], Runner]) -> Mapping[str, Any]:
+def _measure(
+    at: PipelinePoint, iterations: int, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Mapping[str, Any]:
     link_bps = round(LINK_BPS * settings.scale)
     return measure(
         document(at, WARM_UP + iterations, settings),
@@ -115,7 +117,7 @@ def _measure(at: Point, iterations: int, settings: Settings, make_runner: Callab
     )
 
 
-def _job(settings: Settings) -> dict[str, Any]:
+def _job(settings: ExperimentSettings) -> dict[str, Any]:
     def part(milliseconds: float) -> str:
         return duration_text(Fraction(str(milliseconds)) / 1000 / MICRO_BATCHES)
 

@@ -12,15 +12,15 @@ from typing import Any
 
 from echelon.experiments.drawing import PALETTE, panels, save
 from echelon.experiments.pipelines.points import POLICIES
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore
 from echelon.experiments.tables import Cell, Table, percent
 
 _MARKERS = ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredPipeline:
     """A point that was measured."""
 
     load: float
@@ -47,7 +47,7 @@ class Measured:
         return _mean_over(self.result["sharing"], "shared_mean_time_s")
 
 
-def write(store: Store, settings: Settings, out: Path) -> list[Path]:
+def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
     """Write table, figure and pipelines.md in `out`. Return the files, the report first. Raise `OSError`."""
     points = _points(store, settings)
     table = _table(points)
@@ -73,17 +73,19 @@ def write(store: Store, settings: Settings, out: Path) -> list[Path]:
     return [report, *([picture] if picture else []), table.write(out)]
 
 
-def _points(store: Store, settings: Settings) -> list[Measured]:
+def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPipeline]:
     wanted = settings.identity()
     points = [
-        Measured(float(Fraction(of.identity["load"])), of.identity["policy"], of.result["iterations_s"], of.result)
+        MeasuredPipeline(
+            float(Fraction(of.identity["load"])), of.identity["policy"], of.result["iterations_s"], of.result
+        )
         for of in store
         if of.identity.get("kind") == "pipeline-point" and of.identity.get("settings") == wanted
     ]
     return sorted(points, key=lambda at: (at.load, POLICIES.index(at.policy)))
 
 
-def _findings(points: Sequence[Measured]) -> str:
+def _findings(points: Sequence[MeasuredPipeline]) -> str:
     """Return, for each load, the order of the policies, and echelon against the best of the others."""
     lines = []
     for load in sorted({at.load for at in points}):
@@ -99,7 +101,7 @@ def _findings(points: Sequence[Measured]) -> str:
     return "\n".join(lines)
 
 
-def _cost(here: Sequence[Measured]) -> str:
+def _cost(here: Sequence[MeasuredPipeline]) -> str:
     """Return what cross traffic pays under echelon against fifo, beside what the bandwidth accounts for."""
     by_policy = {at.policy: at for at in here}
     before, after = by_policy.get("fifo"), by_policy.get("echelon")
@@ -112,7 +114,7 @@ def _cost(here: Sequence[Measured]) -> str:
     )
 
 
-def _table(points: Sequence[Measured]) -> Table:
+def _table(points: Sequence[MeasuredPipeline]) -> Table:
     columns = (
         *("load", "policy", "mean iteration (s)", "longest (s)", "against fifo (%)", "cross traffic achieved (part)"),
         *("cross traffic's mean time (ms)", "by processor sharing of what was left (ms)", "packets dropped"),
@@ -132,7 +134,7 @@ def _table(points: Sequence[Measured]) -> Table:
     return Table("pipelines", "GPipe among web-search traffic", columns, rows)
 
 
-def _draw(points: Sequence[Measured], out: Path) -> Path | None:
+def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
     try:
         figure, (left, right) = panels(2, 13, 5.0)
     except ImportError:

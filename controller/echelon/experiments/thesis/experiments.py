@@ -9,8 +9,8 @@ from pathlib import Path
 
 from echelon.experiments.experiment import Selection, Stages
 from echelon.experiments.measure import Runner, virtual_runner
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import Point, calibration_of, calibration_task, point, point_task
 from echelon.experiments.thesis.published import HEAVY, LIGHT, LINK_GBPS
@@ -40,7 +40,7 @@ class ThesisExperiment:
     name: str
     series: tuple[Series, ...]
 
-    def points(self, settings: Settings, selection: Selection) -> list[Point]:
+    def points(self, settings: ExperimentSettings, selection: Selection) -> list[Point]:
         """Return the points, each once. Raise as `Selection.check`."""
         selection.check(MODELS, POLICIES)
         out: dict[Point, None] = {}
@@ -52,7 +52,7 @@ class ThesisExperiment:
                         out[at] = None
         return list(out)
 
-    def stages(self, settings: Settings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
         """Yield the calibration of the models, then the points."""
         points = self.points(settings, selection)
         setups = list(dict.fromkeys(at.setup for at in points))
@@ -64,7 +64,7 @@ class ThesisExperiment:
         }
         yield [point_task(at, compute_s[at.setup], settings, make_runner) for at in points]
 
-    def report(self, store: Store, settings: Settings, out: Path) -> list[Path]:
+    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
         """Report this and the other sweeps of the thesis, as far as they are in the same store."""
         from echelon.experiments.thesis.report import write
 
@@ -76,7 +76,7 @@ def _chosen(has: Sequence[str], selected: Sequence[str], quick: Sequence[str]) -
     return [name for name in has if name in wanted]
 
 
-def _loads(series: Series, settings: Settings, selection: Selection) -> Sequence[Fraction]:
+def _loads(series: Series, settings: ExperimentSettings, selection: Selection) -> Sequence[Fraction]:
     """Return the loads; those that the command line gives are run whether or not a figure has them."""
     if selection.loads:
         return selection.loads

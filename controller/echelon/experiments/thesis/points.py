@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from echelon.experiments.measure import Runner, measure
-from echelon.experiments.settings import Settings
+from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.sweep import Task
 from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
@@ -76,7 +76,7 @@ def point(traffic: str, transport: str, model: str, load_gbps: Fraction, policy:
     return Point(setup, traffic if load_gbps else "none", load_gbps, policy)
 
 
-def iterations_of(at: Point, settings: Settings) -> int:
+def iterations_of(at: Point, settings: ExperimentSettings) -> int:
     """Return how many iterations are measured: fewer if each takes long."""
     most = (_QUICK_ITERATIONS if settings.quick else _ITERATIONS)[at.setup.model]
     return max(min(most, round(_LONGEST_S / expected_s(at))), min(most, _LEAST))
@@ -94,7 +94,7 @@ def expected_s(at: Point) -> float:
     return max(zero_s, alone_s / left)
 
 
-def document(at: Point, compute_s: Fraction, iterations: int, settings: Settings) -> dict[str, Any]:
+def document(at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings) -> dict[str, Any]:
     """Return the scenario of a point as its file has it, with `iterations` in all."""
     configuration = CONFIGURATIONS[at.setup.configuration]
     link_bps = round(LINK_BPS * settings.scale)
@@ -126,7 +126,7 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Settings
     }
 
 
-def point_task(at: Point, compute_s: Fraction, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
+def point_task(at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
     """Return the measurement of a point whose model computes for `compute_s`."""
     iterations = iterations_of(at, settings)
     identity = {
@@ -143,7 +143,7 @@ def point_task(at: Point, compute_s: Fraction, settings: Settings, make_runner: 
     return Task(at.name, identity, run, cost=iterations * expected_s(at) * _packets_per_s(at))
 
 
-def calibration_task(setup: Setup, settings: Settings, make_runner: Callable[[], Runner]) -> Task:
+def calibration_task(setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
     """Return the task that finds how long a model computes. It runs in virtual time, whatever fabric points are
     measured on."""
     name = f"{setup.configuration}-zero-{setup.transport}-{setup.model}"
@@ -163,7 +163,7 @@ def calibration_of(result: Mapping[str, Any]) -> Calibration:
 
 
 def _measure_point(
-    at: Point, compute_s: Fraction, iterations: int, settings: Settings, make_runner: Callable[[], Runner]
+    at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings, make_runner: Callable[[], Runner]
 ) -> Mapping[str, Any]:
     bottleneck = CONFIGURATIONS[at.setup.configuration].bottleneck(round(LINK_BPS * settings.scale))
     return measure(
@@ -175,7 +175,9 @@ def _measure_point(
     )
 
 
-def _measure_calibration(setup: Setup, settings: Settings, make_runner: Callable[[], Runner]) -> Mapping[str, Any]:
+def _measure_calibration(
+    setup: Setup, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Mapping[str, Any]:
     at = Point(setup, "none", Fraction(0), "fifo")
 
     def iteration_s(compute_s: Fraction) -> Fraction:
@@ -187,7 +189,7 @@ def _measure_calibration(setup: Setup, settings: Settings, make_runner: Callable
     return {"compute_s": str(found.compute_s), "iteration_s": str(found.iteration_s), "runs": found.runs}
 
 
-def _job(setup: Setup, compute_s: Fraction, settings: Settings) -> dict[str, Any]:
+def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dict[str, Any]:
     model: Model = MODELS[setup.model]
     forward_s = compute_s * FORWARD_PART
     job: dict[str, Any] = {

@@ -83,29 +83,29 @@ CONGESTION: Mapping[Traffic, Mapping[str, CongestionData]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class CongestionPoint:
+class PublishedCongestionPoint:
     """The point where congestion begins: cross traffic, and the iteration time where the text gives it."""
 
     cross_gbps: float
     iteration_s: float | None = None
 
 
-CONGESTION_POINTS: Mapping[Traffic, Mapping[str, CongestionPoint]] = {
+CONGESTION_POINTS: Mapping[Traffic, Mapping[str, PublishedCongestionPoint]] = {
     "iperf": {
-        "vgg-16": CongestionPoint(13.99, 0.68),
-        "densenet-161": CongestionPoint(19.7),
-        "resnet-50": CongestionPoint(18.1),
+        "vgg-16": PublishedCongestionPoint(13.99, 0.68),
+        "densenet-161": PublishedCongestionPoint(19.7),
+        "resnet-50": PublishedCongestionPoint(18.1),
     },
     "websearch": {
-        "vgg-16": CongestionPoint(15.70, 0.85),
-        "densenet-161": CongestionPoint(17.9),
-        "resnet-50": CongestionPoint(15.8),
+        "vgg-16": PublishedCongestionPoint(15.70, 0.85),
+        "densenet-161": PublishedCongestionPoint(17.9),
+        "resnet-50": PublishedCongestionPoint(15.8),
     },
     "burst": {
-        "bert-large": CongestionPoint(14.6),
-        "vgg-16": CongestionPoint(16.60, 0.88),
-        "densenet-161": CongestionPoint(19.9),
-        "resnet-50": CongestionPoint(18.4),
+        "bert-large": PublishedCongestionPoint(14.6),
+        "vgg-16": PublishedCongestionPoint(16.60, 0.88),
+        "densenet-161": PublishedCongestionPoint(19.9),
+        "resnet-50": PublishedCongestionPoint(18.4),
     },
 }
 """Points of sections 3.2, 3.3.1 and 3.3.2; the figures 3-2, 3-3 and 3-4 show the others without naming them."""
@@ -177,7 +177,3 @@ FITS: Mapping[tuple[Traffic, Transport, str], PublishedFit] = {
 
 TCP_ZERO_LOAD_BERT_S = 1.45
 """BERT-large without cross traffic over TCP (section 3.4.2): the servers' processors take part in sending."""
-GROWTH_AT_80_PERCENT: Mapping[str, float] = {"resnet-50": 4, "bert-large": 8}
-"""Iteration time against zero load under web-search traffic of 80 % of the link (abstract)."""
-SPEEDUP_AT_19_8_GBPS = (5.2, 2.6)
-"""BERT-large under 19.8 Gbit/s of bursts: seconds per iteration, and what the bandwidth left allows (section 3.4)."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from echelon.experiments.settings import Settings
-from echelon.experiments.store import Store
+from echelon.experiments.settings import ExperimentSettings
+from echelon.experiments.store import PointStore
 from echelon.experiments.tables import percent
 from echelon.experiments.thesis import published
 from echelon.experiments.thesis.analysis import BASELINE, congestion_of, cross_cost, fit_of
@@ -36,7 +36,7 @@ class Finding:
         return f"- {'agrees' if self.holds else '**does not agree**'}: {self.text}"
 
 
-def write(store: Store, settings: Settings, out: Path) -> list[Path]:
+def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
     """Write tables, figures and thesis.md in `out`. Return the files, the report first. Raise `OSError`."""
     curves = curves_of(store, settings)
     found = tables(curves)
@@ -61,7 +61,7 @@ def write(store: Store, settings: Settings, out: Path) -> list[Path]:
     return [report, *(picture.path for picture in pictures), *written]
 
 
-def _what_ran(curves: Curves, settings: Settings) -> str:
+def _what_ran(curves: Curves, settings: ExperimentSettings) -> str:
     quick = " This is the quick subset: few loads and iterations." if settings.quick else ""
     return (
         f"{len(curves)} points on the {settings.fabric} fabric with {settings.target}, rates and sizes scaled by "

@@ -9,7 +9,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from echelon.experiments.settings import Settings
+from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.store import Stored
 from echelon.experiments.thesis.configurations import CONFIGURATIONS
 from echelon.experiments.thesis.models import MODELS
@@ -115,7 +115,7 @@ def rising(curve: Sequence[Measured]) -> list[Measured]:
     return out
 
 
-def curves_of(stored: Iterable[Stored], settings: Settings) -> Curves:
+def curves_of(stored: Iterable[Stored], settings: ExperimentSettings) -> Curves:
     """Return the points among `stored` that were measured with these settings."""
     wanted = settings.identity()
     points = [
@@ -124,7 +124,7 @@ def curves_of(stored: Iterable[Stored], settings: Settings) -> Curves:
     return Curves(_measured(point, settings) for point in points)
 
 
-def _measured(point: Stored, settings: Settings) -> Measured:
+def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
     identity, result = point.identity, point.result
     cross = result["cross"]
     return Measured(

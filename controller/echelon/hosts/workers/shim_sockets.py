@@ -1,7 +1,6 @@
 """Flows with the shim header over UDP sockets: the transport of the virtual hosts, on real ones.
 
-The transport makes and takes Ethernet frames. Of what it sends, the kernel makes the first three headers itself; before
-what comes, a prefix that says as much as the transport looks at takes their place.
+The kernel makes the headers before the shim and takes them off again.
 """
 
 from __future__ import annotations
@@ -11,26 +10,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from echelon.endhosts.host_stack import HostStack
-from echelon.endhosts.shim import (
-    ACK,
-    HEADER_BYTES,
-    SHIM_FLAGS_AT,
-    SHIM_KEY,
-    SHIM_PORT,
-    AckFrames,
-    DataFrames,
-    FlowAddress,
-    flow_key,
-    headers,
-)
-from echelon.endhosts.transport import Receiver, Sender, Tally
+from echelon.endhosts.flow_ends import FlowEnds
+from echelon.endhosts.segments import AckSegment, DataSegment
+from echelon.endhosts.shim import SHIM_AT, SHIM_PORT, ShimPayloads, flow_key, read_payload
+from echelon.endhosts.tally import PacketTally
+from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage
-from echelon.hosts.workers.carriers import FlowEvents, PacketCounts
+from echelon.hosts.workers.carriers import FlowEvents, HostPacketCounts
 from echelon.hosts.workers.socket_options import (
     ECT0,
     IP_MTU_DISCOVER,
@@ -40,25 +29,30 @@ from echelon.hosts.workers.socket_options import (
 )
 from echelon.jobs.graph import Flow, Job
 
-_UDP_PAYLOAD_AT = 42
-_SHIM_BYTES = HEADER_BYTES - _UDP_PAYLOAD_AT
 _CONNECTION_PORTS = 0xC000
-_NO_MAC = "00:00:00:00:00:00"
 _NS_PER_S = 1_000_000_000
 _RECEIVE_BATCH = 64
-"""So many packets are taken before timers have their turn."""
+"""Packets taken in a row before timers have their turn."""
 _RECEIVE_BUFFER_BYTES = 4 << 20
 
 
-class _Sending(NamedTuple):
-    sender: Sender
-    done: Callable[[], None]
+class Datagram(NamedTuple):
+    """A UDP payload, the port that it leaves from, and the host that it goes to (to the shim's port)."""
+
+    source_port: int
+    destination: str
+    payload: bytes
+
+    @property
+    def frame_bytes(self) -> int:
+        """Length on the wire, with all headers."""
+        return len(self.payload) + SHIM_AT
 
 
 class PacedSockets:
-    """Sends UDP payloads of frames, from the frames' source ports, at no more than `rate_bps` of frames.
+    """Sends datagrams from the sockets of their source ports, at no more than `rate_bps` of frames.
 
-    In real time a call may come late: frames that wait then catch up, in the order in which they came.
+    In real time a call may come late. Datagrams that wait then catch up, in the order in which they came.
     """
 
     def __init__(self, loop: RealTimeLoop, ipv4: str, rate_bps: int, sockets: ExitStack) -> None:
@@ -66,46 +60,40 @@ class PacedSockets:
         self._closing = sockets
         self._ipv4 = ipv4
         self._rate_bps = rate_bps
-        self._sockets: dict[bytes, socket.socket] = {}
-        self._destinations: dict[bytes, tuple[str, int]] = {}
-        self._waiting: deque[bytes] = deque()
+        self._sockets: dict[int, socket.socket] = {}
+        self._waiting: deque[Datagram] = deque()
         self._free_ns = 0
 
-    def send(self, data: bytes, /) -> None:
-        """Send a frame when the frames before have had their time."""
+    def send(self, datagram: Datagram) -> None:
+        """Send a datagram when the datagrams before it have had their time."""
         if self._waiting:
-            self._waiting.append(data)
+            self._waiting.append(datagram)
             return
         now_ns = self._loop.now_ns
         if now_ns < self._free_ns:
-            self._waiting.append(data)
+            self._waiting.append(datagram)
             self._loop.at(self._free_ns, self._resume)
             return
-        self._free_ns = now_ns + self._time_ns(data)
-        self._transmit(data)
+        self._free_ns = now_ns + self._time_ns(datagram)
+        self._transmit(datagram)
 
     def _resume(self) -> None:
         now_ns = self._loop.now_ns
         while self._waiting and self._free_ns <= now_ns:
-            data = self._waiting.popleft()
-            self._free_ns += self._time_ns(data)
-            self._transmit(data)
+            datagram = self._waiting.popleft()
+            self._free_ns += self._time_ns(datagram)
+            self._transmit(datagram)
         if self._waiting:
             self._loop.at(self._free_ns, self._resume)
 
-    def _time_ns(self, data: bytes) -> int:
-        return -(-len(data) * 8 * _NS_PER_S // self._rate_bps)
+    def _time_ns(self, datagram: Datagram) -> int:
+        return -(-datagram.frame_bytes * 8 * _NS_PER_S // self._rate_bps)
 
-    def _transmit(self, data: bytes) -> None:
-        port = data[34:36]
-        sender = self._sockets.get(port)
+    def _transmit(self, datagram: Datagram) -> None:
+        sender = self._sockets.get(datagram.source_port)
         if sender is None:
-            sender = self._sockets[port] = self._open(int.from_bytes(port, "big"))
-        address = data[30:34]
-        destination = self._destinations.get(address)
-        if destination is None:
-            destination = self._destinations[address] = (str(IPv4Address(address)), SHIM_PORT)
-        sender.sendto(memoryview(data)[_UDP_PAYLOAD_AT:], destination)
+            sender = self._sockets[datagram.source_port] = self._open(datagram.source_port)
+        sender.sendto(datagram.payload, (datagram.destination, SHIM_PORT))
 
     def _open(self, port: int) -> socket.socket:
         sender = self._closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -117,129 +105,102 @@ class PacedSockets:
         return sender
 
 
-class ShimEndpoint:
+class ShimSockets:
     """The shim's sockets of one host, for all its jobs."""
 
     def __init__(self, loop: RealTimeLoop, assignment: Assignment, sockets: ExitStack) -> None:
         self.loop = loop
         self.assignment = assignment
         self.arrived_ns = 0
-        """When the packet came that is being looked at."""
+        """When the packet arrived that is being looked at."""
+        self.unknown_packets = 0
+        """Packets for nobody here."""
+        self.flows = FlowEnds(assignment.host, loop)
+        """Ends of the flows here."""
         ipv4 = assignment.addresses[assignment.host]
-        self._stack = HostStack(assignment.host, loop, PacedSockets(loop, ipv4, assignment.rate_bps, sockets))
-        self._carriers: dict[int, ShimCarrier] = {}
-        self._sending: dict[bytes, _Sending] = {}
-        self._expected: dict[bytes, bytes] = {}
-        """By job and flow: the key of the iteration that has come last."""
-        self._prefixes: dict[int, bytes] = {}
+        self.outgoing = PacedSockets(loop, ipv4, assignment.rate_bps, sockets)
+        self._carriers: dict[int, ShimSocketCarrier] = {}
         receiving = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket = sockets.enter_context(receiving)
-        set_receive_buffer(self._socket, _RECEIVE_BUFFER_BYTES)
-        self._socket.bind((ipv4, SHIM_PORT))
-        loop.on_readable(self._socket.fileno(), self._on_readable)
+        self.incoming = sockets.enter_context(receiving)
+        """The socket that takes all packets for this host."""
+        set_receive_buffer(self.incoming, _RECEIVE_BUFFER_BYTES)
+        self.incoming.bind((ipv4, SHIM_PORT))
+        loop.on_readable(self.incoming.fileno(), self._on_readable)
 
-    def attach(self, number: int, carrier: ShimCarrier) -> None:
-        """What comes with that number of a job is the carrier's."""
+    def attach(self, number: int, carrier: ShimSocketCarrier) -> None:
+        """Ask `carrier` for a receiver when a flow of the job with that number arrives."""
         self._carriers[number] = carrier
-
-    def send(self, key: bytes, sender: Sender, what: str, done: Callable[[], None]) -> None:
-        """`done` is called when all is acknowledged."""
-        self._sending[key] = _Sending(sender, done)
-        self._stack.send(key, sender, what)
-
-    def receive(self, key: bytes, receiver: Receiver, on_complete: Callable[[], None]) -> None:
-        self._expected[key[1:]] = key
-        self._stack.receive(key, receiver, on_complete)
 
     def _on_readable(self) -> None:
         for _ in range(_RECEIVE_BATCH):
             try:
-                payload = self._socket.recv(1 << 16)
+                payload = self.incoming.recv(1 << 16)
             except BlockingIOError:
                 return
-            if len(payload) < _SHIM_BYTES:
-                self._stack.unknown_packets += 1
-                continue
-            self._deliver(self._prefix(len(payload)) + payload)
+            found = read_payload(payload)
+            if found is None:
+                self.unknown_packets += 1
+            else:
+                self._deliver(*found)
 
-    def _deliver(self, frame: bytes) -> None:
-        key = frame[SHIM_KEY]
+    def _deliver(self, key: bytes, segment: DataSegment | AckSegment) -> None:
         now_ns = self.arrived_ns = self.loop.now_ns
-        if not frame[SHIM_FLAGS_AT] & ACK:
-            if self._expected.get(key[1:]) != key:
-                carrier = self._carriers.get(int.from_bytes(key[1:3], "big"))
-                if carrier is not None:
-                    carrier.expect(key)
-            self._stack.deliver(now_ns, frame)
-            return
-        self._stack.deliver(now_ns, frame)
-        sending = self._sending.get(key)
-        if sending is not None and sending.sender.finished:
-            del self._sending[key]
-            sending.done()
-
-    def _prefix(self, payload_bytes: int) -> bytes:
-        prefix = self._prefixes.get(payload_bytes)
-        if prefix is None:
-            nowhere = FlowAddress(_NO_MAC, _NO_MAC, "0.0.0.0", "0.0.0.0", 0)
-            prefix = self._prefixes[payload_bytes] = headers(nowhere, _UDP_PAYLOAD_AT + payload_bytes)
-        return prefix
+        if isinstance(segment, DataSegment) and not self.flows.expects(key):
+            carrier = self._carriers.get(int.from_bytes(key[1:3], "big"))
+            if carrier is not None:
+                carrier.expect(key)
+        if not self.flows.deliver(now_ns, key, segment):
+            self.unknown_packets += 1
 
 
-class ShimCarrier:
+class ShimSocketCarrier:
     """One job's flows at one host. There is nothing to connect."""
 
-    def __init__(self, endpoint: ShimEndpoint, job: Job, carriage: ShimCarriage, events: FlowEvents) -> None:
-        self._endpoint = endpoint
+    def __init__(self, sockets: ShimSockets, job: Job, carriage: ShimCarriage, events: FlowEvents) -> None:
+        self.sockets = sockets
+        """The host's sockets, which its jobs share."""
         self._job = job
         self._events = events
-        self._tally = Tally()
-        assignment = endpoint.assignment
-        host, addresses = assignment.host, assignment.addresses
-        port = _CONNECTION_PORTS | carriage.number & 0x3FFF
-        self._addresses = {
-            flow.name: FlowAddress(
-                _NO_MAC,
-                _NO_MAC,
-                addresses[flow.src],
-                addresses[flow.dst],
-                port,
-                carriage.number,
-                carriage.flows[flow.name],
-            )
-            for flow in job.flows
-            if host in (flow.src, flow.dst)
-        }
+        self._tally = PacketTally()
+        self._number = carriage.number
+        self._numbers = carriage.flows
+        self._port = _CONNECTION_PORTS | carriage.number & 0x3FFF
+        host = sockets.assignment.host
         self._arriving = {carriage.flows[flow.name]: flow for flow in job.flows if flow.dst == host}
-        endpoint.attach(carriage.number, self)
+        sockets.attach(carriage.number, self)
 
     def connect(self, connected: Callable[[], None]) -> None:
+        """Call `connected` at once."""
         connected()
 
     @property
-    def counts(self) -> PacketCounts:
-        return PacketCounts(self._tally.reordered, self._tally.retransmitted)
+    def counts(self) -> HostPacketCounts:
+        """Packets of the job at this host."""
+        return HostPacketCounts(self._tally.reordered, self._tally.retransmitted)
 
     def send(self, flow: Flow, iteration: int) -> None:
-        assignment, address = self._endpoint.assignment, self._addresses[flow.name]
-        epoch = iteration % 256
-        frames = DataFrames(address, epoch, assignment.packet_bytes)
-        sender = Sender(
-            frames,
+        """Send a flow from here."""
+        assignment = self.sockets.assignment
+        key = flow_key(iteration % 256, self._number, self._numbers[flow.name])
+        destination, payloads = assignment.addresses[flow.dst], ShimPayloads(key)
+
+        def transmit(segment: DataSegment) -> None:
+            self.sockets.outgoing.send(Datagram(self._port, destination, payloads.data(segment)))
+
+        sender = FlowSender(
             flow.size_bytes,
+            assignment.packet_bytes,
             assignment.window_packets,
             assignment.retransmit_after_ns,
             self._tally,
             initial=assignment.initial_window_packets,
         )
         what = f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
-        self._events.started(flow.name, iteration, self._endpoint.loop.now_ns)
-        self._endpoint.send(
-            flow_key(epoch, address.job, address.flow), sender, what, partial(self._events.sent, flow.name)
-        )
+        self._events.started(flow.name, iteration, self.sockets.loop.now_ns)
+        self.sockets.flows.send(key, sender, transmit, what, partial(self._events.sent, flow.name))
 
     def expect(self, key: bytes) -> None:
-        """The first packet of a flow in an iteration has come. One that cannot be is left to be counted as unknown."""
+        """Expect a flow in the iteration of `key`, whose first packet is here, unless that cannot be."""
         flow = self._arriving.get(int.from_bytes(key[3:5], "big"))
         current = self._events.iteration()
         for iteration in (current, current + 1):
@@ -247,19 +208,17 @@ class ShimCarrier:
                 self._receive(key, flow, iteration)
 
     def _receive(self, key: bytes, flow: Flow, iteration: int) -> None:
-        assignment = self._endpoint.assignment
-        receiver = Receiver(
-            AckFrames(self._addresses[flow.name], key[0]),
-            flow.size_bytes,
-            assignment.packet_bytes,
-            assignment.window_packets,
-            self._tally,
-        )
+        assignment = self.sockets.assignment
+        source, payloads = assignment.addresses[flow.src], ShimPayloads(key)
+
+        def acknowledge(segment: AckSegment) -> None:
+            self.sockets.outgoing.send(Datagram(self._port, source, payloads.ack(segment)))
 
         def on_complete() -> None:
-            self._events.received(flow.name, iteration, self._endpoint.arrived_ns)
+            self._events.received(flow.name, iteration, self.sockets.arrived_ns)
 
-        self._endpoint.receive(key, receiver, on_complete)
+        receiver = FlowReceiver(flow.size_bytes, assignment.packet_bytes, assignment.window_packets, self._tally)
+        self.sockets.flows.receive(key, receiver, acknowledge, on_complete)
 
 
 def carriers(
@@ -267,7 +226,7 @@ def carriers(
     assignment: Assignment,
     jobs: Mapping[str, tuple[Job, ShimCarriage, FlowEvents]],
     sockets: ExitStack,
-) -> Mapping[str, ShimCarrier]:
-    """Open the host's sockets, for all jobs that use them; `sockets` closes them, and those that are opened later."""
-    endpoint = ShimEndpoint(loop, assignment, sockets)
-    return {name: ShimCarrier(endpoint, job, carriage, events) for name, (job, carriage, events) in jobs.items()}
+) -> Mapping[str, ShimSocketCarrier]:
+    """Open the host's sockets for all jobs that use them. `sockets` closes them, and those that are opened later."""
+    shared = ShimSockets(loop, assignment, sockets)
+    return {name: ShimSocketCarrier(shared, job, carriage, events) for name, (job, carriage, events) in jobs.items()}

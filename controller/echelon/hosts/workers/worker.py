@@ -1,4 +1,4 @@
-"""The process of one worker host: it does the host's part of every job, and tells the coordinator what happens when."""
+"""The process of one worker host: it does the host's part of every job, and reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers import shim_sockets, tcp
 from echelon.hosts.workers.assignment import Assignment, Carriage, ShimCarriage, TcpCarriage, WorkerJob
 from echelon.hosts.workers.background import ConstantRateSender, Discard
-from echelon.hosts.workers.carriers import Carrier, FlowEvents
+from echelon.hosts.workers.carriers import FlowEvents, SocketCarrier
 from echelon.hosts.workers.computing import COMPUTING, Computing
 from echelon.hosts.workers.execution import WorkerExecution, WorkerFinished, WorkerInstruction
 from echelon.hosts.workers.messages import (
@@ -22,24 +22,24 @@ from echelon.hosts.workers.messages import (
     Connect,
     Connected,
     Failed,
-    Finished,
     IterationDone,
     Lines,
-    Ready,
     Report,
     StartBackground,
-    Started,
-    Stop,
+    StepFinished,
+    StepStarted,
     Stopped,
+    StopWorkers,
+    WorkerReady,
     encode,
 )
 from echelon.scenarios.results import RunError
 
-_CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, Carrier]]] = {
+_CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
     ShimCarriage: shim_sockets.carriers,
     TcpCarriage: tcp.carriers,
 }
-"""What opens a host's sockets, for the jobs whose flows go that way."""
+"""What opens a host's sockets, by the kind of carriage."""
 
 
 class JobPart:
@@ -50,7 +50,7 @@ class JobPart:
         self._name = job.job.name
         self._execution = WorkerExecution(job.job, worker.host, delays=job.delays)
         self._computing = computing
-        self.carrier: Carrier | None = None
+        self.carrier: SocketCarrier | None = None
         self.events = FlowEvents(
             started=self._on_started,
             sent=self._on_sent,
@@ -66,7 +66,7 @@ class JobPart:
         for instruction in instructions:
             match instruction:
                 case StartCompute(name, _, duration_s):
-                    self._report(Started, name)
+                    self._report(StepStarted, name)
                     self._computing.start(duration_s, partial(self._on_computed, name))
                 case StartFlow(flow, iteration):
                     self.carrier.send(flow, iteration)
@@ -74,27 +74,27 @@ class JobPart:
                     counts = self.carrier.counts
                     self._worker.report(IterationDone(self._worker.host, self._name, iteration, *counts))
 
-    def _report(self, kind: type[Started | Finished], step: str) -> None:
+    def _report(self, kind: type[StepStarted | StepFinished], step: str) -> None:
         self._worker.report(kind(self._name, self._execution.iteration, step, self._worker.loop.now_ns))
 
     def _on_computed(self, name: str) -> None:
-        self._report(Finished, name)
+        self._report(StepFinished, name)
         self._obey(self._execution.compute_finished(name))
 
     def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(Started(self._name, iteration, flow, at_ns))
+        self._worker.report(StepStarted(self._name, iteration, flow, at_ns))
 
     def _on_sent(self, flow: str) -> None:
         self._obey(self._execution.flow_sent(flow))
 
     def _on_received(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(Finished(self._name, iteration, flow, at_ns))
+        self._worker.report(StepFinished(self._name, iteration, flow, at_ns))
         self._obey(self._execution.flow_received(flow, iteration))
 
 
 class Worker:
-    """All that one host does. Raises `RunError` out of the loop's `run` when something breaks. `sockets` ends what it
-    opens."""
+    """Everything that one host does. A `RunError` comes out of the loop's `run` when something breaks. `sockets` closes
+    what it opens."""
 
     def __init__(self, assignment: Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack) -> None:
         self.host = assignment.host
@@ -112,18 +112,18 @@ class Worker:
         if assignment.discards:
             Discard(assignment, sockets)
         loop.on_readable(control.fileno(), self._on_order)
-        self.report(Ready(self.host))
+        self.report(WorkerReady(self.host))
 
     def report(self, report: Report) -> None:
         self._control.sendall(encode(report))
 
-    def _open(self, assignment: Assignment, sockets: ExitStack) -> Mapping[str, Carrier]:
+    def _open(self, assignment: Assignment, sockets: ExitStack) -> Mapping[str, SocketCarrier]:
         by_kind: dict[type[Carriage], dict[str, Any]] = {}
         for job in assignment.jobs:
             name = job.job.name
             of_kind = by_kind.setdefault(type(job.carriage), {})
             of_kind[name] = (job.job, job.carriage, self._parts[name].events)
-        carriers: dict[str, Carrier] = {}
+        carriers: dict[str, SocketCarrier] = {}
         for kind, jobs in by_kind.items():
             carriers |= _CARRIERS[kind](self.loop, assignment, jobs, sockets)
         return carriers
@@ -131,7 +131,7 @@ class Worker:
     def _on_order(self) -> None:
         data = self._control.recv(1 << 16, socket.MSG_DONTWAIT)
         if not data:
-            self.loop.stop()  # all is said
+            self.loop.stop()  # the coordinator has closed the connection
             return
         for order in self._lines.feed(data):
             match order:
@@ -142,7 +142,7 @@ class Worker:
                 case StartBackground(at_ns):
                     for sender in self._senders:
                         sender.start(at_ns)
-                case Stop():
+                case StopWorkers():
                     self.report(Stopped(self.host))
 
     def _at(self, time_ns: int, call: Callable[[], None]) -> None:
@@ -164,19 +164,19 @@ class Worker:
 
 
 def run(assignment: Assignment) -> int:
-    """Work until told to stop; the exit status."""
+    """Work until told to stop; return the exit status."""
     with ExitStack() as sockets:
         control = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         control.connect(assignment.control)
         loop = RealTimeLoop()
         try:
             Worker(assignment, loop, control, sockets)
-            # What is here now stays: it need not be looked at again and again.
+            # Everything here stays: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
             loop.run()
         except (RunError, OSError) as error:
-            with suppress(OSError):  # nobody may be there to hear it
+            with suppress(OSError):  # the coordinator may be gone
                 control.sendall(encode(Failed(assignment.host, _one_line(error))))
             return 1
     return 0

@@ -12,7 +12,7 @@ from echelon.service.store.encoding import EncodedChanges, in_order
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GroupLimits:
     """Limits of one write; a single change may exceed them."""
 
     count: int
@@ -33,7 +33,7 @@ class GroupCommit:
     A write that fails fails every change in it, and no other.
     """
 
-    def __init__(self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: Limits) -> None:
+    def __init__(self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: GroupLimits) -> None:
         self._write = write
         self._limits = limits
         self._waiting: deque[_Waiting] = deque()

@@ -30,7 +30,7 @@ from echelon.service.store.base import (
     next_term,
 )
 from echelon.service.store.encoding import EncodedChanges, decode_document, encode, encode_document
-from echelon.service.store.group import GroupCommit, Limits
+from echelon.service.store.group import GroupCommit, GroupLimits
 from echelon.service.store.migrations import Documents, Schema
 
 Arguments = TypeVarTuple("Arguments")
@@ -45,7 +45,7 @@ BUSY_TIMEOUT_S = 5.0
 LOCK_INTERVAL_S = 0.1
 """Time between a standby's attempts to take the lock. Only a thread that cannot be stopped can wait for flock."""
 
-LIMITS = Limits(count=10_000, size_bytes=8 << 20)
+LIMITS = GroupLimits(count=10_000, size_bytes=8 << 20)
 
 _TABLES = """
 CREATE TABLE documents (collection TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (collection, key));

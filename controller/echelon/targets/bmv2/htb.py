@@ -76,7 +76,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class HtbTree:
     """The tree of one port."""
 
     rate_bps: int
@@ -99,7 +99,7 @@ def _least_rate(port: Port) -> int:
     return whole_bytes(max(frames, port.rate_bps // _LEAST_SHARE) + 7)
 
 
-def tree_of(settings: Sequence[QueueSetting], port: Port) -> Tree:
+def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
     """Return the tree that carries `settings`: those of all queues, in any order. Raises ValueError with the reason."""
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
@@ -118,7 +118,7 @@ def tree_of(settings: Sequence[QueueSetting], port: Port) -> Tree:
                 limit_packets=port.depth_packets,
             )
         )
-    return Tree(most, tuple(leaves))
+    return HtbTree(most, tuple(leaves))
 
 
 def _quanta(settings: Sequence[QueueSetting], frame_bytes: int) -> dict[int, int]:
@@ -157,7 +157,7 @@ def _check(by_queue: Mapping[int, QueueSetting], settings: Sequence[QueueSetting
         raise ValueError(f"minimum rates add up to {total} bit/s, more than the port's {port.rate_bps}")
 
 
-def settings_of(tree: Tree, number: int, port: Port) -> tuple[QueueSetting, ...] | None:
+def settings_of(tree: HtbTree, number: int, port: Port) -> tuple[QueueSetting, ...] | None:
     """Return the settings of port `number` that `tree` carries; None: no settings make this tree.
 
     Where several settings make the same tree, return those with the smallest weights and the fewest rates.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
-from echelon.targets.bmv2.htb import QUEUES, Port, Tree, settings_of, tree_of
+from echelon.targets.bmv2.htb import QUEUES, HtbTree, Port, settings_of, tree_of
 from echelon.targets.bmv2.options import ServerAddress
 from echelon.targets.bmv2.shaper import Root, ShapedInterface, Shaper, ShaperError
 from echelon.targets.bmv2.sockets import deepest_queue, send_buffer_bytes
@@ -120,7 +120,7 @@ class Bmv2Queues:
             self._apply(shaped, interface, root, tree_of(settings, shaped.port))
             self._asked[shaped.number] = settings
 
-    def _apply(self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: Tree) -> None:
+    def _apply(self, shaped: ShapedPort, interface: ShapedInterface, root: Root, wanted: HtbTree) -> None:
         if root.tree is not None:
             interface.change(root.tree, wanted, shaped.port)
             return

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from echelon.errors import Code, CodedError
 from echelon.netns import open_netlink
-from echelon.targets.bmv2.htb import QUEUES, Leaf, Port, Tree, burst_bytes
+from echelon.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, burst_bytes
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute  # type: ignore[import-untyped]
@@ -43,7 +43,7 @@ class Root:
 
     kind: str
     handle: int
-    tree: Tree | None = None
+    tree: HtbTree | None = None
     """None: it is not Echelon's, or it is damaged."""
 
     @property
@@ -124,7 +124,7 @@ class ShapedInterface:
         except _DamagedError:
             return root
 
-    def build(self, tree: Tree, port: Port, *, over: Root) -> None:
+    def build(self, tree: HtbTree, port: Port, *, over: Root) -> None:
         """Put the tree in the place of `over`.
 
         Packets pass unshaped for the milliseconds until the classes are there; what waited in the old tree is lost.
@@ -141,7 +141,7 @@ class ShapedInterface:
             where = {"parent": HANDLE, "prio": 1, "protocol": _ETHERTYPE_IPV4}
             self._netlink.tc("add-filter", "u32", self._index, target=_leaf(queue), keys=keys, **where)
 
-    def change(self, held: Tree, wanted: Tree, port: Port) -> None:
+    def change(self, held: HtbTree, wanted: HtbTree, port: Port) -> None:
         """Turn one tree of ours into another: classes change where they are, with the packets that wait in them."""
         if held.rate_bps != wanted.rate_bps:
             self._root_class("change-class", wanted, port)
@@ -155,7 +155,7 @@ class ShapedInterface:
         """Remove the root queueing discipline, with everything below it."""
         self._netlink.tc("del", index=self._index, parent=_ROOT)
 
-    def _root_class(self, command: str, tree: Tree, port: Port) -> None:
+    def _root_class(self, command: str, tree: HtbTree, port: Port) -> None:
         burst = burst_bytes(tree.rate_bps, 2 * port.frame_bytes)
         rate = tree.rate_bps // 8
         shape = {"rate": rate, "ceil": rate, "burst": burst, "cburst": burst}
@@ -176,7 +176,7 @@ class ShapedInterface:
         handle, limit = _leaf_queue_handle(queue), leaf.limit_packets
         self._netlink.tc(command, "pfifo", self._index, handle, parent=_leaf(queue), limit=limit)
 
-    def _tree(self, disciplines: list[Any]) -> Tree:
+    def _tree(self, disciplines: list[Any]) -> HtbTree:
         limits = {
             discipline["handle"]: discipline.get_attr("TCA_OPTIONS")["limit"]
             for discipline in disciplines
@@ -203,7 +203,7 @@ class ShapedInterface:
             leaves[queue] = Leaf(rate, ceil, parameters["prio"], parameters["quantum"], limits[below])
         if not rate_bps or sorted(leaves) != list(range(QUEUES)) or Counter(self._filters()) != _WANTED_FILTERS:
             raise _DamagedError
-        return Tree(rate_bps, tuple(leaves[queue] for queue in range(QUEUES)))
+        return HtbTree(rate_bps, tuple(leaves[queue] for queue in range(QUEUES)))
 
     def _filters(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield (queue, value, mask, offset) of each match."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from echelon.endhosts.tcp.frames import TcpAddress
-from echelon.endhosts.tcp.sender import Tally, TcpSettings
+from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Connection, TcpStack
 
 ADDRESS = TcpAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 40000, 9)
@@ -40,7 +40,7 @@ class Path:
         address: TcpAddress = ADDRESS,
     ) -> None:
         self.clock = clock
-        self.tally = Tally()
+        self.tally = TcpTally()
         self.lost = 0
         self.received: list[tuple[int, int]] = []
         out, home = _Way(), _Way()

@@ -21,8 +21,8 @@ from pathlib import Path
 from random import Random
 
 from echelon.endhosts.tcp.frames import KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
-from echelon.endhosts.tcp.receiver import Receiver
-from echelon.endhosts.tcp.sender import Sender, TcpSettings
+from echelon.endhosts.tcp.receiver import TcpReceiver
+from echelon.endhosts.tcp.sender import TcpSender, TcpSettings
 
 KERNEL, OURS = "10.9.0.1", "10.9.0.2"
 KERNEL_MAC, OUR_MAC = "02:00:00:00:09:01", "02:00:00:00:09:02"
@@ -89,7 +89,7 @@ def send(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     address = TcpAddress(OUR_MAC, KERNEL_MAC, OURS, KERNEL, 40000, PORT)
-    sender = Sender(address, TcpSettings(1400, ecn=ecn), isn=2**32 - 50_000)
+    sender = TcpSender(address, TcpSettings(1400, ecn=ecn), isn=2**32 - 50_000)
     sender.write(0, size)
     sender.close(0)
     loop(
@@ -110,7 +110,7 @@ def send(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
 
 def receive(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
     address = TcpAddress(KERNEL_MAC, OUR_MAC, KERNEL, OURS, 40000, PORT)
-    receiver = Receiver(address, TcpSettings(1400, ecn=ecn), isn=2**32 - 1)
+    receiver = TcpReceiver(address, TcpSettings(1400, ecn=ecn), isn=2**32 - 1)
 
     def write() -> None:
         with socket.socket() as peer:

@@ -268,10 +268,10 @@ def test_reordering_is_counted_by_what_was_sent_later(path: Callable[..., Any]) 
 
 def test_a_probe_opens_a_window_that_was_closed(path: Callable[..., Any]) -> None:
     from echelon.endhosts.tcp.frames import ACK, Options, SegmentFrames
-    from echelon.endhosts.tcp.sender import Sender
+    from echelon.endhosts.tcp.sender import TcpSender
 
     p = path()
-    sender = Sender(p.connection.address, PACKET)
+    sender = TcpSender(p.connection.address, PACKET)
     peer = SegmentFrames(p.connection.address.reversed(), window=0)
     sender.write(0, 100)
     sender.open(0)

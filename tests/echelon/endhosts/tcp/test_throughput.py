@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.endhosts.tcp.frames import TcpAddress
-from echelon.endhosts.tcp.sender import Tally, TcpSettings
+from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Connection, TcpStack
 
 MS = 1_000_000
@@ -65,7 +65,7 @@ class _Fork:
         self.queue = link(clock, rate_bps, 10 * MS, self.dst.deliver, drop_tail)
         self.back = link(clock, 10**9, 10 * MS, self.src.deliver)
         out.send, home.send = self.queue.send, self.back.send
-        self.tally = Tally()
+        self.tally = TcpTally()
         self.connections = []
         for number, start_ns in enumerate(starts_ns):
             address = replace(ADDRESS, src_port=40000 + number)

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from echelon.endhosts.shim import SHIM_PORT, FlowAddress, Shim, headers
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import SHIM_PORT, SHIM_VERSION, ShimPayloads, flow_key
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers import shim_sockets, tcp
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage, TcpCarriage
-from echelon.hosts.workers.carriers import Carrier, FlowEvents
+from echelon.hosts.workers.carriers import FlowEvents, SocketCarrier
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.scenarios.results import RunError
 
@@ -82,7 +83,7 @@ def assignment(host: str, addresses: dict[str, str], **others: Any) -> Assignmen
     return Assignment(host, "", addresses, (), **(given | others))
 
 
-Pair = tuple[RealTimeLoop, dict[str, Carrier], dict[str, Recorder], dict[str, str]]
+Pair = tuple[RealTimeLoop, dict[str, SocketCarrier], dict[str, Recorder], dict[str, str]]
 
 
 @contextmanager
@@ -164,7 +165,7 @@ def test_lost_packets_are_sent_again() -> None:
         recorders,
         _,
     ):
-        receiving = carriers["h2"]._endpoint._socket  # type: ignore[attr-defined]
+        receiving = carriers["h2"].sockets.incoming  # type: ignore[attr-defined]
         receiving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         carriers["h1"].send(flow("f"), 1)
         loop.run()
@@ -173,21 +174,26 @@ def test_lost_packets_are_sent_again() -> None:
 
 
 def test_packets_of_nobody_change_nothing() -> None:
+    def data(key: bytes) -> bytes:
+        return ShimPayloads(key).data(DataSegment(100, 142))
+
+    other_version = bytes([(SHIM_VERSION + 1) << 4])
     with pair(shim_sockets, SHIM, 1) as (loop, carriers, recorders, addresses):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for payload in (
                 b"",
                 b"short",
                 bytes(100),
-                Shim(0, 1, 99, 0, 0, 100).pack() + bytes(88),  # a job that is not here
-                Shim(0, 1, 7, 99, 0, 100).pack() + bytes(88),  # a flow that it does not have
-                Shim(0, 9, 7, 0, 0, 100).pack() + bytes(88),  # an iteration that is far away
+                other_version + data(flow_key(1, 7, 0))[1:],
+                data(flow_key(1, 99, 0)),  # a job that is not here
+                data(flow_key(1, 7, 99)),  # a flow that it does not have
+                data(flow_key(9, 7, 0)),  # an iteration that is far away
             ):
                 stranger.sendto(payload, (addresses["h2"], SHIM_PORT))
         carriers["h1"].send(flow("h"), 1)
         loop.run()
         assert recorders["h2"].received == [("h", 1)]
-        assert carriers["h2"]._endpoint._stack.unknown_packets == 6  # type: ignore[attr-defined]
+        assert carriers["h2"].sockets.unknown_packets == 7  # type: ignore[attr-defined]
 
 
 def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
@@ -206,10 +212,9 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
                 loop.stop()
 
         loop.on_readable(receiver.fileno(), on_readable)
-        address = FlowAddress("00:00:00:00:00:00", "00:00:00:00:00:00", addresses["h1"], addresses["h2"], 40000)
         began_ns = loop.now_ns
         for number in range(frames):
-            paced.send(headers(address, 1000) + bytes([number]) + bytes(957))
+            paced.send(shim_sockets.Datagram(40000, addresses["h2"], bytes([number]) + bytes(957)))
         loop.run()
     assert [number for number, _ in arrivals] == list(range(frames))
     assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)

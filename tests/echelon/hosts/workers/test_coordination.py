@@ -15,12 +15,12 @@ from echelon.hosts.workers.messages import (
     Begin,
     Connect,
     Failed,
-    Finished,
     IterationDone,
     Lines,
     Message,
-    Ready,
-    Started,
+    StepFinished,
+    StepStarted,
+    WorkerReady,
     encode,
 )
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
@@ -71,16 +71,16 @@ def test_records_are_assembled_from_both_ends_in_any_order() -> None:
     coordination = Coordination([pair("j")], 1, "exactly")
     coordination.start(1_000_000_000)
     second = 1_000_000_000
-    coordination.note(Finished("j", 1, "f", 4 * second))  # before its start is heard of
-    coordination.note(Started("j", 1, "g", 3 * second))
-    coordination.note(Started("j", 1, "f", 2 * second))
-    coordination.note(Started("j", 1, "a", second))
-    coordination.note(Finished("j", 1, "a", 2 * second))
+    coordination.note(StepFinished("j", 1, "f", 4 * second))  # before its start is heard of
+    coordination.note(StepStarted("j", 1, "g", 3 * second))
+    coordination.note(StepStarted("j", 1, "f", 2 * second))
+    coordination.note(StepStarted("j", 1, "a", second))
+    coordination.note(StepFinished("j", 1, "a", 2 * second))
     unfinished = coordination.records["j"].iterations[0]
     assert (unfinished.start, unfinished.finish) == (0, None)
-    coordination.note(Finished("j", 1, "g", 5 * second))
-    coordination.note(Started("j", 1, "b", 5 * second))
-    coordination.note(Finished("j", 1, "b", 6 * second))
+    coordination.note(StepFinished("j", 1, "g", 5 * second))
+    coordination.note(StepStarted("j", 1, "b", 5 * second))
+    coordination.note(StepFinished("j", 1, "b", 6 * second))
     coordination.worker_done(IterationDone("h1", "j", 1, 0, 3), 99 * second)
     coordination.worker_done(IterationDone("h2", "j", 1, 2, 0), 99 * second)
     (iteration,) = coordination.records["j"].finished
@@ -103,9 +103,9 @@ def test_a_worker_that_was_not_busy_is_refused() -> None:
 
 
 MESSAGES = st.one_of(
-    st.builds(Ready, st.text()),
+    st.builds(WorkerReady, st.text()),
     st.builds(Failed, st.text(), st.text()),
-    st.builds(Started, st.text(), st.integers(1), st.text(), st.integers(0, 2**63)),
+    st.builds(StepStarted, st.text(), st.integers(1), st.text(), st.integers(0, 2**63)),
     st.builds(Begin, st.text(), st.integers(1), st.integers(0, 2**63)),
     st.builds(Connect),
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from echelon.service.store import Candidate, Key, Leadership
 from echelon.service.store.encoding import EncodedChanges, in_order
-from echelon.service.store.group import GroupCommit, Limits
+from echelon.service.store.group import GroupCommit, GroupLimits
 
 keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.sampled_from("abcde"))
 
@@ -60,7 +60,7 @@ def test_writes_are_rows_of_calls_and_fail_together(
                 failed.append(len(written) - 1)
                 raise OSError(len(written) - 1)
 
-        group = GroupCommit(write, Limits(count, 1 << 20))
+        group = GroupCommit(write, GroupLimits(count, 1 << 20))
         results = await asyncio.gather(
             *(group.commit(leaderships[who], made) for who, made in calls), return_exceptions=True
         )
@@ -93,7 +93,7 @@ def test_a_cancelled_writer_cancels_those_who_wait() -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        group = GroupCommit(write, Limits(1, 1))
+        group = GroupCommit(write, GroupLimits(1, 1))
         made = EncodedChanges({("jobs", "x"): b"{}"}, set())
         calls = [asyncio.create_task(group.commit(leadership(), made)) for _ in range(3)]
         await begun.wait()

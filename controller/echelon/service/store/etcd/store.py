@@ -25,12 +25,12 @@ from echelon.service.store.etcd.layout import Contents, Layout, fits, transactio
 from echelon.service.store.etcd.lease import Lease
 from echelon.service.store.etcd.rpc import ATTEMPT_S, CompactedError, Etcd, LeaseGoneError, pauses, until_answered
 from echelon.service.store.etcd.transaction import Equal, Operation, Put
-from echelon.service.store.group import GroupCommit, Limits
+from echelon.service.store.group import GroupCommit, GroupLimits
 from echelon.service.store.migrations import Documents, Schema
 
 ANSWER_S = 5.0
 """How long a call of a controller that does not lead tries to reach etcd."""
-LIMITS = Limits(count=50, size_bytes=512 << 10)
+LIMITS = GroupLimits(count=50, size_bytes=512 << 10)
 """Bytes within one transaction of etcd, with room for keys and parts."""
 PAGE = 128
 """Number of keys in the first answer of a load; later answers hold more as long as they are below `PAGE_BYTES`."""

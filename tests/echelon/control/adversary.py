@@ -1,0 +1,297 @@
+"""Everything that can happen to the controller, in any order, and what must hold all the while.
+
+`Adversary` is driven by hypothesis (test_machine.py) and at random (``python -m tests.soak control``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save
+from echelon.control.events import HigherPrimary, IntentRefused, StopWaiting, SwitchChanged
+from echelon.lowering.capabilities import Capabilities
+from echelon.lowering.intent import Part
+from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
+
+NAMES = ("a", "b", "c")
+WORKERS = (("h1", "h2"), ("h1", "h3"), ("h2", "h4"), ("h1", "h3", "h4"))
+DOCUMENTS = {(name, workers): ring(name, *workers) for name in NAMES for workers in WORKERS}
+POLICIES = ("fifo", "echelon", "coflow")
+LINKS = tuple((leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2"))
+SWITCHES = ("leaf1", "leaf2", "spine1", "spine2")
+LEAVES = SWITCHES[:2]
+
+FABRIC = two_by_two()
+TIGHT = small(max_flows=12)
+"""A ring of two is 4 flows, one of three is 12: not all jobs have room at one switch."""
+
+
+class Adversary(World):
+    """A world that keeps books of what was acknowledged, and checks them and the switches at every turn."""
+
+    def __init__(self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0) -> None:
+        super().__init__(FABRIC, policy=policy, capabilities=capabilities, coalesce_s=coalesce_s)
+        self.accepted: dict[str, Mapping[str, Any]] = {}
+        """The documents of all jobs that were acknowledged and not removed since."""
+        self.asked: dict[int, tuple[str, Mapping[str, Any] | None]] = {}
+        """By request without an answer yet: the job, and its document; None: its removal."""
+        self.waits: set[int] = set()
+        self.reports: dict[int, str] = {}
+        """By report that is not dealt with yet: its switch."""
+        self._leaf = {
+            host: leaf for host in self.fabric.hosts for leaf in LEAVES if (leaf, host) in self.fabric.port_to
+        }
+        self.start()
+
+    def _take(self, effect: Effect) -> None:
+        super()._take(effect)
+        match effect:
+            case Answer(request) if request in self.asked:
+                name, document = self.asked.pop(request)
+                if document is None:
+                    self.accepted.pop(name, None)
+                else:
+                    self.accepted[name] = document
+                    assert name in self.store.load()["jobs"], "acknowledged before it was saved"
+            case Refuse(request) if request in self.asked:
+                del self.asked[request]
+            case Install(version, intents):
+                assert version > self._newest, "versions must rise"
+                self._newest = version
+                for name, switch in self.switches.items():
+                    assert_told_apart(merged(switch.held, intents[name].parts))
+                    self._assert_saved(name, intents[name].parts)
+
+    def start(self) -> None:
+        self._newest = 0
+        super().start()
+
+    # -- what must hold ------------------------------------------------------------------------------------------------
+
+    def _assert_saved(self, switch: str, parts: Sequence[Part]) -> None:
+        """The numbers of every job are in the store before any switch has them."""
+        stored = self.store.load()["numbers"]
+        for number, flows in known_flows(parts).items():
+            for job, flow in flows:
+                of_flows = stored[job]["numbers"]["FLOW"]
+                saved = {
+                    of_flows["keys"][first + step]: begin + step
+                    for first, begin, length in of_flows["at"][switch]
+                    for step in range(length)
+                }
+                assert saved[flow] == number
+
+    def check(self) -> None:
+        """After every event."""
+        jobs = self.machine.jobs.jobs
+        in_doubt = {name for name, _ in self.asked.values()}
+        for name in NAMES:
+            if name not in in_doubt:
+                assert (jobs[name].document if name in jobs else None) == self.accepted.get(name), name
+        assert len({job.number for job in jobs.values()}) == len(jobs), "two jobs have one number"
+        stored = self.store.load()["jobs"]
+        assert {name: job.to_document() for name, job in jobs.items()} == stored
+        self._check_installed()
+
+    def _check_installed(self) -> None:
+        """A job that is said to be installed is on every switch that its flows pass, and there is a session with it."""
+        in_force = self.machine.in_force
+        for name in self.machine.jobs.jobs if in_force is not None else ():
+            if self.state(name) == "installed":
+                assert in_force is not None
+                for flow in in_force.planned.plan.by_job[name]:
+                    for node in flow.path[1:-1]:
+                        switch = self.switches[node]
+                        assert switch.connected
+                        assert any((name, flow.flow) in flows for flows in known_flows(switch.held).values())
+
+    def rest(self) -> None:
+        """Let everything come to rest, and compare what switches hold with the plan, and the plan with the jobs."""
+        self.run()
+        for link in self.machine.jobs.drained:
+            self.set_link(*link, drained=False)
+        self.run()
+        self.check()
+        machine, in_force = self.machine, self.machine.in_force
+        assert in_force is not None
+        assert machine.settled
+        assert self.asked == {}, "requests without an answer"
+        assert self.dealt_with >= self.reports.keys(), "reports that nobody dealt with"
+        for name, switch in self.switches.items():
+            assert set(switch.held) == set(in_force.planned.intents[name].parts), name
+        planned = in_force.planned.plan.by_job
+        expected: dict[str, set[tuple[str, str]]] = {name: set() for name in self.switches}
+        for name, job in machine.jobs.jobs.items():
+            state, problem = machine.progress.state(name)
+            if name not in planned:
+                assert (state, bool(problem)) == ("unplanned", True), (name, state, problem)
+                assert machine.plan_problem is not None
+                assert not self._has_room(name, set(planned)), "it was left out although there is room"
+                continue
+            assert state == "installed", (name, state, problem)
+            assert {flow.flow for flow in planned[name]} == {flow.name for flow in job.job.flows}
+            for flow in planned[name]:
+                for node in flow.path[1:-1]:
+                    expected[node].add((name, flow.flow))
+        assert set(planned) <= set(machine.jobs.jobs)
+        for name, switch in self.switches.items():
+            held = [flow for flows in known_flows(switch.held).values() for flow in flows]
+            assert len(held) == len(set(held)) == len(expected[name])
+            assert set(held) == expected[name], name
+        for request in self.waits:
+            assert request in self.answers, "somebody still waits"
+
+    def _has_room(self, name: str, planned: set[str]) -> bool:
+        """By counting the flows at each leaf: those of a job pass the leaves of its workers."""
+        jobs = self.machine.jobs.jobs
+        return all(
+            sum(
+                leaf in (self._leaf[flow.src], self._leaf[flow.dst])
+                for one in (*planned, name)
+                for flow in jobs[one].job.flows
+            )
+            <= self.capabilities.max_flows
+            for leaf in LEAVES
+        )
+
+    # -- what can happen -----------------------------------------------------------------------------------------------
+
+    def ask_for(self, name: str, workers: tuple[str, ...], *, replaces: bool) -> None:
+        document = DOCUMENTS[name, workers]
+        # It may be answered within.
+        self.asked[self._number + 1] = name, document
+        self.register(document, replace=replaces)
+
+    def ask_removal(self, name: str) -> None:
+        self.asked[self._number + 1] = name, None
+        self.remove(name)
+
+    def ask_wait(self, name: str) -> None:
+        self.waits.add(self.wait_for(name))
+
+    def stop_waiting(self, index: int) -> None:
+        waits = sorted(self.waits - self.answers.keys())
+        if waits:
+            request = waits[index % len(waits)]
+            self.waits.discard(request)
+            self.tell(StopWaiting(request))
+
+    def carry_out_one(self, index: int, *, fails: bool) -> None:
+        ready = self.ready()
+        if ready:
+            effect = ready[index % len(ready)]
+            self.carry_out(effect, fails=fails and isinstance(effect, Save | ReadCounters))
+
+    def write_some(self, name: str) -> None:
+        if self.can_write(name):
+            self.write(name)
+            assert_told_apart(self.switches[name].held)
+
+    def refuse(self, name: str) -> None:
+        """A switch refuses part of its intent, and is written again later."""
+        switch = self.switches[name]
+        if switch.writing is not None:
+            switch.writing, switch.known = None, False
+            self.tell(SwitchChanged(name, "refused", "table full", switch.acknowledged))
+            self.tell(IntentRefused(name, "table full"))
+
+    def report_one(self, name: str, index: int, *, starts: bool, epoch: int) -> None:
+        switch = self.switches[name]
+        flows = sorted(flow for found in known_flows(switch.held).values() for flow in found)
+        if switch.connected and flows:
+            job, flow = flows[index % len(flows)]
+            self.reports[self._number + 1] = name
+            self.report(name, (job, flow, START if starts else FINISH, epoch), time_us=int(self.now_s * 1e6))
+
+    def leave(self, name: str, *, restart: bool) -> None:
+        self.disconnect(name, restart=restart)
+        self._forget_reports()
+
+    def outrank(self, name: str) -> None:
+        self.tell(HigherPrimary(name, 1000))
+
+    def die(self, saved: int) -> None:
+        """Requests under way are in doubt: what the store has is what holds."""
+        self.waits.clear()
+        asked = set(self.asked)
+        self.crash(saved)
+        self._look_again(asked)
+
+    def abdicate(self) -> None:
+        self.waits.clear()
+        self.lose_leadership()
+        assert self.asked == {}, "requests that were left without an answer"
+        self._look_again(set())
+
+    def _look_again(self, asked: set[int]) -> None:
+        in_doubt: dict[str, list[Mapping[str, Any] | None]] = {}
+        for request in asked:
+            name, document = self.asked.pop(request)
+            in_doubt.setdefault(name, [self.accepted.get(name)]).append(document)
+        for name, possible in in_doubt.items():
+            job = self.machine.jobs.jobs.get(name)
+            found = None if job is None else job.document
+            assert found in possible, f"{name} was neither as before nor as asked"
+            self.accepted.pop(name, None)
+            if found is not None:
+                self.accepted[name] = found
+        self.reports.clear()
+
+    def _forget_reports(self) -> None:
+        """Reports of a session that ended need no acknowledgement, though they may get one."""
+        self.reports = {
+            report: name for report, name in self.reports.items() if self.switches[name].connected
+        }  # fmt: skip
+
+
+def assert_told_apart(parts: Sequence[Part]) -> None:
+    """No number of a switch means two flows, and no match means flows of two jobs."""
+    matches: dict[object, str] = {}
+    for number, flows in known_flows(parts).items():
+        assert len(flows) == 1, f"number {number} means {sorted(flows)}"
+    for part in parts:
+        for known in part.known:
+            assert matches.setdefault(known.classifier.match, known.job) == known.job
+
+
+Turn = Callable[[Adversary, random.Random], None]
+
+TURNS: tuple[tuple[int, Turn], ...] = (
+    (10, lambda a, r: a.ask_for(r.choice(NAMES), r.choice(WORKERS), replaces=r.random() < 0.6)),
+    (5, lambda a, r: a.ask_removal(r.choice(NAMES))),
+    (2, lambda a, r: a.ask_wait(r.choice(NAMES))),
+    (1, lambda a, r: a.stop_waiting(r.randrange(8))),
+    (2, lambda a, r: void(a.choose(r.choice(POLICIES)))),
+    (2, lambda a, r: void(a.set_link(*r.choice(LINKS), drained=r.random() < 0.5))),
+    (30, lambda a, r: a.carry_out_one(r.randrange(8), fails=r.random() < 0.15)),
+    (25, lambda a, r: a.write_some(r.choice(SWITCHES))),
+    (8, lambda a, r: a.connect(r.choice(SWITCHES))),
+    (2, lambda a, r: a.leave(r.choice(SWITCHES), restart=r.random() < 0.5)),
+    (2, lambda a, r: a.refuse(r.choice(SWITCHES))),
+    (14, lambda a, r: a.report_one(r.choice(LEAVES), r.randrange(64), starts=r.random() < 0.6, epoch=r.randrange(3))),
+    (1, lambda a, r: a.outrank(r.choice(SWITCHES))),
+    (2, lambda a, r: a.die(r.randrange(4))),
+    (1, lambda a, r: a.abdicate()),
+)
+"""What can happen, and how often."""
+
+
+def void(_: object) -> None:
+    pass
+
+
+def play(seed: int, events: int) -> Adversary:
+    """One random sequence on a controller with a past, then rest. Deterministic."""
+    rng = random.Random(seed)
+    adversary = Adversary(rng.choice((*POLICIES, "coflow")), coalesce_s=rng.choice((0.0, 0.005)))
+    for name in NAMES[: rng.randrange(4)]:
+        adversary.ask_for(name, rng.choice(WORKERS), replaces=False)
+        adversary.run()
+    turns = rng.choices([turn for _, turn in TURNS], [weight for weight, _ in TURNS], k=events)
+    for turn in turns:
+        turn(adversary, rng)
+        adversary.check()
+    adversary.rest()
+    return adversary

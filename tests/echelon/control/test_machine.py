@@ -1,0 +1,188 @@
+"""Random interleavings of everything that can happen to the controller, crashes included.
+
+Acknowledged jobs are never lost, no number is given twice, numbers are saved before any switch has them, and entries at
+rest equal the plan. ``python -m tests.soak control`` plays as many sequences as you like.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import echelon
+from tests.echelon.control.adversary import LEAVES, LINKS, NAMES, POLICIES, SWITCHES, WORKERS, Adversary, play
+
+PACKAGE = Path(echelon.__file__).parent
+INDEX = st.integers(0, 63)
+
+
+class Controller(RuleBasedStateMachine):
+    @initialize(policy=st.sampled_from(POLICIES), coalesce_s=st.sampled_from((0.0, 0.005)), jobs=st.integers(0, 3))
+    def begin(self, policy: str, coalesce_s: float, jobs: int) -> None:
+        self.world = Adversary(policy, coalesce_s=coalesce_s)
+        for name in NAMES[:jobs]:
+            self.world.ask_for(name, WORKERS[0], replaces=False)
+            self.world.run()
+
+    @rule(name=st.sampled_from(NAMES), workers=st.sampled_from(WORKERS), replaces=st.booleans())
+    def register(self, name: str, workers: tuple[str, ...], replaces: bool) -> None:
+        self.world.ask_for(name, workers, replaces=replaces)
+
+    @rule(name=st.sampled_from(NAMES))
+    def remove(self, name: str) -> None:
+        self.world.ask_removal(name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def wait(self, name: str) -> None:
+        self.world.ask_wait(name)
+
+    @rule(index=INDEX)
+    def stop_waiting(self, index: int) -> None:
+        self.world.stop_waiting(index)
+
+    @rule(policy=st.sampled_from(POLICIES))
+    def choose(self, policy: str) -> None:
+        self.world.choose(policy)
+
+    @rule(link=st.sampled_from(LINKS), drained=st.booleans())
+    def set_link(self, link: tuple[str, str], drained: bool) -> None:
+        self.world.set_link(*link, drained=drained)
+
+    @rule(index=INDEX, fails=st.booleans())
+    def carry_out(self, index: int, fails: bool) -> None:
+        self.world.carry_out_one(index, fails=fails)
+
+    @rule(index=INDEX)
+    def carry_out_well(self, index: int) -> None:
+        self.world.carry_out_one(index, fails=False)
+
+    @rule(switch=st.sampled_from(SWITCHES))
+    def connect(self, switch: str) -> None:
+        self.world.connect(switch)
+
+    @rule(switch=st.sampled_from(SWITCHES), restart=st.booleans())
+    def leave(self, switch: str, restart: bool) -> None:
+        self.world.leave(switch, restart=restart)
+
+    @rule(switch=st.sampled_from(SWITCHES))
+    def write(self, switch: str) -> None:
+        self.world.write_some(switch)
+
+    @rule(switch=st.sampled_from(SWITCHES))
+    def refuse(self, switch: str) -> None:
+        self.world.refuse(switch)
+
+    @rule(switch=st.sampled_from(LEAVES), index=INDEX, starts=st.booleans(), epoch=st.integers(0, 2))
+    def report(self, switch: str, index: int, starts: bool, epoch: int) -> None:
+        self.world.report_one(switch, index, starts=starts, epoch=epoch)
+
+    @rule(switch=st.sampled_from(SWITCHES))
+    def outrank(self, switch: str) -> None:
+        self.world.outrank(switch)
+
+    @rule(saved=st.integers(0, 3))
+    def die(self, saved: int) -> None:
+        self.world.die(saved)
+
+    @rule()
+    def abdicate(self) -> None:
+        self.world.abdicate()
+
+    @invariant()
+    def books_are_right(self) -> None:
+        self.world.check()
+
+    def teardown(self) -> None:
+        # Absent where hypothesis gave up before the beginning.
+        if hasattr(self, "world"):
+            self.world.rest()
+
+
+TestController = Controller.TestCase
+TestController.settings = settings(
+    max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_sequences(seed: int) -> None:
+    """As ``python -m tests.soak control`` plays them."""
+    play(seed, 50)
+
+
+def test_a_sequence_is_the_same_every_time() -> None:
+    first, second = play(7, 50), play(7, 50)
+    assert first.facts == second.facts
+    assert first.store.load() == second.store.load()
+
+
+# -- one controller ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """By module: its syntax tree."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text())))
+        for path in PACKAGE.rglob("*.py")
+    }
+
+
+@cache
+def callers() -> dict[str, set[str]]:
+    """By name of a class or function: the modules that call it."""
+    out: dict[str, set[str]] = {}
+    for module, of_module in nodes().items():
+        for node in of_module:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                out.setdefault(node.func.id, set()).add(module)
+    return out
+
+
+def calls(name: str) -> set[str]:
+    return callers().get(name, set())
+
+
+def test_service_and_virtual_runs_have_one_controller() -> None:
+    """Nothing but the machine follows digests, numbers flows or reacts; its two shells run the machine."""
+    assert calls("Machine") == {"service/leader.py", "virtual/controller.py"}
+    for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
+        assert calls(part) == {"control/machine.py"}
+    assert calls("Decoder") == calls("Tracker") == {"control/following.py"}
+    assert calls("CentralScheduler") == calls("Reacting") == {"control/reactions.py"}
+    assert calls("Numbering") == {"control/planning.py", "lowering/lower.py"}
+    assert not any((PACKAGE / name).exists() for name in ("control_loop.py", "scheduler.py", "reaction.py"))
+
+
+def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
+    """It is a function of the events that it is told of."""
+    forbidden = {
+        "asyncio",
+        "threading",
+        "concurrent",
+        "time",
+        "datetime",
+        "socket",
+        "select",
+        "os",
+        "random",
+        "logging",
+    }
+
+    def imports_forbidden(node: ast.AST) -> bool:
+        match node:
+            case ast.Import(names=names):
+                return any(name.name.partition(".")[0] in forbidden for name in names)
+            case ast.ImportFrom(module=str(module)):
+                return module.partition(".")[0] in forbidden
+        return isinstance(node, ast.AsyncFunctionDef | ast.Await)
+
+    machine = {module: of_module for module, of_module in nodes().items() if module.startswith("control/")}
+    assert len(machine) > 10
+    assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []

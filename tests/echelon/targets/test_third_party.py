@@ -1,0 +1,84 @@
+"""A target of another distribution: a switch that records what is written to it, as small as a target can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from echelon.documents import Section
+from echelon.execution import duration_s
+from echelon.fabric.model import Fabric
+from echelon.lowering.capabilities import Capabilities
+from echelon.policies import make_policy
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import load_scenario
+from echelon.southbound.queues import QueueDriver
+from echelon.targets import Site, Target
+from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.softswitch.virtual import VirtualTestbed
+from echelon.targets.virtual import VirtualFabricFactory, VirtualSwitches
+from echelon.virtual.run import run
+
+FIG2 = Path(__file__).parents[3] / "topologies" / "scenarios" / "fig2.yaml"
+
+
+class Recorder(Target[Section]):
+    """A target that runs in virtual time only, and keeps the kinds of all messages."""
+
+    name = "recorder"
+    options = Section
+
+    def __init__(self) -> None:
+        self.written: dict[str, Sequence[str]] = {}
+
+    def capabilities(self, options: Section) -> Capabilities:
+        return softswitch()
+
+    def queue_driver(self, options: Section, site: Site) -> QueueDriver:
+        return GnmiQueues(site.switch)
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        return self._build
+
+    @contextmanager
+    def _build(self, fabric: Fabric, latency_s: Fraction, queue_bytes: int | None) -> Iterator[VirtualSwitches]:
+        with VirtualTestbed(fabric, latency_s, queue_bytes) as testbed:
+            yield testbed
+            self.written = {name: [kind for _, kind in testbed.rpc_log(name)] for name in testbed.switches}
+
+
+class Bare(Recorder):
+    """A target that runs nowhere."""
+
+    name = "bare"
+
+    def virtual_fabric(self) -> None:  # type: ignore[override]
+        return None
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    made = Recorder()
+    monkeypatch.setattr("echelon.virtual.run.TARGETS", {"recorder": made, "bare": Bare()})
+    return made
+
+
+def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
+    """Fig. 2 of EchelonFlow: fair sharing needs 8.5 s, and packets at most 0.1 % more or less."""
+    scenario = load_scenario(FIG2)
+    outcome = run(scenario, "fair", lambda: make_policy("fair"), lambda _job, _iteration: None, target="recorder")
+    (job,) = outcome.records.values()
+    assert float(duration_s(job.finished[0])) == pytest.approx(8.5, rel=1e-3)
+    assert set(recorder.written) == set(scenario.fabric.switches)
+    for kinds in recorder.written.values():
+        assert {"set_pipeline", "write", "gnmi_set"} <= set(kinds)
+
+
+def test_a_target_that_cannot_run_so_is_refused(recorder: Recorder) -> None:
+    with pytest.raises(RunError, match="target bare does not run in virtual time"):
+        run(load_scenario(FIG2), "fair", lambda: make_policy("fair"), lambda _job, _iteration: None, target="bare")
