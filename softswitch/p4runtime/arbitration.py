@@ -152,7 +152,7 @@ class Arbitration:
                     Code.FAILED_PRECONDITION,
                     f"this stream belongs to device {self._device_id}; open another one for device {claim.device_id}",
                 )
-            return Status(Code.NOT_FOUND, f"this server has device {self._device_id}, not device {claim.device_id}")
+            return Status(Code.NOT_FOUND, f"this server has no device {claim.device_id}, only device {self._device_id}")
         if current is not None and current != claim.role:
             return Status(
                 Code.FAILED_PRECONDITION,

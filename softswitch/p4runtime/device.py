@@ -400,7 +400,7 @@ class Device:
 
     def _check_device(self, device_id: int) -> None:
         if device_id != self.device_id:
-            raise RefusedError(Code.NOT_FOUND, f"this server has device {self.device_id}, not device {device_id}")
+            raise RefusedError(Code.NOT_FOUND, f"this server has no device {device_id}, only device {self.device_id}")
 
     def _check_primary(self, request: p4r.WriteRequest | p4r.SetForwardingPipelineConfigRequest) -> None:
         self._check_device(request.device_id)

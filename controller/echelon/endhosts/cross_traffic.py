@@ -1,5 +1,5 @@
-"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection, begun at their times whatever
-became of those before (open loop)."""
+"""Cross traffic of an emulation: flows that belong to no job, each over a TCP connection. They start on schedule,
+whatever became of the flows before them (open loop)."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ _NANOBITS_PER_BYTE = 8 * NS_PER_S
 
 @dataclass(slots=True)
 class _Transfer:
-    """A flow under way, and where it is on its connection."""
+    """A flow under way, and its place on its connection."""
 
     flow: ScheduledFlow
     started_ns: int
     end_bytes: int
-    """Of the connection, when the flow has been received."""
+    """Position on the connection of the byte after the flow's last."""
     connection: Connection | None = None
     finished_ns: int | None = None
     failed: str | None = None
 
 
 class CrossTraffic:
-    """Plays `sources` on the hosts of `network`, drawn from `seed`; `settings(ecn)` is how their TCP is set.
+    """Cross traffic of `sources` on the hosts of `network`, drawn from `seed`. `settings(ecn)` returns the settings of
+    its TCP.
 
-    Nobody sends before `start`, and no new flow after `stop`. A host without a free port cannot begin a flow: it fails,
-    and so does one whose connection is given up.
+    Nobody sends before `start`, and no flow starts after `stop`. A flow whose host has no free port fails, and so does
+    a flow whose connection is given up.
     """
 
     def __init__(
@@ -61,27 +62,28 @@ class CrossTraffic:
         self._fabric = network.fabric
 
     def start(self) -> None:
-        """Begin: now is time 0 of all sources."""
+        """Start: now is time 0 of all sources."""
         for player in self._players.values():
             player.start()
 
     def stop(self) -> None:
-        """The end: no more flows begin, and what has not come by now does not count."""
+        """End: no more flows start, and bytes that have not arrived by now do not count."""
         for player in self._players.values():
             player.stop()
 
     @property
     def outcomes(self) -> Mapping[str, Sequence[FlowOutcome]]:
-        """By source, flows in order of their starts; until now, or the end."""
+        """What became of the flows until now or the end, by source, in order of their starts."""
         return {name: player.outcomes() for name, player in self._players.items()}
 
     @property
     def retransmitted_packets(self) -> Mapping[str, int]:
-        """By source."""
+        """Segments sent again, by source."""
         return {name: player.tally.retransmitted for name, player in self._players.items()}
 
     def summaries(self) -> Mapping[str, TrafficSummary]:
-        """By source, from time 0 until now, or the end. Slowdowns are against the slowest way between its hosts."""
+        """Summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path between the
+        source's hosts."""
         return {
             name: summary(player.outcomes(), 0.0, player.elapsed_s, self._capacity_bps(name))
             for name, player in self._players.items()
@@ -97,20 +99,21 @@ class CrossTraffic:
 
 
 class _Ports:
-    """Ports of hosts for new connections, each in use for one at a time; those that were free for longest go first."""
+    """Source ports for new connections. Each is in use by one connection at a time; the port that was free for longest
+    goes first."""
 
     def __init__(self, network: HostNetwork) -> None:
         self._network = network
         self._free = {host: deque(_PORTS) for host in network.hosts}
 
     def address(self, src: str, dst: str) -> TcpAddress | None:
-        """That of a new connection to the discard port; None if all of the source's ports are in use."""
+        """Return the address of a new connection to the discard port; None if all of the source's ports are in use."""
         source, destination = self._network.fabric.hosts[src], self._network.fabric.hosts[dst]
         free, taken = self._free[src], self._network.hosts[dst].tcp
         while free:
             port = free.popleft()
             address = TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, port, DISCARD_PORT)
-            if not taken.has(address):  # a job has it, for ever
+            if not taken.has(address):  # a job's connection has it, to the end of the run
                 return address
         return None
 
@@ -119,7 +122,7 @@ class _Ports:
 
 
 class _Player:
-    """One source."""
+    """The player of one source."""
 
     def __init__(
         self, network: HostNetwork, ports: _Ports, flows: Iterator[ScheduledFlow], settings: TcpSettings
@@ -155,7 +158,7 @@ class _Player:
         return [self._outcome(transfer, now_s) for transfer in self._transfers]
 
     def connect(self, flow: ScheduledFlow, on_lost: Callable[[], None]) -> Connection | None:
-        """A connection for `flow`, not open yet; None if its host has no port for it."""
+        """Return a connection for `flow` that is not open yet; None if its host has no port for it."""
         address = self._ports.address(flow.src, flow.dst)
         if address is None:
             return None
@@ -203,17 +206,17 @@ class _Player:
         long.add(transfer)
 
     def finish(self, transfer: _Transfer) -> None:
-        """Everything has been received."""
+        """Note that everything has been received."""
         transfer.finished_ns = self._clock.now_ns
         transfer.connection = None
 
     def lose(self, transfer: _Transfer) -> None:
-        """The connection was given up."""
+        """Note that the connection was given up."""
         if transfer.finished_ns is None:
             transfer.failed = f"nothing was acknowledged through {MAX_TIMEOUTS} time-outs"
 
     def refuse(self, transfer: _Transfer) -> None:
-        """There is no connection to be had."""
+        """Note that there is no connection to be had."""
         transfer.failed = f"host {transfer.flow.src} has no port left"
 
     def _outcome(self, transfer: _Transfer, now_s: float) -> FlowOutcome:
@@ -231,7 +234,7 @@ class _Player:
 
 
 class _LongFlow:
-    """Pieces one after another over one connection, at a rate that is kept in the mean since the beginning."""
+    """A long flow: pieces one after another over one connection. Its mean rate since the beginning is kept."""
 
     def __init__(self, player: _Player, clock: Clock, flow: PacedFlow) -> None:
         self._player = player
@@ -239,17 +242,17 @@ class _LongFlow:
         self._rate_bps = flow.rate_bps
         self._begun_ns = clock.now_ns
         self._connection = player.connect(flow, self._on_lost)
-        self._pieces: deque[_Transfer] = deque()  # that are not written to their ends
+        self._pieces: deque[_Transfer] = deque()  # pieces not completely written
         self._unfinished: list[_Transfer] = []
         self._lost = False
-        self._due_bytes = 0  # of all pieces until now
+        self._due_bytes = 0  # total of all pieces so far
         self._written_bytes = 0
         self._waits = False
         if self._connection is not None:
             self._connection.open()
 
     def add(self, transfer: _Transfer) -> None:
-        """One more piece is due."""
+        """Take one more piece, which is due now."""
         connection = transfer.connection = self._connection
         if connection is None:
             self._player.refuse(transfer)
@@ -266,7 +269,7 @@ class _LongFlow:
             self._write(connection)
 
     def _write(self, connection: Connection) -> None:
-        """The segments whose time has come; and again when that of the next one comes."""
+        """Write the segments whose time has come; schedule the next call for the time of the next segment."""
         self._waits = False
         now_ns = self._clock.now_ns
         while self._pieces and not self._player.stopped and not self._lost:

@@ -1,7 +1,7 @@
 """Training jobs as a network sees them: compute units are timed waits, flows are real packets, all in closed loop.
 
-Nothing here knows whether time and network are virtual or real: the emulator is given a clock and one network
-interface for each host, and is told of the frames that arrive.
+The emulator does not know whether time and network are virtual or real. It is given a clock and one network interface
+for each host, and it is told of the frames that arrive.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BACKGROUND_PORTS = 0x8000
 
 
 def tcp_settings(transport: Transport, ecn: bool) -> TcpSettings:
-    """What `transport` says of TCP."""
+    """Return the TCP settings of `transport`."""
     return TcpSettings(
         transport.packet_bytes, max(1, round(transport.min_rto_s * NS_PER_S)), transport.receive_window_bytes, ecn
     )
@@ -47,16 +47,18 @@ def tcp_settings(transport: Transport, ecn: bool) -> TcpSettings:
 class TrainingEmulator:
     """Jobs, background and cross traffic on the hosts of a fabric.
 
-    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until `done`. Then nothing more
-    is sent, received or recorded.
+    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until `done`. From then on
+    nothing is sent, received or recorded.
 
-    - `nics`: by host; `identities`: by (job, flow), what the shim says, or a `SegmentIdentity`: the job sends over TCP.
+    - `nics`: network interfaces by host.
+    - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
+      job sends over TCP.
     - `iterations` and `until` say when the run is over (`echelon.completion`).
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
-    Raises `RunError`, at once for a flow that is too long for the shim, later (out of the clock's call) for one that
-    gets nowhere; `KeyError` for a host without an interface, or a flow without a number.
+    Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
+    gets nowhere. Raises `KeyError` for a host without an interface or a flow without an identity.
     """
 
     def __init__(
@@ -81,13 +83,13 @@ class TrainingEmulator:
         self._jobs = jobs
         self._transport = Transport() if transport is None else transport
         self.completion = Completion((job.name for job in jobs), iterations, until)
-        """how far the jobs have come"""
+        """How far the jobs have come."""
         self._on_iteration = on_iteration
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
-        """by name; give each the frames that arrive at it"""
+        """Hosts by name. Give each the frames that arrive at it."""
         network = HostNetwork(clock, fabric, self.hosts)
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
@@ -95,13 +97,13 @@ class TrainingEmulator:
             own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
             self._executions[job.name] = JobExecution(job, delays=own, more=partial(self.completion.begins, job.name))
         self.background = {traffic.name: BackgroundStats() for traffic in background}
-        """packets of each background sender, by its name"""
+        """Packets of each background sender, by its name."""
         self._background_traffic = tuple(background)
         self.traffic = CrossTraffic(network, traffic, seed, partial(tcp_settings, self._transport))
-        """cross traffic, and what becomes of its flows until the end"""
+        """The cross traffic, and what becomes of its flows until the end."""
 
     def start(self) -> None:
-        """Begin: now is time 0 of the run."""
+        """Start the run: now is its time 0."""
         self._origin_ns = self._clock.now_ns
         for job in self._jobs:
             self._carriers[job.name].open()
@@ -117,22 +119,22 @@ class TrainingEmulator:
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
-        """What has happened so far, by job; seconds from the beginning of the run."""
+        """What has happened so far, by job, in seconds from the beginning of the run."""
         return {name: _in_seconds(execution.record, self._origin_ns) for name, execution in self._executions.items()}
 
     @property
     def reordered_packets(self) -> Mapping[str, int]:
-        """By job: packets that arrived after one that was sent later, retransmissions apart."""
+        """Packets that arrived after one that was sent later, by job. Retransmissions do not count."""
         return {name: carrier.tally.reordered for name, carrier in self._carriers.items()}
 
     @property
     def retransmitted_packets(self) -> Mapping[str, int]:
-        """By job: packets sent again."""
+        """Packets sent again, by job."""
         return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
     @property
     def duplicate_packets(self) -> Mapping[str, int]:
-        """By job: packets received again."""
+        """Packets received again, by job."""
         return {name: carrier.tally.duplicate for name, carrier in self._carriers.items()}
 
     def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
@@ -199,7 +201,7 @@ class TrainingEmulator:
 
 
 class _ConstantRate:
-    """A sender that asks nobody: packet n leaves n packet times after the first, without rounding errors adding up."""
+    """An open-loop sender: packet n leaves n packet times after the first, without rounding errors adding up."""
 
     def __init__(self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Real time for what is written against the emulator's clock: calls at a time, and sockets that have become ready.
+"""A real-time loop with the interface of the emulator's clock: calls at a time, and callbacks of ready sockets.
 
 It waits with ``select``, whose time-outs are in microseconds; those of ``epoll`` and of asyncio are in milliseconds.
 """
@@ -17,7 +17,8 @@ _LONGEST_WAIT_S = 3600.0
 
 
 class RealTimeLoop:
-    """Calls in order of time, then of scheduling, and callbacks of file descriptors; all in the thread that runs it.
+    """Calls in order of time, then of scheduling, and callbacks of file descriptors, all in the thread that runs the
+    loop.
 
     Time is CLOCK_MONOTONIC, the same for all processes of a machine, in every namespace.
     """
@@ -28,7 +29,7 @@ class RealTimeLoop:
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._running = False
-        # By default the kernel may be 50 us late, to wake up less often.
+        # By default the kernel may be 50 us late, so that it wakes up less often.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
     @property
@@ -36,29 +37,29 @@ class RealTimeLoop:
         return time.monotonic_ns()
 
     def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> None:
-        """Call at that time, or as soon as can be if it has passed."""
+        """Call at that time, or as soon as possible if it has passed."""
         self._scheduled += 1
         heapq.heappush(self._calls, (time_ns, self._scheduled, callback, args))
 
     def on_readable(self, fd: int, callback: Callable[[], object] | None) -> None:
-        """Call whenever there is something to read; None: no longer."""
+        """Call whenever there is something to read; None cancels it."""
         _register(self._readers, fd, callback)
 
     def on_writable(self, fd: int, callback: Callable[[], object] | None) -> None:
-        """Call whenever something can be written; None: no longer."""
+        """Call whenever something can be written; None cancels it."""
         _register(self._writers, fd, callback)
 
     def stop(self) -> None:
-        """`run` returns after what it is doing."""
+        """Make `run` return after the current callback."""
         self._running = False
 
     def run(self) -> None:
-        """Until `stop`. What a callback raises comes out."""
+        """Run until `stop`. Exceptions of callbacks come out of it."""
         self._running = True
         calls = self._calls
         while self._running:
             now_ns = time.monotonic_ns()
-            # Only what is due now: what is due by then could go on for ever, and nothing would be read.
+            # Only what is due now: calls that become due meanwhile could go on for ever, and nothing would be read.
             while calls and calls[0][0] <= now_ns:
                 _, _, callback, args = heapq.heappop(calls)
                 callback(*args)
@@ -75,7 +76,7 @@ class RealTimeLoop:
         readable, writable, _ = select.select(list(self._readers), list(self._writers), (), wait_s)
         for ready, callbacks in ((readable, self._readers), (writable, self._writers)):
             for fd in ready:
-                # A callback before may have taken it out.
+                # An earlier callback may have removed it.
                 callback = callbacks.get(fd)
                 if callback is not None and self._running:
                     callback()

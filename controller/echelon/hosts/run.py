@@ -1,9 +1,11 @@
 """A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators start it.
 
-Called inside `echelon.hosts.sandbox`, which sees to it that nothing outlives the run, whatever ends it.
+It runs inside `echelon.hosts.sandbox`, which makes sure that nothing outlives the run, whatever ends it. The steps:
 
-    interfaces (backends) -> switch processes -> `echelon serve` -> jobs registered and installed
-    -> workers in their hosts' namespaces -> a common time 0 -> iterations -> records, counters
+- interfaces (backends), switch processes, `echelon serve`
+- jobs registered and installed
+- workers in their hosts' namespaces, a common time 0
+- iterations, records, counters
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from echelon.targets import TARGETS
 from echelon.targets.launching import Place, SwitchProcess
 
 OPENING_S = 30.0
-"""So long may it take until all workers are connected."""
+"""How long to wait until all workers are connected."""
 _QUIET_S = 0.01
 _BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
 _QUIET_ATTEMPTS = 20
@@ -43,15 +45,15 @@ Watch = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands when the workers are about to start."""
+    """Everything that stands when the workers are about to start."""
 
     directory: Path
     """Logs and files of the run."""
     service: ServiceProcess
-    """May be killed and started again: the switches go on."""
+    """The service. It may be killed and started again: the switches go on."""
     switches: Mapping[str, SwitchProcess]
     workers: Mapping[str, int]
-    """Process ids, by host."""
+    """Process ids by host."""
 
 
 def run(
@@ -67,10 +69,10 @@ def run(
 ) -> PolicyRun:
     """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of `target`.
 
-    `watch(url)`, of the service's API, is entered when the jobs are installed, and left when they are done; before it,
-    `observe` is called once. `progress(job, iteration)` is told of each finished iteration.
+    `watch(url)`, of the service's API, is entered when the jobs are installed and left when they are done. `observe` is
+    called once before it. `progress(job, iteration)` is called for each finished iteration.
 
-    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that cannot be or that broke.
+    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
     """
     _check(scenario)
     policy = _choice(scenario, label)
@@ -96,7 +98,7 @@ def run(
 
 
 def _check(scenario: Scenario) -> None:
-    """Raises `RunError` for what real hosts cannot do."""
+    """Raise `RunError` for what real hosts cannot do."""
     if scenario.control_latency_s:
         raise RunError("control_latency: on real hosts the controller takes the time that it takes (remove the key)")
     if scenario.ecn_threshold_packets is not None:
@@ -136,7 +138,7 @@ def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
 
 
 class _Run:
-    """From workers that have their assignments to the end."""
+    """A run from the moment when its workers wait for their assignments."""
 
     def __init__(
         self,
@@ -160,7 +162,7 @@ class _Run:
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
     def run(self, control: Path, numbers: Numbers) -> PolicyRun:
-        """`control` is where the workers' coordinator is to listen."""
+        """Run to the end. The workers' coordinator listens at `control`."""
         before = self._packets()
         coordinator = Coordinator(
             self._loop,
@@ -208,7 +210,7 @@ class _Run:
         last = self._scenario.stop_controller_after_iteration
         reached = self._coordination.completion.common_iterations
         if last is not None and self._holdings is None and reached >= last:
-            # After the workers have been told to go on.
+            # Only after the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)
 
     def _stop_controller(self) -> None:
@@ -217,7 +219,7 @@ class _Run:
             self._service.kill()
 
     def _packets(self) -> Mapping[str, tuple[int, int]]:
-        """By switch: packets that went in and came out, as its interfaces have counted them."""
+        """Return the packets that went in and out, by switch, as its interfaces have counted them."""
         counts = _interface_packets()
         out = {}
         for name in self._switches:
@@ -226,7 +228,7 @@ class _Run:
         return out
 
     def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
-        """When nothing moves any more, or soon in any case: what is in a queue has not been dropped."""
+        """Return the counts when nothing moves any more, or soon in any case: queued packets are not drops."""
         packets = self._packets()
         for _ in range(_QUIET_ATTEMPTS):
             time.sleep(_QUIET_S)
@@ -245,7 +247,7 @@ def _check_opened(coordinator: Coordinator) -> None:
 
 
 def _interface_packets() -> Mapping[str, tuple[int, int]]:
-    """By interface of this network namespace: packets received and sent."""
+    """Return the packets received and sent, by interface of this network namespace."""
     out = {}
     for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines()[2:]:
         name, _, numbers = line.partition(":")

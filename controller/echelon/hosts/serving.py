@@ -24,7 +24,7 @@ from echelon.scenarios.scenario import PolicyChoice
 from echelon.service.resources import JobResource, StatusResource
 
 START_S = 30.0
-"""So long may it take until the service leads, or a job is installed."""
+"""How long to wait until the service leads, or until a job is installed."""
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"
 _POLL_S = 0.02
@@ -32,16 +32,16 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """What a service is told: `switches` are entries of its configuration file."""
+    """The configuration of a service. `switches` are entries of its configuration file."""
 
     directory: Path
-    """For its files; empty, or those of the same service before."""
+    """Directory for its files: empty, or that of an earlier process of the same service."""
     fabric: Fabric
     policy: PolicyChoice
     switches: Mapping[str, Mapping[str, object]]
 
     def configuration(self, port: int) -> Path:
-        """Write it, for an API on that port of loopback."""
+        """Write the configuration file, with the API on that port of loopback; return its path."""
         _write(self.directory / FABRIC_FILE, fabric_document(self.fabric))
         return _write(
             self.directory / "echelon.yaml",
@@ -58,7 +58,7 @@ class Controller:
 
 
 class ServiceProcess:
-    """`echelon serve`. A context manager: its process does not outlive it."""
+    """The process of `echelon serve`. A context manager: the process does not outlive it."""
 
     def __init__(self, controller: Controller) -> None:
         self._port = free_port()
@@ -79,35 +79,35 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int | None:
-        """None: it was stopped."""
+        """The process id; None while the service is stopped."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Does not wait. Again after `kill`: with what it had stored."""
+        """Start the process without waiting for it. After `kill` it continues from what it had stored."""
         if self._process is not None:
             return
         serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
-        # It may not hold up switches either, where all share processors: at its start it computes a lot.
+        # It computes a lot at its start, which must not delay switches that share the processors with it.
         command = [*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
 
     def kill(self) -> None:
-        """As a power cut does. Idempotent."""
+        """Kill the process as a power cut would. Idempotent."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def check(self) -> None:
-        """Raises `RunError`, with the end of its log, if it has ended by itself."""
+        """Raise `RunError` with the end of the process's log if it has ended by itself."""
         status = None if self._process is None else self._process.poll()
         if status is not None:
             how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
             raise RunError(f"the controller ended {how}: {said(self._log)}")
 
     def wait_settled(self) -> StatusResource:
-        """Until it leads, and every switch holds what it should. Raises `RunError`."""
+        """Wait until the service leads and every switch holds what it should. Raises `RunError`."""
         give_up_at = time.monotonic() + START_S
         problem = "it does not answer"
         with self.client() as client:
@@ -149,7 +149,7 @@ class ServiceProcess:
         return registered
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:
-        """By switch: its table entries, and the flow events it has reported. Raises `RunError`."""
+        """Return the table entries and the flow events reported, by switch. Raises `RunError`."""
         try:
             with self.client() as client:
                 entries = {switch.name: switch.entries for switch in client.switches()}
@@ -173,12 +173,12 @@ class ServiceProcess:
 
 
 def document(spec: JobSpec) -> dict[str, Any]:
-    """The job file that `spec` came from, or would come from."""
+    """Return the job file that `spec` came from, or would come from."""
     return spec.model_dump(mode="json", exclude_unset=True)
 
 
 def fabric_document(fabric: Fabric) -> dict[str, object]:
-    """A fabric file with everything fixed, so that whoever reads it finds the same names, addresses and ports."""
+    """Return a fabric file with everything fixed, so that every reader finds the same names, addresses and ports."""
     return {
         "fabric": fabric.name,
         "hosts": {host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()},

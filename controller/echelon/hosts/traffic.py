@@ -1,7 +1,7 @@
 """Cross traffic of a run on real hosts: `echelon traffic` in the namespaces of the hosts that send and receive.
 
-How long a run takes is not known before. Schedules are made for ten times what the jobs would take alone; a run that
-outlasts them is given up, for its last iterations would have seen no traffic.
+The length of a run is not known in advance. Schedules are made for ten times what the jobs would take alone. A run that
+outlasts them fails, because its last iterations would have seen no traffic.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ class _Sender:
 
 
 class HostTraffic:
-    """The cross traffic of `scenario` on the hosts of `hosts`; `fabric_file` has their addresses. A context manager:
-    its processes do not outlive it. Raises `RunError` for traffic that cannot be sent."""
+    """The cross traffic of `scenario` on the hosts of `hosts`, whose addresses are in `fabric_file`.
+
+    A context manager: its processes do not outlive it. Raises `RunError` for traffic that cannot be sent.
+    """
 
     def __init__(self, scenario: Scenario, hosts: HostFabric, fabric_file: Path, directory: Path) -> None:
         self._scenario = scenario
@@ -84,11 +86,11 @@ class HostTraffic:
 
     @property
     def lead_s(self) -> float:
-        """From the start of the senders to the run's time 0: what they need to be there."""
+        """Seconds from the start of the senders to the run's time 0, which they need to get ready."""
         return _SENDER_START_S + self._flows * _READ_S_PER_FLOW if self._scenario.traffic else 0.0
 
     def wait_ready(self) -> None:
-        """Until all receivers receive. Raises `RunError`."""
+        """Wait until all receivers listen. Raises `RunError`."""
         give_up_at = time.monotonic() + _OPEN_S
         for host, (process, log) in self._receivers.items():
             while _RECEIVES not in log.read_bytes():
@@ -97,13 +99,14 @@ class HostTraffic:
                 time.sleep(_POLL_S)
 
     def start(self, origin_ns: int) -> None:
-        """Time 0 of the flows is that time of CLOCK_MONOTONIC."""
+        """Start the senders. `origin_ns` of CLOCK_MONOTONIC is time 0 of the flows."""
         for source in self._scenario.traffic:
             for host in dict.fromkeys(src for src, _ in source.pairs):
                 self._start_sender(source, host, origin_ns)
 
     def stop(self, end_s: float) -> Mapping[str, Sequence[FlowOutcome]]:
-        """The run has lasted so long: end, and say what became of the flows, by source, in order of their starts.
+        """End the traffic of a run of `end_s` seconds; return what became of the flows, by source, in order of their
+        starts.
 
         Raises `RunError` for a sender that broke, and for a run that took longer than there was traffic.
         """
@@ -122,7 +125,8 @@ class HostTraffic:
         return outcomes
 
     def summaries(self, outcomes: Mapping[str, Sequence[FlowOutcome]], end_s: float) -> Mapping[str, TrafficSummary]:
-        """By source, from time 0 to `end_s`. Slowdowns are against the slowest of the ways between its hosts."""
+        """Return summaries by source, from time 0 to `end_s`. Slowdowns are relative to the slowest path between the
+        source's hosts."""
         fabric = self._scenario.fabric
         return {
             source.name: summary(outcomes[source.name], 0.0, end_s, _capacity_bps(fabric, source))
@@ -157,7 +161,7 @@ class HostTraffic:
             )
 
     def _ask_for_ecn(self, host: str) -> None:
-        """All TCP connections of the host will; those who accept them agree anyway."""
+        """Make all TCP connections of the host ask for ECN. Those who accept them agree by default."""
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
         done = subprocess.run([*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True)
         if done.returncode:

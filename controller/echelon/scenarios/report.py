@@ -1,4 +1,4 @@
-"""report.md: what was run, what came out, for every job what it gained or lost, and what the figures leave out."""
+"""report.md: what was run, the results, what every job gained or lost, and what the figures leave out."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.schedule import Schedule
 
 _UNCHANGED_PERCENT = 0.05
-"""Smaller changes would be shown as 0.0 %."""
+"""Smallest change shown, in percent; smaller ones would be shown as 0.0 %."""
 _NONE = "–"
 _SHOWN_PAIRS = 4
-"""Of hosts, for each source of cross traffic."""
+"""Maximum number of hosts listed for each source of cross traffic."""
 
 
 def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, PolicyRun], picture: str | None) -> str:
-    """The report as Markdown. `picture` is the timeline's file name next to it, None if it was not drawn."""
+    """Return the report as Markdown. `picture` is the timeline's file name next to it; None if it was not drawn."""
     by_policy: Mapping[str, Any] = results["results"]
     labels = list(runs)
     parts = [
@@ -48,7 +48,7 @@ def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, 
 
 
 def change_percent(before: float, after: float) -> float:
-    """By how much `after` is more than `before`, percent."""
+    """Return by how many percent `after` is more than `before`."""
     return (after / before - 1) * 100
 
 
@@ -317,12 +317,12 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _number(value: float) -> str:
-    """A setting: as somebody would write it."""
+    """Return a setting as somebody would write it."""
     return f"{value:.10g}"
 
 
 def _measured(value: float) -> str:
-    """Four significant digits, zeros at the end included, but all digits before the point."""
+    """Return four significant digits, zeros at the end included, but all digits before the point."""
     if value == 0:
         return "0"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.4g}"

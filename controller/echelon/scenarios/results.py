@@ -67,23 +67,26 @@ class PolicyRun:
     """What a target measured under one policy; times in seconds from the beginning of the run."""
 
     records: Mapping[str, JobRecord[Fraction]]
-    """By job."""
+    """Job records by job."""
     switches: Mapping[str, SwitchStats] = field(default_factory=dict)
-    """By name; none where there are no packets."""
+    """Switches by name; none where there are no packets."""
     reordered: Mapping[str, int] = field(default_factory=dict)
-    """Packets by job: arrived after a packet of the same flow that was sent later. An absent job had none."""
+    """Packets by job that arrived after a packet of the same flow sent later. An absent job had none."""
     retransmitted: Mapping[str, int] = field(default_factory=dict)
-    """Packets by job. An absent job had none."""
+    """Packets sent again, by job. An absent job had none."""
     traffic: Mapping[str, TrafficSummary] = field(default_factory=dict)
-    """Of cross traffic, by the name of its source."""
+    """Summaries of cross traffic by the name of its source."""
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
-    """Likewise, flow by flow in order of their starts; those that had not started when the run ended are missing."""
+    """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started when the run ended
+    are missing."""
 
 
 def assemble(
     scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], alone_s: Mapping[str, Fraction] | None = None
 ) -> Results:
-    """The document, of runs by policy label. `alone_s` is each job's iteration time alone (computed if not given).
+    """Return the document for runs by policy label.
+
+    `alone_s` is each job's iteration time alone; it is computed if not given.
 
     Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even alone.
     """
@@ -101,19 +104,19 @@ def assemble(
 
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
-    """Seconds that an iteration of each job takes alone, by job (fluid model). Raises `PlanError`."""
+    """Return how many seconds an iteration of each job takes alone, by job (fluid model). Raises `PlanError`."""
     from echelon.fluid import alone_iteration_s
 
     return {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
 
 
 def to_text(results: Results) -> str:
-    """The document as it is written to results.json: the same text for the same results."""
+    """Return the document as it is written to results.json: the same text for the same results."""
     return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def rounded(value: Fraction) -> float:
-    """A number as it stands in the document."""
+    """Return a number as it stands in the document."""
     return round(float(value), DIGITS) + 0.0  # never -0.0
 
 

@@ -90,9 +90,9 @@ from echelon.traffic.sizes import builtin_sizes, load_sizes
 Compute = Literal["timed", "cpu"]
 
 MIN_PACKET_BYTES = 128
-"""Room for Ethernet, IPv4, UDP and what the senders add."""
+"""Shortest packet: room for Ethernet, IPv4, UDP and what the senders add."""
 MAX_PACKET_BYTES = 9000
-"""Jumbo frames."""
+"""Longest packet: a jumbo frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,40 +101,40 @@ class PolicyChoice:
 
     name: str
     parameters: tuple[tuple[str, str], ...] = ()
-    """Sorted; only those that the scenario gives."""
+    """Parameters that the scenario gives, sorted by name."""
 
     @property
     def label(self) -> str:
-        """As it stands in tables: ``echelon`` or ``echelon(order=setf)``."""
+        """The text that stands for the choice in tables: ``echelon`` or ``echelon(order=setf)``."""
         given = ", ".join(f"{name}={value}" for name, value in self.parameters)
         return f"{self.name}({given})" if given else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the emulated senders send."""
+    """Settings of the emulated senders."""
 
     packet_bytes: int = 1250
-    """On the wire, headers included; the last packet of a flow may be smaller."""
+    """Length on the wire, headers included. The last packet of a flow may be smaller."""
     window_packets: int = 8
-    """In flight on one connection."""
+    """Packets in flight on one connection."""
     retransmit_after_s: Fraction = Fraction(2)
     host_rate_bps: int | None = None
-    """What a sender does not exceed; None: the rate of its link."""
+    """Maximum rate of a sender; None for the rate of its link."""
     min_rto_s: Fraction = Fraction(1, 5)
-    """TCP's least retransmission time-out. The default is Linux's, whatever the links' rates: where links are scaled
-    down and time is not, it stays what it is; RFC 6298 would have 1 s."""
+    """TCP's minimum retransmission time-out. The default is Linux's, whatever the links' rates: it stays where links
+    are scaled down and time is not. RFC 6298 says 1 s."""
     receive_window_bytes: int = 1_000_000
-    """What TCP has in flight on a connection at most."""
+    """Maximum of TCP's bytes in flight on a connection."""
     initial_window_packets: int = 1
-    """What a flow begins with, over the shim's transport; above `window_packets` it has no effect."""
+    """Packets that a flow begins with, over the shim's transport. Above `window_packets` it has no effect."""
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The first compute unit of `worker` in `iteration` (from 1) of `job` takes `delay_s` longer."""
+    """A straggler: the first compute unit of `worker` in `iteration` (from 1) of `job` takes `delay_s` longer."""
 
     job: str
     worker: str
@@ -165,7 +165,7 @@ class Scenario:
     policies: tuple[PolicyChoice, ...]
     iterations: int
     until: Until
-    """`all-done`: every job iterates until the slowest has done `iterations`; `exactly`: each stops after that many."""
+    """When the run is over (`echelon.completion`)."""
     seed: int
     transport: Transport
     control_latency_s: Fraction
@@ -176,17 +176,17 @@ class Scenario:
     traffic: tuple[TrafficSource, ...] = ()
     """Flows over TCP that belong to no job."""
     compute: Compute = "timed"
-    """Of real hosts: what a compute unit does. Nothing else looks at it."""
+    """What a compute unit does on real hosts. Other targets ignore it."""
     queue_bytes: int | None = None
-    """What each queue of a switch's port holds; None: as the switch comes."""
+    """Size of each queue of a switch's port; None for the switch's own."""
     ecn_threshold_packets: int | None = None
-    """A packet that finds so many in its own queue is marked; None: the target's own number."""
+    """Packets in its own queue from which a packet is marked; None for the target's own number."""
     specs: Mapping[str, JobSpec] = field(default_factory=dict)
-    """What jobs were built from, by job. A job that has none is known by its shim."""
+    """Specifications that jobs were built from, by job. A job without one is recognised by its shim."""
 
     @property
     def identities(self) -> dict[FlowKey, Identity]:
-        """How switches recognise each flow: as the jobs' files say. Raises `LoweringError` for more than a shim can
+        """How switches recognise each flow, as the jobs' files say. Raises `LoweringError` for more than a shim can
         number."""
         out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
         for number, job in enumerate(self.jobs, start=1):
@@ -213,7 +213,7 @@ def _packet(value: object) -> int:
 
 
 Packet = Annotated[int, PlainValidator(_packet), WithJsonSchema({"type": "string", "examples": ["1250 B"]})]
-"""Bytes of a packet on the wire."""
+"""Length of a packet on the wire, in bytes."""
 
 
 def _window(value: object) -> int:
@@ -269,7 +269,7 @@ def _policy(value: object) -> PolicyChoice:
 
 
 class ScenarioSpec(Section):
-    """A scenario as its file describes it, with the files that it names already read."""
+    """A scenario as its file describes it. The files that it names have been read already."""
 
     scenario: Annotated[Name, Field(description="the scenario's name")]
     description: str = ""
@@ -424,7 +424,7 @@ def load_scenario(path: str | Path) -> Scenario:
 
 
 def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
-    """The scenario that a checked specification describes; `file` is where it came from."""
+    """Return the scenario that a checked specification describes. `file` is where it came from."""
     transport = spec.transport
     return Scenario(
         name=spec.scenario,
@@ -460,7 +460,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
 
 
 def _with_files(scenario: str | Path, traffic: object) -> object:
-    """The `traffic` section with the files read that it names."""
+    """Return the `traffic` section with the files read that it names."""
     if not isinstance(traffic, list):
         return traffic
     out: list[object] = []

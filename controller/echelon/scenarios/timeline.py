@@ -1,4 +1,4 @@
-"""timeline.png: who computed and who sent, when; one panel for each policy, one row for each worker."""
+"""timeline.png: who computed and who sent, when. One panel for each policy, one row for each worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHOWN_ITERATIONS = 3
-"""Of longer runs, the beginning is drawn: until every job has done so many."""
+"""Number of iterations shown: a longer run is drawn until every job has done so many."""
 
 # Okabe and Ito's palette, which people of any colour vision can tell apart; without black, in an order that keeps
 # neighbours far apart. The ninth job starts over.
@@ -26,10 +26,10 @@ _INK, _FAINT = "#222222", "#d9d9d9"
 
 _WIDTH_INCHES, _MAX_HEIGHT_INCHES = 13.0, 60.0
 _COMPUTE_HEIGHT, _FLOW_HEIGHT, _GAP, _ROW_GAP = 1.0, 0.55, 0.12, 0.75
-"""In units of a compute bar."""
+"""Height of a flow's bar in units of a compute bar."""
 _INCHES_PER_UNIT, _MIN_INCHES_PER_UNIT = 0.34, 0.15
 _COMFORTABLE_INCHES = 24.0
-"""Above this height, bars become lower."""
+"""Height of the picture above which bars become lower."""
 _DPI = 130
 _LABEL_INCHES = 0.085
 """Width of a character in a bar."""
@@ -42,19 +42,19 @@ class Bar:
     finish_s: float
     label: str
     shade: float
-    """0: the job's own colour; towards 1: nearer to white."""
+    """Mix with white: 0 is the job's own colour, 1 is white."""
     ideal_s: float | None = None
 
     @property
     def extent_s(self) -> tuple[float, float]:
-        """From its first to its last mark."""
+        """Seconds from the first mark to the last."""
         ideal_s = self.start_s if self.ideal_s is None else self.ideal_s
         return min(self.start_s, ideal_s), max(self.finish_s, ideal_s)
 
 
 @dataclass(slots=True)
 class Row:
-    """What one worker did: its compute bars and those of the flows that it sent, in lanes without overlaps."""
+    """One worker's compute bars and those of the flows that it sent, in lanes without overlaps."""
 
     worker: str
     computes: list[list[Bar]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Panel:
     label: str
     rows: list[Row]
     compute_finishes: list[tuple[str, int, float, float]]
-    """(worker, job, time, seconds from the job's start) of the end of each job's first iteration of computing."""
+    """End of each job's first iteration of computing: (worker, job, time, seconds from the job's start)."""
 
     @property
     def height(self) -> float:
@@ -79,7 +79,7 @@ class Panel:
 
 
 def draw(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], path: Path) -> bool:
-    """Write the picture of `runs`, by policy label, to `path`. Returns False if there is no matplotlib to draw with."""
+    """Write the picture of `runs`, by policy label, to `path`. Return False if there is no matplotlib to draw with."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -123,12 +123,12 @@ def draw(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], path: P
 
 
 def _end_s(records: Iterable[JobRecord[Fraction]]) -> float:
-    """When each job has done its first iterations."""
+    """Return when each job has done its first iterations."""
     return max(float(record.finished[:SHOWN_ITERATIONS][-1].finish or 0) for record in records)
 
 
 def panel_of(scenario: Scenario, label: str, run: PolicyRun, end_s: float) -> Panel:
-    """What of one run is drawn, as far as it began before `end_s`."""
+    """Return what is drawn of one run: everything that began before `end_s`."""
     rows = {host: Row(host) for job in scenario.jobs for host in job.workers}
     finishes = []
     for at, job in enumerate(scenario.jobs):
@@ -149,7 +149,7 @@ def panel_of(scenario: Scenario, label: str, run: PolicyRun, end_s: float) -> Pa
 
 
 def _bars(at: int, job: Job, iteration: IterationRecord[Fraction], end_s: float) -> Iterable[tuple[str, bool, Bar]]:
-    """(worker, whether it is a flow, bar) of what was finished in an iteration, if it began before `end_s`, by time."""
+    """Return (worker, whether it is a flow, bar), by time, of what an iteration finished and began before `end_s`."""
     ideal_s = {
         name: iteration.references[h.name] + offset_s
         for h in job.echelonflows
@@ -184,7 +184,7 @@ def _shade(number: int | None, count: int) -> float:
 
 
 def _put(lanes: list[list[Bar]], bar: Bar) -> None:
-    """Into the first lane that is free by then."""
+    """Put the bar into the first lane that is free by then."""
     for lane in lanes:
         if lane[-1].extent_s[1] <= bar.extent_s[0] + 1e-9:
             lane.append(bar)

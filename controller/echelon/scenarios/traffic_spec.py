@@ -25,23 +25,24 @@ DEFAULT_SIZES = "web_search"
 
 @dataclass(frozen=True, slots=True)
 class TrafficSource:
-    """Flows of hosts that belong to no job."""
+    """A source of flows that belong to no job."""
 
     name: str
     flows: TrafficModel | Schedule
-    """What draws them, or all of them."""
+    """The model that draws the flows, or a schedule with all of them."""
     ecn: bool = False
     """Whether the senders negotiate explicit congestion notification (RFC 3168)."""
 
     def stream(self, seed: int) -> Iterator[ScheduledFlow]:
-        """The flows by start time: endless from a model, the same for the same `seed` (of the scenario)."""
+        """Return the flows by start time. A model's flows are endless, and the same for the same `seed` (of the
+        scenario)."""
         if isinstance(self.flows, Schedule):
             return iter(self.flows.flows)
         return stream(self.flows, f"{seed}/{self.name}")
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """The (source, destination) that its flows are between, each once."""
+        """Pairs of (source, destination) that flows are between, each once."""
         if isinstance(self.flows, Schedule):
             return tuple(dict.fromkeys((flow.src, flow.dst) for flow in self.flows.flows))
         return tuple(dict.fromkeys(self.flows.pairs))
@@ -79,13 +80,13 @@ def _sizes(value: object) -> SizeDistribution:
 
 
 ReadSchedule = Annotated[Schedule, PlainValidator(_schedule), WithJsonSchema({"type": "string"})]
-"""In a file: its path."""
+"""A schedule; a file gives its path."""
 Sizes = Annotated[SizeDistribution, PlainValidator(_sizes), WithJsonSchema({"type": "string"})]
-"""In a file: a name, or the path of its file."""
+"""A distribution of flow sizes; a file gives its name, or the path of its file."""
 
 
 class TrafficSpec(Section):
-    """One source. The files that it names are read already, by whoever knows where they are."""
+    """One source. The files that it names have been read already, by the loader of the scenario."""
 
     name: Annotated[Name, Field(description="a name for it")]
     model: Literal["consistent", "burst", "long"] | None = None
@@ -121,7 +122,7 @@ class TrafficSpec(Section):
 
     @cached_property
     def source(self) -> TrafficSource:
-        """What the section describes."""
+        """The source that the section describes."""
         flows = self.schedule if self.model is None else _MODELS[self.model].build(self)
         assert flows is not None
         return TrafficSource(self.name, flows, self.ecn)
@@ -133,7 +134,7 @@ class _Model:
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]
-    """Keys that it may have besides `_NEEDED`."""
+    """Keys that the section may have besides `_NEEDED`."""
 
 
 _NEEDED = ("src", "dst", "load")

@@ -1,4 +1,4 @@
-"""The clock by which flows are sent and received: what `wire` and `pacing` are given, and do not read."""
+"""The clock by which flows are sent and received. `wire` and `pacing` are given its times and do not read it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cache
 from pathlib import Path
 
 NO_CLOCK = 0
-"""Instead of a clock's number: it cannot be told from others."""
+"""Stands for the number of an unknown clock."""
 
 
 def now_ns() -> int:
-    """CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
+    """Return CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
     return time.monotonic_ns()
 
 
 @cache
 def own_clock() -> int:
-    """Number of this machine's monotonic clock since it was started; 0 where the system does not tell."""
+    """Return the number of this machine's monotonic clock since it was started; 0 where the system does not tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

@@ -26,18 +26,19 @@ from echelon.traffic.sizes import SizeDistribution
 T = TypeVar("T")
 
 Gap = Callable[[float, Random], float]
-"""(mean gap in microseconds, random numbers) -> one gap in microseconds."""
+"""Function of (mean gap in microseconds, random numbers) that returns one gap in microseconds."""
 
 
 def exponential_gap(mean_us: float, rng: Random) -> float:
-    """Of a Poisson process: starts are independent of each other."""
+    """Return a gap of a Poisson process, whose starts are independent of each other."""
     return -math.log(1 - rng.random()) * mean_us
 
 
 def poisson_gap(mean_us: float, rng: Random) -> float:
-    """Whole microseconds, distributed by Poisson as the thesis prints it: nearly periodic where the mean is large.
+    """Return a gap of whole microseconds, distributed by Poisson as the thesis prints it.
 
-    The deviation of such a gap is the root of its mean: 3 % at 974 us, where that of an exponential gap is 100 %.
+    It is nearly periodic where the mean is large. The deviation of such a gap is the root of its mean: 3 % at 974 us,
+    where that of an exponential gap is 100 %.
     """
     first, cumulative = _poisson_table(mean_us)
     return first + min(bisect_right(cumulative, rng.random()), len(cumulative) - 1)
@@ -45,7 +46,7 @@ def poisson_gap(mean_us: float, rng: Random) -> float:
 
 @lru_cache(maxsize=64)
 def _poisson_table(mean: float) -> tuple[int, Sequence[float]]:
-    """(k, probabilities of at most k, k + 1...), as far as they differ from 0 and 1 by more than 10^-16."""
+    """Return k and the probabilities of at most k, k + 1..., as far as they differ from 0 and 1 by more than 10^-16."""
     reach = 9 * math.sqrt(mean) + 40
     first, last = max(int(mean - reach), 0), int(mean + reach)
     log_mean = math.log(mean)
@@ -55,20 +56,21 @@ def _poisson_table(mean: float) -> tuple[int, Sequence[float]]:
 
 
 GAPS: Mapping[str, Gap] = {"exponential": exponential_gap, "poisson": poisson_gap}
-"""By their names in files and on the command line."""
+"""Distributions of gaps by their names in files and on the command line."""
 
 
 class Draw(Protocol):
-    """How many values are drawn together."""
+    """A way to draw many values together."""
 
     def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
-        """`count` sizes in bytes, which are to make `total_bytes` (about `count` times their mean)."""
+        """Return `count` sizes in bytes that are to make `total_bytes` (about `count` times their mean)."""
 
     def window_us(self, wanted_us: int, lasts_us: float) -> float:
-        """How long a window of endless traffic is that was to take `wanted_us`, and whose bytes last `lasts_us`."""
+        """Return the length of a window of endless traffic that should take `wanted_us` and whose bytes last
+        `lasts_us`."""
 
     def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
-        """`count` ascending times in microseconds, gaps of ``time_us / count`` on average apart, from 0 on."""
+        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
 
 
 class _Printed:
@@ -113,11 +115,12 @@ _DRAWS, _NEAR = 50, 0.02
 _BELOW_1 = math.nextafter(1.0, 0.0)
 
 DRAWS: Mapping[str, Draw] = {"matched": _Matched(), "printed": _Printed()}
-"""By their names on the command line."""
+"""Ways to draw by their names on the command line."""
 
 
 def shuffle(values: list[int], rng: Random) -> None:
-    """All orders are equally likely (Fisher and Yates). `Random.shuffle` promises no order for a seed."""
+    """Shuffle the values; all orders are equally likely (Fisher and Yates). `Random.shuffle` promises no order for a
+    seed."""
     for last in range(len(values) - 1, 0, -1):
         other = int(rng.random() * (last + 1))
         values[last], values[other] = values[other], values[last]
@@ -128,12 +131,12 @@ def choice(values: Sequence[T], rng: Random) -> T:
 
 
 def normal(mean: float, deviation: float, rng: Random) -> float:
-    """Box and Muller's, of which one of two values is used."""
+    """Return one of the two values of Box and Muller's transform."""
     radius = math.sqrt(-2 * math.log(1 - rng.random()))
     return mean + deviation * radius * math.cos(2 * math.pi * rng.random())
 
 
 def exponential_below(mean: float, limit: float, rng: Random) -> float:
-    """Exponentially distributed, given that it is below `limit`."""
+    """Return an exponentially distributed value, given that it is below `limit`."""
     below = -math.expm1(-limit / mean)
     return min(-math.log1p(-rng.random() * below) * mean, math.nextafter(limit, 0.0))

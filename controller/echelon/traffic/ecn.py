@@ -14,20 +14,15 @@ from __future__ import annotations
 from pathlib import Path
 
 SETTING = Path("/proc/sys/net/ipv4/tcp_ecn")
-"""Of the network namespace of who opens it."""
+"""The setting, in the network namespace of the process that opens it."""
 ASK = "1"
 
 HOW = "run: sysctl -w net.ipv4.tcp_ecn=1 (in the sender's network namespace)"
 
 
 def asks_for_ecn() -> bool:
-    """Whether new connections from this network namespace ask for ECN by its setting. Routes can ask as well."""
+    """Return whether new connections from this network namespace ask for ECN by its setting. Routes can ask as well."""
     try:
         return SETTING.read_text(encoding="ascii").strip() == ASK
     except OSError:
         return False
-
-
-def ask_for_ecn() -> None:
-    """From now on, new connections from this network namespace ask for ECN. Needs root. Raises `OSError`."""
-    SETTING.write_text(ASK, encoding="ascii")

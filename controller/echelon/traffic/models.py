@@ -22,7 +22,7 @@ from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.traffic.sizes import SizeDistribution
 
 Pair = tuple[str, str]
-"""(source, destination), names of hosts."""
+"""Names of hosts: (source, destination)."""
 
 
 class TrafficModel(Protocol):
@@ -37,20 +37,22 @@ class TrafficModel(Protocol):
 
     @property
     def window_us(self) -> int:
-        """Of endless traffic, about."""
+        """Approximate length of a window of endless traffic."""
 
     def flows_in(self, duration_us: int) -> int:
-        """How many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
+        """Return how many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
 
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
-        """Flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as `flows_in`."""
+        """Return flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as
+        `flows_in`."""
 
     def window(self, rng: Random) -> Schedule:
-        """The next part of endless traffic; the one after it begins after its `duration_us`."""
+        """Return the next part of endless traffic. The one after it begins after its `duration_us`."""
 
 
 def stream(model: TrafficModel, seed: int | str) -> Iterator[ScheduledFlow]:
-    """Endless traffic in the order of its starts, in windows of the model's own length; for a seed always the same."""
+    """Yield endless traffic in the order of its starts, in windows of the model's length. The same seed gives the same
+    flows."""
     rng = Random(seed)
     offset_us = 0
     while True:
@@ -70,15 +72,15 @@ class Consistent:
     name: ClassVar[str] = "consistent"
 
     pairs: tuple[Pair, ...]
-    """Each flow's is drawn; all are equally likely."""
+    """Pairs of hosts. Each flow's pair is drawn; all are equally likely."""
     load_bps: int
     sizes: SizeDistribution
     gaps: str = "exponential"
-    """Key of `GAPS`: between starts; ``poisson`` as printed."""
+    """Distribution of the gaps between starts, a key of `GAPS`; ``poisson`` as printed."""
     draw: str = "matched"
-    """Key of `DRAWS`; ``printed`` as printed."""
+    """Way to draw, a key of `DRAWS`; ``printed`` as printed."""
     window_us: int = 10_000_000
-    """Of endless traffic, about; at least one flow is in every window."""
+    """Approximate length of a window of endless traffic. Every window has at least one flow."""
 
     def __post_init__(self) -> None:
         _check(self.pairs, self.load_bps, self.window_us)
@@ -123,14 +125,15 @@ class Consistent:
 
 
 BURST_PERIOD = 10
-"""A burst each so many times its length."""
+"""Period of the bursts, in multiples of a burst's length."""
 BURST_SHARE = Fraction(3, 10)
-"""Of a period's bytes, in its burst."""
+"""Part of a period's bytes that its burst carries."""
 BURST_FLOWS = 2
 MIN_FLOWS_BETWEEN = 8
-"""In the rest of a period; with fewer, sizes are scaled down."""
+"""Minimum number of flows in the rest of a period; with fewer, sizes are scaled down."""
 SPLIT_DEVIATION = 0.15
-"""Of the first flow's share of a burst, around a half. The thesis says that the split is normal, but not how wide."""
+"""Standard deviation of the first flow's share of a burst, around a half. The thesis says that the split is normal, but
+not how wide."""
 SPLIT_LIMITS = (0.05, 0.95)
 
 
@@ -152,9 +155,9 @@ class Burst:
     gaps: str = "exponential"
     draw: str = "matched"
     burst_us: int = 1000
-    """Length of a burst. The period is ten times that."""
+    """Length of a burst. The period is ten times as long."""
     window_us: int = 10_000_000
-    """Of endless traffic; whole periods are made of it."""
+    """Approximate length of a window of endless traffic, made of whole periods."""
 
     def __post_init__(self) -> None:
         _check(self.pairs, self.load_bps, self.window_us)
@@ -176,7 +179,7 @@ class Burst:
         return _checked(self._periods(duration_us) * (self._between()[0] + BURST_FLOWS))
 
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
-        """Of whole periods only, at least one: `duration_us` is rounded to them."""
+        """Return a schedule of whole periods, at least one: `duration_us` is rounded to them."""
         self.flows_in(duration_us)
         periods = self._periods(duration_us)
         flows = list(self._flows(periods, rng))
@@ -214,7 +217,7 @@ class Burst:
         return max(round(duration_us / self.period_us), 1)
 
     def _between(self) -> tuple[int, float]:
-        """(flows between two bursts, factor of their sizes)."""
+        """Return the flows between two bursts, and the factor of their sizes."""
         wanted = self._between_bytes / self.sizes.mean_bytes
         flows = max(int(wanted), MIN_FLOWS_BETWEEN)
         scale = float(wanted / flows)
@@ -243,7 +246,7 @@ class Burst:
 
 
 _SCALES = {"matched": lambda scale: scale, "printed": lambda scale: min(scale, 1.0)}
-"""Factor of sizes between bursts by draw, from the one that makes `flows` of them carry what they should."""
+"""Factor of the sizes between bursts, by draw, from the factor that makes `flows` of them carry what they should."""
 
 
 @dataclass(frozen=True)
@@ -301,12 +304,13 @@ class Long:
 
 
 def pairs_of(sources: Sequence[str], destinations: Sequence[str]) -> tuple[Pair, ...]:
-    """Every source with every destination, but none with itself."""
+    """Return pairs of every source with every destination, but of none with itself."""
     return tuple((src, dst) for src in sources for dst in destinations if src != dst)
 
 
 MAX_FLOWS = 10**7
-"""In a schedule, or in a window of endless traffic: more are a mistake of units, and would fill the memory."""
+"""Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of units and would fill
+the memory."""
 _HOST = re.compile(r'[^\s,"#]+')
 """What the line of a schedule can hold as it is."""
 

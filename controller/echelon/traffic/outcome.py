@@ -11,50 +11,51 @@ from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
 @dataclass(frozen=True, slots=True)
 class FlowOutcome:
-    """Times in seconds since the run's time 0, which is that of the schedule, too."""
+    """What became of a flow. Times are seconds since the run's time 0, which is also that of the schedule."""
 
     flow: ScheduledFlow
     started_s: float
-    """Its connection was begun, or of a `PacedFlow`: its first byte was handed over."""
+    """When its connection was begun, or for a `PacedFlow` when its first byte was handed over."""
     finished_s: float | None
-    """Its last byte had been received; None: it had not when the run ended, or it failed."""
+    """When its last byte had been received; None if it failed or had not when the run ended."""
     received: tuple[float, int] | None = None
-    """Of an unfinished flow, where that is known: (by when, how many bytes) had been received. Else none count."""
+    """Bytes received of an unfinished flow, where that is known: (until when, how many). Otherwise none count."""
     failed: str | None = None
-    """Why it never can finish: ``connection refused``..."""
+    """Why it can never finish, as in ``connection refused``."""
 
     @property
     def completion_s(self) -> float | None:
-        """From its beginning to its last byte's arrival."""
+        """Seconds from its beginning to its last byte's arrival."""
         return None if self.finished_s is None else self.finished_s - self.started_s
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficSummary:
-    """Of the flows that were to start in an interval; loads are payload bits per second over the interval."""
+    """A summary of the flows that were to start in an interval. Loads are payload bits per second over the interval."""
 
     offered_bps: float
-    """Of the flows that were to start in it."""
+    """Load of the flows that were to start in it."""
     achieved_bps: float
-    """What was received in it, of those flows and of earlier ones."""
+    """Load of what was received in it, of those flows and of earlier ones."""
     flows: int
     unfinished: int
-    """Of them, failed ones included. They are in no mean and in no percentile."""
+    """Flows that did not finish, failed ones included. No mean and no percentile counts them."""
     failed: int
     mean_completion_s: float | None
     p50_completion_s: float | None
     p99_completion_s: float | None
     mean_slowdown: float | None
-    """Completion time over what it would be at the full capacity (or at the flow's own rate), headers not counted."""
+    """Completion time relative to that at the full capacity (or at the flow's own rate), without headers."""
 
 
 def summary(
     outcomes: Iterable[FlowOutcome], from_s: float, to_s: float, capacity_bps: float | None = None
 ) -> TrafficSummary:
-    """What happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps`: of the flows' bottleneck.
+    """Return what happened between `from_s` and `to_s` (seconds since time 0). `capacity_bps` is that of the flows'
+    bottleneck.
 
-    A flow's bytes count as received evenly between its beginning and its end: of a flow that is under way at a border
-    of the interval, its part inside counts. Percentiles are the smallest times that so many per cent do not exceed.
+    A flow's bytes count as received evenly between its beginning and its end: a flow that is under way at a border of
+    the interval counts with its part inside. Percentiles are the smallest times that so many per cent do not exceed.
     """
     if to_s <= from_s:
         raise ValueError(f"the interval from {from_s} s to {to_s} s is empty")
@@ -93,7 +94,8 @@ def summary(
 
 
 def percentile(ordered: Sequence[float], per_cent: int) -> float | None:
-    """The smallest of the `ordered` values that at least so many per cent of them do not exceed; None of none."""
+    """Return the smallest of the `ordered` values that at least so many per cent of them do not exceed; None if there
+    are none."""
     if not ordered:
         return None
     return ordered[max(math.ceil(len(ordered) * per_cent / 100) - 1, 0)]
@@ -108,7 +110,7 @@ def _rate(flow: ScheduledFlow, capacity_bps: float) -> float:
 
 
 def _received_within(outcome: FlowOutcome, from_s: float, to_s: float) -> float:
-    """Bytes of the flow that count as received in the interval."""
+    """Return the bytes of the flow that count as received in the interval."""
     start_s, total = outcome.started_s, outcome.flow.size_bytes
     end_s = outcome.finished_s
     if end_s is None:

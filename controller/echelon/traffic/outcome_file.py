@@ -15,7 +15,7 @@ HEADER = (*PACED_HEADER, "started_s", "finished_s", "received_until_s", "receive
 
 
 def write_outcomes(outcomes: Iterable[FlowOutcome], path: str | Path) -> None:
-    """Raises `DocumentError`."""
+    """Write outcomes to a file. Raises `DocumentError`."""
     try:
         with Path(path).open("w", encoding="utf-8", newline="") as out:
             rows = csv.writer(out, lineterminator="\n")
@@ -26,7 +26,7 @@ def write_outcomes(outcomes: Iterable[FlowOutcome], path: str | Path) -> None:
 
 
 def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
-    """Raises `DocumentError`."""
+    """Read outcomes from a file. Raises `DocumentError`."""
     file = str(path)
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:

@@ -67,7 +67,7 @@ def draw(schedule: Schedule, title: str, path: Path) -> None:
 
 
 def _beginning_us(schedule: Schedule, end_us: int) -> int:
-    """Until so many flows have started as can be told apart."""
+    """Return the time until which as many flows have started as can be told apart."""
     if len(schedule.flows) <= _FLOWS_SHOWN:
         return end_us
     return max(schedule.flows[_FLOWS_SHOWN].start_us, 1)

@@ -1,4 +1,4 @@
-"""One receiving process: accepts connections, reads what comes, forgets it, and answers at the end of each transfer."""
+"""One receiving process: it accepts connections, discards what arrives, and answers at the end of each transfer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from echelon.traffic.wire import Receipt, Reception, WireError
 
 _BUFFER_BYTES = 1 << 20
 _READS_AT_ONCE = 4
-"""Of one connection, before the others have their turn."""
+"""Maximum number of bytes read from one connection before the others have their turn."""
 
 
 @dataclass(slots=True)
 class Received:
-    """What a receiver has seen."""
+    """Counts of one receiver."""
 
     total_bytes: int = 0
-    """Headers included, as a flow's size is."""
+    """Bytes received, headers included, as in a flow's size."""
     transfers: int = 0
-    """Whole ones."""
+    """Whole transfers."""
     broken: int = 0
-    """Connections that ended within a transfer, or spoke something else."""
+    """Connections that ended within a transfer, or did not follow the protocol."""
 
     def add(self, other: Received) -> None:
         self.total_bytes += other.total_bytes
@@ -34,17 +34,17 @@ class Received:
 
 
 class TrafficReceiver:
-    """Serves a listening socket until `stop_fd` can be read or is closed at its other end."""
+    """Serves a listening socket until `stop_fd` can be read or its other end is closed."""
 
     def __init__(self, listener: socket.socket, stop_fd: int) -> None:
         self._listener, self._stop_fd = listener, stop_fd
         self._open: dict[int, tuple[socket.socket, Reception]] = {}
         self._buffer = bytearray(_BUFFER_BYTES)
         self._epoll = select.epoll()
-        # Before descriptors are used up, with which it would be read.
+        # Read now: later all descriptors may be in use.
         self._clock = own_clock()
         self._full = False
-        """No more connections are accepted."""
+        """Set when no more connections are accepted."""
         self.seen = Received()
 
     def run(self) -> Received:
@@ -79,7 +79,7 @@ class TrafficReceiver:
                     self._full = True
                 return
             connection.setblocking(False)
-            # A sender that vanished without a word is noticed in the end.
+            # Keep-alive notices a sender that vanished.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._open[connection.fileno()] = connection, Reception()
             self._epoll.register(connection.fileno(), select.EPOLLIN)
@@ -93,11 +93,12 @@ class TrafficReceiver:
         except BlockingIOError:
             return
         except (OSError, WireError):
-            # A sender resets its connections when it has all it waits for.
+            # A sender resets its connections when it has received everything that it waits for.
             self._close(fd, broken=not reception.idle)
 
     def _read(self, connection: socket.socket, reception: Reception) -> bool:
-        """Read once; whether the connection goes on. Raises `BlockingIOError` when there is nothing more for now."""
+        """Read once; return whether the connection goes on. Raises `BlockingIOError` when there is nothing more for
+        now."""
         wanted = reception.header_wants
         if wanted:
             data = connection.recv(wanted)

@@ -1,7 +1,7 @@
 """Schedules over real sockets: `send` on the hosts that send, `receive` on those that receive.
 
-Several processes share the flows of a schedule. They send open loop: a flow's connection is opened when the schedule
-says so, however many are under way. Times of one machine's processes are by one clock (`CLOCK_MONOTONIC`).
+Several processes share the flows of a schedule. They send open loop: a flow's connection is opened at its scheduled
+time, however many are under way. The processes of one machine use one clock (`CLOCK_MONOTONIC`).
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from echelon.traffic.workforce import WorkFailedError, Workforce
 
 DEFAULT_PROCESSES = min(os.cpu_count() or 1, 4)
 _LEAD_NS = 200_000_000
-"""From the start of the processes to time 0, unless another is given."""
+"""Time from the start of the processes to time 0, unless another is given."""
 _TURN_S = 0.2
 _HEAR_OUT_S = 10.0
 
 
 class ReplayError(CodedError):
-    """A replay cannot be done. One line: what, where, what to do."""
+    """A replay is impossible. The message is one line: what, where, what to do."""
 
     code: Code = "run-failed"
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What was sent and what became of it; times in seconds since the schedule's time 0."""
+    """A replay's flows and what became of them. Times are seconds since the schedule's time 0."""
 
     outcomes: tuple[FlowOutcome, ...]
-    """Of all flows that were due before the end, by start."""
+    """Outcomes of all flows that were due before the end, by start."""
     duration_s: float
-    """Of the schedule."""
+    """Length of the schedule."""
     ended_s: float
-    """When the replay did."""
+    """When the replay ended."""
     ecn_flows: int
-    """Flows of which both ends had agreed on ECN."""
+    """Flows whose two ends had agreed on ECN."""
     not_due: int
     """Flows that were left out because the replay was stopped before their start."""
 
     @property
     def lateness_s(self) -> list[float]:
         """How much later than scheduled each flow was begun, ascending. Pieces of long flows wait for each other, so
-        they are not among them."""
+        they are left out."""
         return sorted(o.started_s - o.flow.start_us / 1e6 for o in self.outcomes if not isinstance(o.flow, PacedFlow))
 
     def summary(self, capacity_bps: float | None = None) -> TrafficSummary:
-        """Of the schedule's whole duration, or of its part that was sent."""
+        """Return the summary of the schedule's whole duration, or of the part that was sent."""
         return summary(self.outcomes, 0.0, self.until_s, capacity_bps)
 
     @property
     def until_s(self) -> float:
-        """What the loads of `summary` are counted over."""
+        """End of the time that the loads of `summary` cover."""
         return max(min(self.duration_s, self.ended_s), 1e-6) if self.not_due else max(self.duration_s, 1e-6)
 
     def intervals(self, length_s: float) -> list[tuple[float, TrafficSummary]]:
-        """(start, summary) of each interval of `length_s` (the last may be shorter), as they follow each other."""
+        """Yield (start, summary) of each interval of `length_s`, in order. The last interval may be shorter."""
         count = max(math.ceil(self.until_s / length_s - 1e-6), 1)
         parts: list[list[FlowOutcome]] = [[] for _ in range(count)]
         for outcome in self.outcomes:
@@ -85,13 +85,14 @@ class SendOptions:
     processes: int = DEFAULT_PROCESSES
     sockets: SocketOptions = field(default_factory=SocketOptions)
     begin_ns: int | None = None
-    """Time 0 by `CLOCK_MONOTONIC`, nanoseconds; None: as soon as the processes run."""
+    """Time 0 by `CLOCK_MONOTONIC`, nanoseconds; None for as soon as the processes run."""
     wait_s: float = 10.0
-    """After the schedule's end, flows under way are given so long to finish."""
+    """How long flows under way may take to finish after the schedule's end."""
 
 
 Progress = Callable[[float, int, int], bool]
-"""(seconds since time 0, flows finished, flows failed) -> whether to go on. Called several times a second."""
+"""Function of (seconds since time 0, flows finished, flows failed) that returns whether to go on. It is called several
+times a second."""
 
 
 def send(
@@ -103,9 +104,11 @@ def send(
 ) -> Replay:
     """Send the flows of `schedule` whose source is one of `sources`.
 
-    `addresses`: by host, (IPv4 address, TCP port of its receiver). Of a source, whose flows come from that address, it
-    may be left out. An exception of `progress`, as an interruption, or its False ends the replay early: the flows that
-    were under way are unfinished. Raises `ReplayError`.
+    `addresses` gives the IPv4 address and the TCP port of the receiver by host. Where it has a source, the source's
+    flows come from that address. An exception of `progress`, such as an interruption, or its False ends the replay
+    early: the flows that were under way are unfinished.
+
+    Raises `ReplayError`.
     """
     options = options or SendOptions()
     flows = [flow for flow in schedule.flows if flow.src in sources]
@@ -144,7 +147,7 @@ def send(
 
 
 def _parts(flows: Sequence[ScheduledFlow], processes: int) -> list[list[tuple[int, ScheduledFlow]]]:
-    """(index, flow) for each process. All pieces of a long flow are in one part."""
+    """Return (index, flow) pairs for each process. All pieces of a long flow are in one part."""
     count = max(min(processes, len(flows)), 1)
     parts: list[list[tuple[int, ScheduledFlow]]] = [[] for _ in range(count)]
     long: dict[tuple[str, str, int], int] = {}
@@ -169,7 +172,7 @@ def _send_part(
 
 
 def _check_sockets(options: SocketOptions, sources: Mapping[str, str]) -> None:
-    """Raises `ReplayError` for what no flow could be sent with."""
+    """Raise `ReplayError` for settings with which no flow could be sent."""
     try:
         options.socket(None).close()
     except OSError as error:
@@ -211,7 +214,7 @@ def receive(
     ready: Callable[[int], None] = lambda port: None,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Received:
-    """Receive flows at `address` until `go_on`, which is called several times a second, says no or raises.
+    """Receive flows at `address` until `go_on`, which is called several times a second, returns False or raises.
 
     `ready` is called with the port, which the system chooses if `port` is 0, once connections are accepted. Raises
     `ReplayError`.

@@ -33,12 +33,13 @@ class ScheduledFlow:
     """One transfer over a TCP connection of its own, with an end."""
 
     start_us: int
-    """Microseconds since the schedule's beginning at which its connection is opened, however earlier flows fare."""
+    """Microseconds since the schedule's beginning at which its connection is opened, whatever happens to earlier flows.
+    """
     src: str
-    """Host that sends."""
+    """The host that sends."""
     dst: str
     size_bytes: int
-    """Payload: what the application hands to its socket. At least 1."""
+    """Bytes of payload, as the application hands them to its socket. At least 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class PacedFlow(ScheduledFlow):
     """
 
     rate_bps: int
-    """Payload, bits per second."""
+    """Payload bits per second."""
     connection: int
     """Number of the long flow among those of its source and destination."""
 
@@ -60,11 +61,11 @@ class PacedFlow(ScheduledFlow):
 @dataclass(frozen=True, slots=True)
 class Schedule:
     flows: tuple[ScheduledFlow, ...]
-    """Sorted by their starts; a few of them may be `PacedFlow`."""
+    """Flows sorted by their starts. A few of them may be `PacedFlow`."""
     duration_us: int
-    """What the load is counted over. A flow may start later than that where an algorithm leaves its end to chance."""
+    """The time that the load is counted over. A flow may start later where an algorithm leaves its end to chance."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """How it was made, for who reads the file."""
+    """How the schedule was made, for the reader of the file."""
 
     @property
     def total_bytes(self) -> int:
@@ -82,7 +83,7 @@ PACED_HEADER = (*HEADER, "rate_bps", "connection")
 MAX_START_US = 10**12
 MAX_SIZE_BYTES = 10**15
 MAX_RATE_BPS = 10**13
-"""As of all rates in files (`echelon.quantities`)."""
+"""Maximum rate, as in all files (`echelon.quantities`)."""
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
@@ -119,7 +120,7 @@ def _write(schedule: Schedule, out: IO[str]) -> None:
 
 
 def read_schedule(path: str | Path) -> Schedule:
-    """The schedule in the file `path`, sorted by start. Raises `DocumentError` with the line that is at fault."""
+    """Return the schedule in the file `path`, sorted by start. Raises `DocumentError` with the line at fault."""
     file = str(path)
     about: dict[str, str] = {}
     try:
@@ -151,7 +152,7 @@ def read_schedule(path: str | Path) -> Schedule:
 
 
 def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Iterator[ScheduledFlow]:
-    """The flows in `rows`, the first of which is in the line after `line`."""
+    """Yield the flows in `rows`, the first of which is in the line after `line`."""
     names: dict[str, str] = {}
     row: list[str] = []
     try:
@@ -186,7 +187,8 @@ def _flows(rows: Iterator[list[str]], columns: int, file: str, line: int) -> Ite
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Where nothing but flows is made, which refer to nothing: looking through a million of them takes longer."""
+    """Pause the collector while millions of flows are made. They refer to nothing, and looking through them takes
+    longer."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -232,7 +234,7 @@ def _one_line(text: str) -> str:
 
 
 def merged(schedules: Iterable[Schedule]) -> Schedule:
-    """Several schedules at once, from a common time 0."""
+    """Return several schedules as one, from a common time 0."""
     parts = list(schedules)
     flows = sorted((flow for part in parts for flow in part.flows), key=attrgetter("start_us"))
     return Schedule(tuple(flows), max((part.duration_us for part in parts), default=0))

@@ -1,4 +1,5 @@
-"""One sending process: opens each flow's connection when it is due, however earlier flows fare, and sends its bytes."""
+"""One sending process: it opens each flow's connection when it is due, whatever happens to earlier flows, and sends its
+bytes."""
 
 from __future__ import annotations
 
@@ -29,40 +30,41 @@ from echelon.traffic.wire import (
 
 _PAYLOAD = memoryview(bytes(1 << 18))
 _SENDS_AT_ONCE = 4
-"""Of one flow, before the others have their turn."""
+"""Maximum number of bytes sent of one flow before the others have their turn."""
 _REPORT_EVERY_NS = 200_000_000
 
 _IP_BIND_ADDRESS_NO_PORT = 24
-"""Of <linux/in.h>: a port is chosen when it is known where to, so that many connections can share it."""
+"""Option from <linux/in.h>: the port is chosen when the destination is known, so that many connections can share it."""
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-"""Linger for 0 seconds: no state stays behind that would keep the connection's port from being used again."""
+"""Linger for 0 seconds: no state remains that would keep the connection's port from being used again."""
 _TCPI_OPTIONS_OFFSET, _TCPI_OPT_ECN = 5, 8
-"""In struct tcp_info of <linux/tcp.h>."""
+"""Position in struct tcp_info of <linux/tcp.h>."""
 
 
 class Result(NamedTuple):
-    """What became of a flow; times by the monotonic clock."""
+    """What became of a flow, with times by the monotonic clock."""
 
     number: int
-    """In the order of all flows that were to be sent."""
+    """Position among all flows that were to be sent."""
     started_ns: int
     finished_ns: int | None
     received: tuple[int, int] | None
-    """Of one that was under way at the end: (when, bytes that the other end's system had acknowledged by then)."""
+    """Progress of a flow that was under way at the end: (when, bytes that the other end's system had acknowledged by
+    then)."""
     failed: str | None
     ecn: bool
-    """The two ends had agreed on it."""
+    """Whether the two ends had agreed on ECN."""
 
 
 @dataclass(frozen=True)
 class SocketOptions:
     dscp: int | None = None
-    """0 to 63; None: the system's default."""
+    """Differentiated services code point, 0 to 63; None for the system's default."""
     congestion: str | None = None
-    """Name of the system's congestion control to use, e.g. ``reno``; None: its default."""
+    """Name of the system's congestion control to use, as in ``reno``; None for its default."""
 
     def socket(self, source: str | None) -> socket.socket:
-        """A TCP socket that does not block, with the address `source`, if any. Raises `OSError`."""
+        """Return a non-blocking TCP socket with the address `source`, if any. Raises `OSError`."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -100,16 +102,16 @@ class _Connection:
     def __init__(self, sock: socket.socket, pacer: Pacer | None) -> None:
         self.sock, self.pacer = sock, pacer
         self.sending: deque[_Transfer] = deque()
-        """Those with bytes left to send; the first is under way."""
+        """Transfers with bytes left to send; the first is under way."""
         self.waiting: deque[_Transfer] = deque()
-        """Those that have been sent, for their receipts."""
+        """Transfers that have been sent, for their receipts."""
         self.position = 0
         """Bytes sent so far."""
         self.total = 0
         """Bytes of all transfers so far."""
         self.answer = b""
         self.writing = True
-        """The system is asked to tell when there is room for more; first of all, that the connection stands."""
+        """Whether the system is asked to tell when there is room for more, or first that the connection stands."""
         self.ticking = False
         self.failed: str | None = None
 
@@ -122,7 +124,7 @@ class _Connection:
         return transfer
 
     def acknowledged(self) -> int:
-        """Bytes that the other end's system has."""
+        """Bytes that the other end's system has acknowledged."""
         with suppress(OSError):
             unsent = struct.unpack("i", fcntl.ioctl(self.sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
             return max(self.position - int(unsent), 0)
@@ -161,11 +163,11 @@ class TrafficSender:
         self._open: dict[int, _Connection] = {}
         self._long: dict[tuple[str, str, int], _Connection] = {}
         self._ticks: list[tuple[int, int]] = []
-        """(when, descriptor of the connection) of paced flows that wait, as a heap."""
+        """Heap of paced flows that wait: (when, descriptor of the connection)."""
         self._unanswered = 0
         """Transfers under way."""
         self._epoll = select.epoll()
-        # Before descriptors are used up, with which it would be read.
+        # Read now: later all descriptors may be in use.
         self._clock = own_clock()
 
     def run(self) -> None:
@@ -196,7 +198,7 @@ class TrafficSender:
             self._results = []
 
     def _start_due(self, now: int) -> int:
-        """Begin what is due; when the next flow is."""
+        """Begin what is due; return when the next flow is due."""
         while self._next < len(self._flows):
             number, flow = self._flows[self._next]
             due_ns = self._begin_ns + flow.start_us * 1000
@@ -244,7 +246,7 @@ class TrafficSender:
         return connection
 
     def _tick(self, now: int) -> int:
-        """Let paced flows go on whose time has come; when the next one's comes."""
+        """Resume paced flows whose time has come; return when the next one's comes."""
         while self._ticks:
             at_ns, fd = self._ticks[0]
             if at_ns > now:
@@ -257,7 +259,7 @@ class TrafficSender:
         return self._end_ns
 
     def _handle(self, wake_ns: int) -> bool:
-        """Wait for the sockets until `wake_ns` and serve them; whether it is time to stop."""
+        """Wait for the sockets until `wake_ns` and serve them; return whether it is time to stop."""
         # epoll counts in milliseconds, select in microseconds; and epoll's own descriptor can be waited for.
         timeout_s = (wake_ns - now_ns()) / 1e9
         if timeout_s > 0:
@@ -291,7 +293,7 @@ class TrafficSender:
             self._watch(connection, writing=True)
 
     def _send(self, connection: _Connection, now: int) -> bool:
-        """Hand a portion to the system; whether there may be more for now."""
+        """Hand a portion to the system; return whether there may be more for now."""
         if not connection.sending:
             self._watch(connection, writing=False)
             return False
@@ -365,7 +367,7 @@ class TrafficSender:
 
 
 def _portion(transfer: _Transfer, offset: int, room: int) -> list[bytes | memoryview]:
-    """Up to `room` bytes of a transfer from `offset` on."""
+    """Return up to `room` bytes of a transfer from `offset` on."""
     if offset >= HEADER_BYTES:
         return [_PAYLOAD[:room]]
     head = header(transfer.flow.size_bytes)[offset : offset + room]

@@ -34,10 +34,11 @@ class Reading(Protocol):
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction: ...
 
     def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
-        """The size below which a share `u` (0 or more, less than 1) of the flows is."""
+        """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
 
     def share(self, sizes: Sequence[int], shares: Sequence[float], size: float) -> float:
-        """How much of all flows is not larger than `size`, which lies between the first and the last of the table."""
+        """Return the share of flows that are not larger than `size`, which lies between the first and the last of the
+        table."""
 
 
 class _Points:
@@ -74,20 +75,21 @@ class _Linear:
 
 
 READINGS: Mapping[str, Reading] = {"points": _Points(), "linear": _Linear()}
-"""By their names in files and on the command line."""
+"""Readings by their names in files and on the command line."""
 
 
 @dataclass(frozen=True)
 class SizeDistribution:
-    """Sizes in bytes of payload."""
+    """A distribution of flow sizes in bytes of payload."""
 
     name: str
     points: tuple[tuple[int, Fraction], ...]
-    """(bytes, share of flows that are not larger), both ascending, to the share 1. Two of one size are a step."""
+    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1. Two points of one size
+    are a step."""
     draw: str = "points"
     """Key of `READINGS`."""
     about: str = field(default="", compare=False)
-    """Where the points are from."""
+    """Source of the points."""
 
     def __post_init__(self) -> None:
         if self.draw not in READINGS:
@@ -97,26 +99,26 @@ class SizeDistribution:
 
     @cached_property
     def mean_bytes(self) -> Fraction:
-        """Exact. (Sizes that are drawn between points are rounded to whole bytes, at least 1.)"""
+        """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least 1.)"""
         return READINGS[self.draw].mean(*self._columns)
 
     def cdf(self, size_bytes: float) -> float:
-        """How much of all flows is not larger than that."""
+        """Return the share of flows that are not larger than `size_bytes`."""
         sizes = self._columns[0]
         if size_bytes < sizes[0]:
             return 0.0
         return READINGS[self.draw].share(sizes, self._shares, size_bytes)
 
     def quantile(self, u: float) -> int:
-        """The size in bytes below which a share `u` of the flows is; 0 <= u < 1."""
+        """Return the size in bytes below which a share `u` of the flows is; 0 <= u < 1."""
         return READINGS[self.draw].size(self._columns[0], self._shares, u)
 
     def sample(self, rng: Random) -> int:
-        """One size in bytes, from one call of ``rng.random()``."""
+        """Draw one size in bytes, with one call of ``rng.random()``."""
         return self.quantile(rng.random())
 
     def scaled(self, factor: Fraction) -> SizeDistribution:
-        """All sizes times `factor`, rounded to whole bytes, at least 1."""
+        """Return the distribution with all sizes times `factor`, rounded to whole bytes, at least 1."""
         if factor <= 0:
             raise ValueError(f"{factor} cannot scale sizes (give a number above 0)")
         if self.points[-1][0] * factor > MAX_SIZE_BYTES:
@@ -135,7 +137,7 @@ class SizeDistribution:
 
 
 def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
-    """What is wrong with the points of a distribution; empty: nothing."""
+    """Return what is wrong with the points of a distribution; empty if nothing is."""
     if not points:
         return "has no points (give lines of: bytes share)"
     for (a, low), (b, high) in pairwise(points):
@@ -155,12 +157,12 @@ def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
 
 
 def builtin_sizes() -> tuple[str, ...]:
-    """Names of the distributions that come with Echelon."""
+    """Return the names of the distributions that come with Echelon."""
     return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.txt")))
 
 
 def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistribution:
-    """A distribution by its name (`builtin_sizes`), or from a file. Raises `DocumentError`."""
+    """Return a distribution by its name (`builtin_sizes`) or from a file. Raises `DocumentError`."""
     text = str(name_or_path)
     path = _DIRECTORY / f"{text}.txt"
     if text not in builtin_sizes():

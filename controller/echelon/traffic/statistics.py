@@ -1,4 +1,4 @@
-"""What a schedule holds."""
+"""Statistics of a schedule."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class PairLoad:
     flows: int
     total_bytes: int
     offered_bps: float
-    """Over the schedule's duration."""
+    """The load of one pair over the schedule's duration."""
 
 
 def pair_loads(schedule: Schedule) -> list[PairLoad]:
-    """By pair, the one with the most bytes first."""
+    """Return the loads by pair, the one with the most bytes first."""
     flows: dict[Pair, int] = {}
     sizes: dict[Pair, int] = {}
     for flow in schedule.flows:
@@ -32,7 +32,7 @@ def pair_loads(schedule: Schedule) -> list[PairLoad]:
 
 
 def burst_us(schedule: Schedule) -> int | None:
-    """Length of the bursts of a schedule that says that it has some."""
+    """Return the length of the bursts of a schedule that says that it has some."""
     text = schedule.about.get("burst_us", "")
     # Of more digits than a duration has, it is none, and Python may refuse to read it.
     length_us = int(text) if text.isdecimal() and len(text) <= len(str(schedule.duration_us)) else 0
@@ -40,14 +40,14 @@ def burst_us(schedule: Schedule) -> int | None:
 
 
 def burst_share(schedule: Schedule, length_us: int) -> float:
-    """Part of all bytes whose flows start in the first `length_us` of each period of ten times that."""
+    """Return the part of all bytes whose flows start in the first `length_us` of each period of ten times that."""
     period_us = BURST_PERIOD * length_us
     inside = sum(flow.size_bytes for flow in schedule.flows if flow.start_us % period_us < length_us)
     return inside / schedule.total_bytes if schedule.total_bytes else 0.0
 
 
 def loads_bps(flows: Sequence[ScheduledFlow], begin_us: int, end_us: int, bins: int) -> list[float]:
-    """Offered load in each of `bins` equal parts of the time between the two: flows count when they start."""
+    """Return the offered load in each of `bins` equal parts of that time. Flows count when they start."""
     totals = [0] * bins
     for flow in flows:
         if begin_us <= flow.start_us < end_us:

@@ -25,39 +25,39 @@ DEFAULT_PORT = 5600
 
 
 class WireError(CodedError, ValueError):
-    """The other end speaks something else."""
+    """The other end does not follow the protocol."""
 
     code: Code = "run-failed"
 
 
 def transfer_bytes(size_bytes: int) -> int:
-    """What a flow of that size is on its connection, header included."""
+    """Return how many bytes a flow of that size takes on its connection, header included."""
     return max(size_bytes, HEADER_BYTES)
 
 
 def header(size_bytes: int) -> bytes:
-    """Of a flow of `size_bytes`; the rest of its `transfer_bytes` follows."""
+    """Return the header of a flow of `size_bytes`. The rest of its `transfer_bytes` follows it."""
     return _HEADER.pack(_MAGIC, transfer_bytes(size_bytes) - HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
     clock: int
-    """Of whom `at_ns` is: equal numbers, one clock; 0: unknown."""
+    """The clock that `at_ns` is read from: equal numbers mean one clock, 0 an unknown one."""
     at_ns: int
 
     def encoded(self) -> bytes:
         return _RECEIPT.pack(_MAGIC, self.clock, self.at_ns)
 
     def read_by(self, clock: int, now_ns: int) -> int:
-        """When the last byte had arrived, by the clock of the reader, who got this at `now_ns`."""
+        """Return when the last byte had arrived by the clock of the reader, who received this at `now_ns`."""
         if self.clock == NO_CLOCK or self.clock != clock:
             return now_ns
         return min(self.at_ns, now_ns)
 
 
 def decode_receipt(data: bytes) -> Receipt:
-    """Raises `WireError`."""
+    """Return the receipt in `data`. Raises `WireError`."""
     magic, clock, at_ns = _RECEIPT.unpack(data)
     if magic != _MAGIC:
         raise WireError("the receiver's answer is no receipt")
@@ -72,21 +72,24 @@ class Reception:
     def __init__(self) -> None:
         self._partial = b""
         self.left = 0
-        """Bytes of the transfer under way that are still to come and of no interest."""
+        """Bytes of the transfer under way that are still to come and need no look."""
 
     @property
     def header_wants(self) -> int:
-        """Bytes that are still to come of a header; 0 within a transfer."""
+        """Bytes of a header that are still to come; 0 within a transfer."""
         return 0 if self.left else HEADER_BYTES - len(self._partial)
 
     @property
     def idle(self) -> bool:
-        """Between two transfers."""
+        """Whether the connection is between two transfers."""
         return not self.left and not self._partial
 
     def take_header(self, data: bytes) -> bool:
-        """`data`, of at most `header_wants` bytes, has arrived. Whether a transfer is whole by that: one of no more
-        bytes than its header. Raises `WireError`."""
+        """Take `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
+        header.
+
+        Raises `WireError`.
+        """
         self._partial += data
         if len(self._partial) < HEADER_BYTES:
             return False
@@ -97,6 +100,6 @@ class Reception:
         return not self.left
 
     def take(self, count: int) -> bool:
-        """So many of the bytes `left` have arrived. Whether the transfer is whole by that."""
+        """Take so many of the bytes `left`; return whether that completes the transfer."""
         self.left -= count
         return not self.left

@@ -1,4 +1,4 @@
-"""Processes that do a part of something each, and end with the process that started them, whatever ends that."""
+"""Processes that each do a part of something, and end with the process that started them, whatever ends that."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from typing import Any, Self
 from echelon.errors import Code, CodedError
 
 Work = Callable[[int, Callable[[Any], None]], None]
-"""Done in a process of its own: (descriptor that can be read, at its end, once it is time to stop; hands a value to the
-parent). Handed-over values must be picklable."""
+"""Work for a process of its own: a function of a descriptor, which can be read at its end once it is time to stop, and
+of a function that hands a value to the parent. Values must be picklable."""
 
 _STOP_WITHIN_S = 10.0
-"""After being told to stop, processes are given so long."""
+"""How long processes may take to end after being told to stop."""
 
 
 class WorkFailedError(CodedError, RuntimeError):
-    """A process ended before its work did. One line."""
+    """A process ended before its work did. The message is one line."""
 
     code: Code = "run-failed"
 
 
 class Workforce:
-    """Context manager: forks a process for each of `works` at its beginning and stops them at its end."""
+    """A context manager that forks a process for each of `works` at its beginning and stops them at its end."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         self._works = works
@@ -84,13 +84,14 @@ class Workforce:
                 process.join()
 
     def stop(self) -> None:
-        """Tell all to stop. What they have still to hand over can be had from `results`."""
+        """Tell all processes to stop. What they still have to hand over comes from `results`."""
         if self._stop_write >= 0:
             os.close(self._stop_write)
             self._stop_write = -1
 
     def results(self, timeout_s: float) -> Iterator[Any]:
-        """What the processes hand over within so long; ends early when all have ended. Raises `WorkFailedError`."""
+        """Return what the processes hand over within that time; end early when all have ended. Raises
+        `WorkFailedError`."""
         until = time.monotonic() + timeout_s
         while self._results:
             ready = wait(list(self._results), max(until - time.monotonic(), 0))
@@ -111,7 +112,7 @@ class Workforce:
 
     @property
     def working(self) -> bool:
-        """Some process has not ended yet, or not all that it handed over was taken."""
+        """Whether some process has not ended yet, or some value that it handed over was not taken."""
         return bool(self._results)
 
     def _ended(self, reader: Connection) -> None:

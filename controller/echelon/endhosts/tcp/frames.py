@@ -30,15 +30,15 @@ CE = 0b11
 
 ETHERNET_BYTES = 14
 HEADER_BYTES = ETHERNET_BYTES + 20 + 20
-"""Without options."""
+"""Length of the headers without options."""
 STAMP_BYTES = 12
-"""Of the timestamps option, with what aligns it; in every segment of a connection whose ends have agreed on it."""
+"""Length of the timestamps option with its padding. Every segment has it once both ends have agreed on it."""
 MIN_FRAME_BYTES = 60
-"""Ethernet's shortest frame, without its check sequence; shorter ones are padded."""
+"""Ethernet's shortest frame without its check sequence. Shorter frames are padded."""
 MAX_WINDOW_SCALE = 14
 
 KEY = slice(26, 38)
-"""Addresses and ports of a frame: which connection, and which direction."""
+"""Addresses and ports of a frame: they identify the connection and the direction."""
 PROTOCOL = slice(23, 24)
 TCP = b"\x06"
 
@@ -57,14 +57,14 @@ _STAMP_OPTION = 0x0101080A
 _STAMP_OPTION_BYTES = _STAMP_OPTION.to_bytes(4, "big")
 _STAMP_OPTION_AT = slice(HEADER_BYTES, HEADER_BYTES + 4)
 _READ = Struct("!BHH18xIIBBH")
-"""From the IPv4 type of service on."""
+"""Everything from the IPv4 type of service on."""
 _READ_STAMPS = Struct("!II")
 _MSS_OPTION = Struct("!BBH")
 
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """One direction of a connection."""
+    """The address of one direction of a connection."""
 
     src_mac: str
     dst_mac: str
@@ -74,7 +74,7 @@ class TcpAddress:
     dst_port: int
 
     def reversed(self) -> Self:
-        """The other direction."""
+        """Return the address of the other direction."""
         return replace(
             self,
             src_mac=self.dst_mac,
@@ -87,36 +87,36 @@ class TcpAddress:
 
     @property
     def key(self) -> bytes:
-        """What `KEY` cuts out of its frames."""
+        """What `KEY` cuts out of the frames of this direction."""
         return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
 
 
 class Segment(NamedTuple):
-    """What a frame says; numbers as they are on the wire."""
+    """The content of a frame, with numbers as they are on the wire."""
 
     ecn: int
     length_bytes: int
-    """Payload."""
+    """Length of the payload."""
     identification: int
     seq: int
     ack: int
     flags: int
     window: int
-    """Not scaled."""
+    """Advertised window, not scaled."""
     stamp: int | None = None
-    """When it was sent, by the sender's clock in ms (RFC 7323); None: no timestamps."""
+    """Time of sending by the sender's clock in ms (RFC 7323); None without timestamps."""
     echo: int = 0
-    """The `stamp` of what it answers."""
+    """The `stamp` of the segment that this one answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Those of a SYN that matter here; None: absent."""
+    """The options of a SYN that matter here; None stands for an absent option."""
 
     mss_bytes: int | None = None
     window_scale: int | None = None
     stamps: tuple[int, int] | None = None
-    """(stamp, echo)."""
+    """Pair of (stamp, echo)."""
 
     def pack(self) -> bytes:
         out = b"" if self.mss_bytes is None else _MSS_OPTION.pack(2, 4, self.mss_bytes)
@@ -126,12 +126,12 @@ class Options:
 
 
 def stamp_of(now_ns: int) -> int:
-    """The time stamp of a moment: milliseconds, the finest that RFC 7323 allows."""
+    """Return the time stamp of a moment, in milliseconds: the finest unit that RFC 7323 allows."""
     return now_ns // 1_000_000 & 0xFFFFFFFF
 
 
 def window_scale(window_bytes: int) -> int:
-    """The least shift by which a window fits its field. Raises ValueError if none does (more than 1 GiB)."""
+    """Return the least shift by which a window fits its field. Raises `ValueError` if none does (more than 1 GiB)."""
     scale = max(0, window_bytes.bit_length() - 16)
     if scale > MAX_WINDOW_SCALE:
         raise ValueError(f"a window of {window_bytes} bytes is more than TCP can say: give less than 1 GiB")
@@ -139,14 +139,14 @@ def window_scale(window_bytes: int) -> int:
 
 
 class SegmentFrames:
-    """The frames of one direction of a connection. They are numbered in the order in which they are built."""
+    """The frames of one direction of a connection, numbered in the order in which they are built."""
 
     __slots__ = ("_ethernet", "_heads", "_identification", "_ports", "_stamped", "_sums", "address", "window")
 
     def __init__(self, address: TcpAddress, window: int = 0xFFFF, *, stamped: bool = False) -> None:
         self.address = address
         self.window = window
-        """the field, in all frames but SYNs as it is scaled"""
+        """The window field of all frames but SYNs, already scaled."""
         self._stamped = stamped
         self._ethernet = _mac(address.dst_mac) + _mac(address.src_mac) + b"\x08\x00"
         self._ports = address.key
@@ -161,14 +161,15 @@ class SegmentFrames:
         self._heads: dict[int, tuple[bytes, int, int, int, bytes]] = {}
 
     def agree(self, *, stamped: bool) -> None:
-        """From now on, whether segments have timestamps."""
+        """Set whether segments have timestamps from now on."""
         self._stamped = stamped
         self._heads.clear()
 
     def build(
         self, seq: int, ack: int, flags: int, length_bytes: int = 0, ecn: int = NOT_ECT, stamp: int = 0, echo: int = 0
     ) -> bytes:
-        """A segment with `length_bytes` of payload; numbers modulo 2^32. Stamps that are not agreed on are left out."""
+        """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are not agreed on are
+        left out."""
         number = self._identification
         self._identification = number + 1 & 0xFFFF
         known = self._heads.get(length_bytes << 2 | ecn)
@@ -197,7 +198,7 @@ class SegmentFrames:
         )
 
     def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
-        """A segment without payload but with options; `window` is never scaled here."""
+        """Return a segment without payload but with options. `window` is never scaled here."""
         packed = options.pack()
         length_bytes = 20 + len(packed)
         number = self._identification
@@ -222,8 +223,8 @@ class SegmentFrames:
         return frame + bytes(max(0, MIN_FRAME_BYTES - len(frame)))
 
     def _head(self, length_bytes: int, ecn: int) -> tuple[bytes, int, int, int, bytes]:
-        """What all segments of that length begin with, the sums of their constant words, data offset, and what they end
-        with. Kept for the lengths that come again and again: all but last pieces."""
+        """Return what all segments of that length begin with, the sums of their constant words, the data offset, and
+        their ending. The result is kept for lengths that recur: all but last pieces."""
         options = STAMP_BYTES if self._stamped else 0
         total = 40 + options + length_bytes
         head = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big")
@@ -236,7 +237,8 @@ class SegmentFrames:
 
 
 def parse(frame: bytes) -> Segment:
-    """The segment in a frame that is known to hold IPv4 without options and TCP. Raises `struct.error` if it is cut."""
+    """Return the segment in a frame that is known to hold IPv4 without options and TCP. Raises `struct.error` if it is
+    cut."""
     tos, total, identification, seq, ack, offset, flags, window = _READ.unpack_from(frame, 15)
     length_bytes = total - 20 - (offset >> 4) * 4
     if offset >> 4 >= 8 and frame[_STAMP_OPTION_AT] == _STAMP_OPTION_BYTES:
@@ -246,7 +248,7 @@ def parse(frame: bytes) -> Segment:
 
 
 def parse_options(frame: bytes) -> Options:
-    """The options of a SYN. What cannot be read is taken for absent, with all that follows."""
+    """Return the options of a SYN. An option that cannot be read counts as absent, and so does everything after it."""
     options = frame[HEADER_BYTES : ETHERNET_BYTES + 20 + (frame[46] >> 4) * 4]
     found: dict[int, bytes] = {}
     while options:

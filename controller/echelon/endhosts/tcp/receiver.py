@@ -1,4 +1,4 @@
-"""The end of a connection that receives. No I/O, no clock: every method returns the frame to send now, if any."""
+"""The receiving end of a connection. No I/O, no clock: every method returns the frame to send now, if any."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _HALF = 1 << 31
 
 
 class TcpReceiver:
-    """It reads everything at once, so its window never closes.
+    """The receiving end. It reads everything at once, so its window never closes.
 
     `address` is that of the data; the receiver's own frames go the other way. After every call look at `deadline_ns`,
-    and call `on_deadline` then.
+    and call `on_deadline` at that time.
     """
 
     __slots__ = (
@@ -63,16 +63,16 @@ class TcpReceiver:
         self._recent = 0  # the stamp to echo: of the first segment that is not acknowledged, or that came in order last
         self._ce = False  # congestion was experienced, and the sender has not said that it knows
         self._unanswered = 0
-        self._identification = -1  # of the frame that was sent last of those that have come
-        # What came ahead of something missing: starts and ends of stretches that do not touch, by position.
+        self._identification = -1  # of the frame sent last among those that have arrived
+        # Data ahead of something missing: starts and ends of stretches that do not touch, by position.
         self._ahead: tuple[list[int], list[int]] = ([], [])
         self._fin_at: int | None = None
         self.received_bytes = 0
-        """payload, in order"""
+        """Payload received in order, in bytes."""
         self.ended = False
-        """whether the sender's FIN has come, and everything before it"""
+        """Whether the sender's FIN has arrived, and everything before it."""
         self.deadline_ns: int | None = None
-        """when to call `on_deadline`; None: nothing is waited for"""
+        """When to call `on_deadline`; None if nothing is waited for."""
 
     @property
     def uses_ecn(self) -> bool:
@@ -80,11 +80,11 @@ class TcpReceiver:
         return self._ecn
 
     def establish(self, peer_isn: int = 0) -> None:
-        """As if there had been a handshake with a `TcpSender` of the same settings."""
+        """Begin as if there had been a handshake with a `TcpSender` of the same settings."""
         self._connect(peer_isn, window_scale(self._settings.receive_window_bytes), self._settings.ecn, stamped=True)
 
     def on_segment(self, now_ns: int, segment: Segment, options: Options | None = None) -> bytes | None:
-        """A segment arrived; `options` if it is a SYN."""
+        """Take a segment. `options` are given if it is a SYN."""
         ecn, length, identification, seq, _, flags, _, stamp, _ = segment
         if flags & (SYN | RST):
             return self._on_syn(now_ns, segment, options or Options()) if flags & SYN and not flags & RST else None
@@ -125,7 +125,7 @@ class TcpReceiver:
         return self._ack(now_ns)
 
     def on_deadline(self, now_ns: int) -> bytes | None:
-        """`deadline_ns` has come. Does nothing before."""
+        """Act on the deadline. Nothing happens before `deadline_ns`."""
         if self.deadline_ns is None or now_ns < self.deadline_ns:
             return None
         return self._ack(now_ns)
@@ -152,7 +152,7 @@ class TcpReceiver:
         self._frames.window = min(self._settings.receive_window_bytes >> scale, 0xFFFF)
 
     def _take(self, start: int, end: int) -> None:
-        """Bytes from `start` to before `end` have come, out of order or with something ahead."""
+        """Take the bytes from `start` to before `end`, which arrived out of order or with something ahead."""
         done = self.received_bytes
         starts, ends = self._ahead
         # The stretches that touch the new one: it becomes one with them.

@@ -7,7 +7,7 @@ MAX_NS = 60_000_000_000
 
 
 class RetransmissionTimer:
-    """How long to wait for an acknowledgement."""
+    """The time to wait for an acknowledgement."""
 
     __slots__ = ("_min_ns", "_rttvar_ns", "_srtt_ns", "rto_ns")
 
@@ -16,7 +16,7 @@ class RetransmissionTimer:
         self._srtt_ns = -1
         self._rttvar_ns = 0
         self.rto_ns = max(min_ns, initial_ns)
-        """the time-out in force"""
+        """The time-out in force, in nanoseconds."""
 
     @property
     def srtt_ns(self) -> int | None:
@@ -24,7 +24,7 @@ class RetransmissionTimer:
         return None if self._srtt_ns < 0 else self._srtt_ns
 
     def measure(self, rtt_ns: int) -> None:
-        """A round trip of a segment that was sent once (Karn's rule)."""
+        """Take the round trip of a segment that was sent once (Karn's rule)."""
         srtt_ns = self._srtt_ns
         if srtt_ns < 0:
             self._srtt_ns = rtt_ns
@@ -35,10 +35,10 @@ class RetransmissionTimer:
         self.settle()
 
     def settle(self) -> None:
-        """What was sent is acknowledged: forget time-outs before."""
+        """Forget earlier time-outs: what was sent is acknowledged."""
         if self._srtt_ns >= 0:
             self.rto_ns = min(max(self._srtt_ns + 4 * self._rttvar_ns, self._min_ns), MAX_NS)
 
     def back_off(self) -> None:
-        """It has expired: twice as long the next time."""
+        """Double the time-out after it has expired."""
         self.rto_ns = min(2 * self.rto_ns, MAX_NS)

@@ -1,4 +1,4 @@
-"""The end of a connection that sends. No I/O, no clock: every method returns the frames to send now, in order.
+"""The sending end of a connection. No I/O, no clock: every method returns the frames to send now, in order.
 
 Positions are counted in bytes of payload from 0, without end; on the wire they are modulo 2^32. The FIN counts as one
 byte after the last.
@@ -34,7 +34,7 @@ from echelon.endhosts.tcp.newreno import NewReno
 from echelon.endhosts.tcp.rto import RetransmissionTimer
 
 MAX_TIMEOUTS = 15
-"""So often in a row does a connection get nothing acknowledged before it is given up (Linux: tcp_retries2)."""
+"""Time-outs in a row after which a connection is given up (Linux: tcp_retries2)."""
 
 _WRAP = 0xFFFFFFFF
 _HALF = 1 << 31
@@ -42,16 +42,16 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TcpSettings:
-    """Of both ends."""
+    """Settings of both ends."""
 
     packet_bytes: int = 1250
-    """The longest frame, Ethernet header included."""
+    """Length of the longest frame, Ethernet header included."""
     min_rto_ns: int = 200_000_000
     receive_window_bytes: int = 1_000_000
     ecn: bool = False
     delayed_ack_ns: int = 40_000_000
-    """How long a receiver waits for a second segment to acknowledge with the first (Linux's least; RFC 5681 allows 500
-    ms)."""
+    """How long a receiver waits for a second segment to acknowledge with the first (Linux's minimum; RFC 5681 allows
+    500 ms)."""
 
     @property
     def mss_bytes(self) -> int:
@@ -77,9 +77,9 @@ class _State(Enum):
 
 
 class TcpSender:
-    """Begin with `open`, or with `establish` for a connection that was opened before time began.
+    """The sending end. Begin with `open`, or with `establish` for a connection that was opened before time began.
 
-    After every call look at `deadline_ns`, and call `on_deadline` then.
+    After every call look at `deadline_ns`, and call `on_deadline` at that time.
     """
 
     __slots__ = (
@@ -138,18 +138,20 @@ class TcpSender:
         self._highest = 0  # first byte that was never sent
         self._duplicates = 0
         self._recovering = False  # fast recovery
-        self._lossy = False  # after a time-out, until everything that was sent before it is acknowledged
+        self._lossy = False  # from a time-out until everything sent before it is acknowledged
         self._recover = 0  # of either: what was sent before it
-        self._doubted: int | None = None  # stamp of what was sent again, until an acknowledgement tells if it had to be
+        self._doubted: int | None = (
+            None  # stamp of a retransmission, until an acknowledgement tells whether it was needed
+        )
         self._ecn_recover = 0
         self._cwr = False  # the next new segment says that the window was reduced
         self._timed_to = -1  # its acknowledgement measures the round trip; -1: nothing is measured
         self._timed_at_ns = 0
         self._last_sent_ns = 0
         self.timeouts = 0
-        """since something was acknowledged"""
+        """Time-outs since the last acknowledgement."""
         self.deadline_ns: int | None = None
-        """when to call `on_deadline`; None: nothing is waited for"""
+        """When to call `on_deadline`; None if nothing is waited for."""
 
     @property
     def isn(self) -> int:
@@ -180,33 +182,33 @@ class TcpSender:
         return self._next - self._una
 
     def open(self, now_ns: int) -> Sequence[bytes]:
-        """The SYN."""
+        """Return the SYN."""
         self._state = _State.SYN_SENT
         self._timed_at_ns = now_ns
         self.deadline_ns = now_ns + self._timer.rto_ns
         return [self._syn(now_ns)]
 
     def establish(self, now_ns: int, peer_isn: int = 0) -> None:
-        """As if there had been a handshake with a `TcpReceiver` of the same settings."""
+        """Begin as if there had been a handshake with a `TcpReceiver` of the same settings."""
         window = self._settings.receive_window_bytes
         self._peer_scale = window_scale(window)
         self._peer_window = window >> self._peer_scale << self._peer_scale
         self._establish(now_ns, peer_isn + 1 & _WRAP, self._settings.ecn, stamped=True)
 
     def write(self, now_ns: int, length_bytes: int) -> Sequence[bytes]:
-        """`length_bytes` more to send."""
+        """Queue `length_bytes` more for sending."""
         if self._closing:
             raise ValueError("the connection is closed: nothing can be written any more")
         self._end += length_bytes
         return self._on_written(now_ns)
 
     def close(self, now_ns: int) -> Sequence[bytes]:
-        """Nothing more will be written."""
+        """Close: nothing more will be written."""
         self._closing = True
         return self._on_written(now_ns)
 
     def on_segment(self, now_ns: int, segment: Segment, options: Options | None = None) -> Sequence[bytes]:
-        """A segment of the peer arrived; `options` if it is a SYN."""
+        """Take a segment of the peer. `options` are given if it is a SYN."""
         flags = segment.flags
         if self._state is _State.SYN_SENT:
             return self._on_syn_ack(now_ns, segment, options or Options())
@@ -230,7 +232,7 @@ class TcpSender:
         return out
 
     def on_deadline(self, now_ns: int) -> Sequence[bytes]:
-        """`deadline_ns` has come. Does nothing before."""
+        """Act on the deadline. Nothing happens before `deadline_ns`."""
         if self.deadline_ns is None or now_ns < self.deadline_ns:
             return ()
         self.timeouts += 1
@@ -255,7 +257,7 @@ class TcpSender:
         self._recover = self._highest
         self._next = self._una
         self._cwr = self._ecn
-        # If the peer's window has closed meanwhile, it still gets to hear of us.
+        # Even if the peer's window has closed meanwhile, the peer must hear of us.
         return self._send(now_ns) or [self._segment(now_ns, self._una)]
 
     # --- handshake -----------------------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ class TcpSender:
         return self._send(now_ns)
 
     def _send(self, now_ns: int, beyond_bytes: int = 0) -> list[bytes]:
-        """What the windows allow; `beyond_bytes` more than the congestion window."""
+        """Return what the windows allow, with `beyond_bytes` more than the congestion window."""
         out: list[bytes] = []
         start = self._next
         end = self._end
@@ -369,7 +371,7 @@ class TcpSender:
         return out
 
     def _segment(self, now_ns: int, at: int) -> bytes:
-        """What was sent at `at` once more, up to a whole segment."""
+        """Return the bytes at `at` once more, up to a whole segment."""
         length = max(0, min(self._mss, self._end - at))
         flags = ACK
         if at + length == self._end:
@@ -379,7 +381,7 @@ class TcpSender:
         return self._build(now_ns, at, flags, length)
 
     def _probe(self, now_ns: int) -> bytes:
-        """A byte into a closed window (RFC 9293, 3.8.6.1)."""
+        """Return a byte into a closed window (RFC 9293, 3.8.6.1)."""
         self._next = self._una + 1
         self._highest = max(self._highest, self._next)
         length = min(1, self._end - self._una)
@@ -401,7 +403,7 @@ class TcpSender:
         behind = segment.ack - (self._isn + 1 + una) & _WRAP
         acked = behind if behind < _HALF else behind - _WRAP - 1
         if acked < 0 or una + acked > self._highest:
-            return ()  # of the past, or of nothing that was ever sent
+            return ()  # outdated, or for something that was never sent
         window = segment.window << self._peer_scale
         opened = window != self._peer_window
         self._peer_window = window
@@ -422,8 +424,11 @@ class TcpSender:
         return self._on_duplicate(now_ns)
 
     def _judge(self, segment: Segment) -> None:
-        """The first acknowledgement that goes on after something was sent again. If it answers something that was sent
-        before, that had only been late: everything is as if nothing had been sent again (Eifel, RFC 3522 and 4015)."""
+        """Judge a retransmission by the first acknowledgement that advances after it.
+
+        If it answers something sent before the retransmission, that had only been late: everything is as if nothing had
+        been sent again (Eifel, RFC 3522 and 4015).
+        """
         assert self._doubted is not None
         late = segment.stamp is not None and self._doubted - segment.echo - 1 & _WRAP < _HALF
         self._doubted = None

@@ -1,4 +1,4 @@
-"""TCP of one host: frames that arrive go to the ends of its connections, what these answer goes to its interface."""
+"""TCP of one host: frames that arrive go to the ends of its connections, and their answers go to its interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHORTEST = 54
 
 
 class Clock(Protocol):
-    """Time, and calls at a later time."""
+    """The time, and calls at a later time."""
 
     @property
     def now_ns(self) -> int: ...
@@ -35,28 +35,28 @@ class _End(Protocol):
 
 
 class TcpStack:
-    """The ends of connections at one host, by what their peers' frames say."""
+    """The ends of connections at one host, by the addresses in their peers' frames."""
 
     def __init__(self, clock: Clock, nic: Nic) -> None:
         self.clock = clock
         self.nic = nic
         self.closed = False
-        """set it to have the host fall silent"""
+        """Set it to make the host fall silent."""
         self._ends: dict[bytes, _End] = {}
 
     def add(self, address: TcpAddress, end: _End) -> None:
-        """`end` takes what comes from `address`."""
+        """Give `end` what comes from `address`."""
         self._ends[address.key] = end
 
     def remove(self, address: TcpAddress) -> None:
         self._ends.pop(address.key, None)
 
     def has(self, address: TcpAddress) -> bool:
-        """Whether somebody takes what comes from `address`."""
+        """Return whether somebody takes what comes from `address`."""
         return address.key in self._ends
 
     def deliver(self, now_ns: int, frame: bytes) -> bool:
-        """A frame has arrived. Returns whether it was for anybody here."""
+        """Take a frame that has arrived; return whether it was for anybody here."""
         if frame[PROTOCOL] != TCP or frame[_IPV4] != _PLAIN_IPV4 or len(frame) < _SHORTEST:
             return False
         end = self._ends.get(frame[KEY])
@@ -67,7 +67,7 @@ class TcpStack:
 
 
 class _Alarm:
-    """Calls at a deadline that moves: later at no cost, earlier at that of one more event."""
+    """A call at a deadline that moves. Moving it later costs nothing, moving it earlier costs one event."""
 
     __slots__ = ("_call", "_clock", "_pending_ns")
 
@@ -77,7 +77,7 @@ class _Alarm:
         self._pending_ns: int | None = None
 
     def set(self, deadline_ns: int | None) -> None:
-        """See to it that the call comes at `deadline_ns`, or before."""
+        """Make sure that the call comes at `deadline_ns` or before."""
         pending_ns = self._pending_ns
         if deadline_ns is not None and (pending_ns is None or deadline_ns < pending_ns):
             self._pending_ns = deadline_ns
@@ -106,7 +106,7 @@ class _SendingEnd:
             self._connection.on_end()
 
     def transmit(self, frames: Iterable[bytes]) -> None:
-        """Send, and see to the deadline."""
+        """Send the frames and set the alarm for the next deadline."""
         send = self.stack.nic.send
         for frame in frames:
             send(frame)
@@ -127,7 +127,7 @@ class _ReceivingEnd:
         self.stack = stack
         self.receiver = receiver
         self.expected: deque[tuple[int, Callable[[], None]]] = deque()
-        """(so many bytes, what to call when they have been received), ascending"""
+        """Pairs of (bytes, what to call when they have been received), ascending."""
         self._alarm = _Alarm(stack.clock, self._on_deadline)
 
     def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
@@ -153,10 +153,11 @@ class _ReceivingEnd:
 
 
 class Connection:
-    """A connection between two hosts of an emulation. What is written at one is told of when it has come to the other.
+    """A connection between two hosts of an emulation.
 
-    `on_lost` is called when it is given up, `on_gone` when it has ended, so or otherwise. Begin with `open` or
-    `establish`; what is written before that waits for it.
+    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is called when the
+    connection is given up, `on_gone` when it has ended for whatever reason. Begin with `open` or `establish`; bytes
+    that are written before wait for it.
     """
 
     __slots__ = ("_on_gone", "_on_lost", "_receiving", "_sending", "_written", "address")
@@ -196,18 +197,18 @@ class Connection:
         self._receiving.receiver.establish(sender.isn)
 
     def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
-        """`length_bytes` more; `on_received` is called when they and all before them are there."""
+        """Write `length_bytes` more; call `on_received` when they and all bytes before them have arrived."""
         self._written += length_bytes
         if on_received is not None:
             self._receiving.expected.append((self._written, on_received))
         self._sending.transmit(self._sending.sender.write(self._sending.stack.clock.now_ns, length_bytes))
 
     def close(self) -> None:
-        """Nothing more will be written: when all is acknowledged, the connection is gone at both ends."""
+        """Close: nothing more will be written. When all is acknowledged, the connection is gone at both ends."""
         self._sending.transmit(self._sending.sender.close(self._sending.stack.clock.now_ns))
 
     def on_end(self) -> None:
-        """Everything is acknowledged, or it was given up."""
+        """Take the connection's end: everything is acknowledged, or it was given up."""
         back = self.address.reversed()
         if not self._sending.stack.has(back):
             return  # an alarm of a connection that has ended already

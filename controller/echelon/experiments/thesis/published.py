@@ -177,7 +177,3 @@ FITS: Mapping[tuple[Traffic, Transport, str], PublishedFit] = {
 
 TCP_ZERO_LOAD_BERT_S = 1.45
 """BERT-large without cross traffic over TCP (section 3.4.2): the servers' processors take part in sending."""
-GROWTH_AT_80_PERCENT: Mapping[str, float] = {"resnet-50": 4, "bert-large": 8}
-"""Iteration time against zero load under web-search traffic of 80 % of the link (abstract)."""
-SPEEDUP_AT_19_8_GBPS = (5.2, 2.6)
-"""BERT-large under 19.8 Gbit/s of bursts: seconds per iteration, and what the bandwidth left allows (section 3.4)."""

@@ -1,4 +1,4 @@
-"""A worker: reads its assignment from standard input. Started by `echelon.hosts.run`."""
+"""A worker process. It reads its assignment from standard input. `echelon.hosts.run` starts it."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""From a scenario, and the numbers that the controller gave its jobs, to what each host is to do."""
+"""What each host is to do, from a scenario and the numbers that the controller gave its jobs."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _ETHERNET_BYTES = 14
 _MTU_BYTES = 1500
 
 Numbers = Mapping[str, tuple[int, Mapping[str, int]]]
-"""By job: what the shim header calls it, and each of its flows."""
+"""By job: its number in the shim header, and the numbers of its flows."""
 
 
 def mtu_bytes(scenario: Scenario) -> int:
-    """Of the links that the scenario needs."""
+    """Return the MTU of the links that the scenario needs."""
     frames = [scenario.transport.packet_bytes, *(traffic.packet_bytes for traffic in scenario.background)]
     return max(_MTU_BYTES, *(frame - _ETHERNET_BYTES for frame in frames))
 
 
 def participants(scenario: Scenario) -> list[str]:
-    """Hosts that work for a job, or send or receive background traffic, in the order of the fabric."""
+    """Return the hosts that work for a job, or send or receive background traffic, in the order of the fabric."""
     busy = {worker for job in scenario.jobs for worker in job.workers}
     busy |= {end for traffic in scenario.background for end in (traffic.src, traffic.dst)}
     return [name for name in scenario.fabric.hosts if name in busy]
 
 
 def check_senders(scenario: Scenario) -> None:
-    """Raises `RunError` for a job whose flows no sender here can send."""
+    """Raise `RunError` for a job whose flows no sender here can send."""
     for job in scenario.jobs:
         carriage = _carriage(scenario.specs[job.name], 0, {})
         if scenario.traffic and isinstance(carriage, TcpCarriage) and carriage.destination_port == DEFAULT_PORT:
-            # Both listen, and the kernel would spread what comes over the two.
+            # Both would listen, and the kernel would spread connections over the two.
             raise RunError(f"job {job.name}: cross traffic is received at port {DEFAULT_PORT} (give it another one)")
 
 
 def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Assignment]:
-    """By host; `control` is the coordinator's socket.
+    """Return the assignments by host. `control` is the coordinator's socket.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
@@ -121,4 +121,4 @@ def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Ma
 
 
 _CARRIAGES = {("shim", "tcp"): _shim, ("bytes", "tcp"): _tcp, ("bytes", "udp"): _plain_udp}
-"""By `by` and `protocol` of the job's recognition."""
+"""Makers of carriages by `by` and `protocol` of the job's recognition."""

@@ -1,4 +1,4 @@
-"""What the worker process of a host is to do: all that it needs to know, and no more."""
+"""What the worker process of a host is to do: everything that it needs to know, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from echelon.jobs.graph import Job
 
 @dataclass(frozen=True, slots=True)
 class ShimCarriage:
-    """Flows go as UDP packets with the shim header."""
+    """Flows as UDP packets with the shim header."""
 
     number: int
-    """Of the job."""
+    """Number of the job."""
     flows: Mapping[str, int]
     """Number of each flow, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class TcpCarriage:
-    """Flows go as plain bytes over one TCP connection from each worker to each that it sends to."""
+    """Flows as plain bytes over one TCP connection from each worker to each worker that it sends to."""
 
     source_port: int
     destination_port: int
@@ -44,13 +44,13 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True)
 class ConstantRate:
-    """Packets that belong to no job."""
+    """Packets of constant rate that belong to no job."""
 
     dst: str
     rate_bps: int
-    """Of frames, headers included."""
+    """Rate of frames, headers included."""
     packet_bytes: int
-    """Of a frame."""
+    """Length of a frame."""
     source_port: int
 
 
@@ -60,33 +60,34 @@ class Assignment:
     control: str
     """Path of the coordinator's Unix socket."""
     addresses: Mapping[str, str]
-    """IPv4, by host."""
+    """IPv4 addresses by host."""
     jobs: tuple[WorkerJob, ...]
     rate_bps: int
-    """Of frames; what the host does not exceed."""
+    """Maximum rate of the host's frames."""
     packet_bytes: int
-    """Of a frame with the shim."""
+    """Length of a frame with the shim."""
     window_packets: int
     initial_window_packets: int
     retransmit_after_ns: int
     tcp_window_bytes: int
-    """What a receiver over TCP lets be in flight."""
+    """Maximum of the bytes in flight to a receiver over TCP."""
     ecn: bool
     """Whether connections over TCP ask for ECN."""
     computing: str
-    """A name of `echelon.hosts.workers.computing.COMPUTING`."""
+    """A name in `echelon.hosts.workers.computing.COMPUTING`."""
     sends: tuple[ConstantRate, ...] = ()
     discards: bool = False
-    """Whether others send it such packets."""
+    """Whether other hosts send background packets to this one."""
 
 
 def write_assignment(assignment: Assignment, to: IO[bytes]) -> None:
-    """To a process of this program."""
+    """Write the assignment for a process of this program."""
     pickle.dump(assignment, to)
 
 
 def read_assignment(source: IO[bytes]) -> Assignment:
-    """What `write_assignment` wrote. Only from the process that started this one: a pickle can hold anything."""
+    """Read what `write_assignment` wrote. Only for input from the process that started this one: a pickle can hold
+    anything."""
     assignment = pickle.load(source)
     if not isinstance(assignment, Assignment):
         raise TypeError(f"an assignment is expected, not {type(assignment).__name__}")

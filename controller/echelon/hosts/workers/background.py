@@ -15,7 +15,7 @@ _NS_PER_S = 1_000_000_000
 
 
 class ConstantRateSender:
-    """Packet n leaves n packet times after the first: one that is late does not make the others late."""
+    """An open-loop sender: packet n leaves n packet times after the first. A late packet does not delay the others."""
 
     def __init__(self, loop: RealTimeLoop, assignment: Assignment, traffic: ConstantRate, sockets: ExitStack) -> None:
         self._loop = loop
@@ -40,7 +40,7 @@ class ConstantRateSender:
 
 
 class Discard:
-    """The discard port of a host: what comes is neither looked at nor refused."""
+    """The discard port of a host: packets are neither looked at nor refused."""
 
     def __init__(self, assignment: Assignment, sockets: ExitStack) -> None:
         receiving = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))

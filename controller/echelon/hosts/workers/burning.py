@@ -1,7 +1,7 @@
 """The process that computes for `CpuComputing`: it keeps a processor busy for as much of its time as it is asked for.
 
-A script that imports next to nothing. Standard input: 8-byte counts of nanoseconds; standard output: a byte when it is
-ready, and one for each count when that has been used. It ends with its standard input.
+This script imports next to nothing. It reads 8-byte counts of nanoseconds from standard input. It writes a byte to
+standard output when it is ready, and one for each count when that time has been used. It ends with its standard input.
 """
 
 import os
@@ -13,7 +13,7 @@ _REQUEST = struct.Struct("=q")
 
 
 def burn(duration_ns: int) -> None:
-    """Until this process has used so much more processor time."""
+    """Keep the processor busy until this process has used `duration_ns` more of its time."""
     end_ns = time.process_time_ns() + duration_ns
     value = 1
     while time.process_time_ns() < end_ns:

@@ -18,7 +18,7 @@ from echelon.scenarios.results import RunError
 _REQUEST = struct.Struct("=q")
 _BURNING = Path(__file__).with_name("burning.py")
 _LESS_PREFERRED = 10
-"""More than the worker that it computes for, which has to answer the network meanwhile."""
+"""Niceness, more than that of the worker that it computes for, which has to answer the network meanwhile."""
 _NS_PER_S = 1_000_000_000
 
 
@@ -26,12 +26,12 @@ class Computing(Protocol):
     """The processor of one job at one host: it does one unit at a time."""
 
     def start(self, duration_s: Fraction, done: Callable[[], None]) -> None:
-        """Call `done` when the unit is finished."""
+        """Start a unit; call `done` when it is finished."""
         ...
 
 
 class TimedComputing:
-    """A unit is a wait for its duration."""
+    """Computing as waiting for the unit's duration."""
 
     def __init__(self, loop: RealTimeLoop, _closing: ExitStack) -> None:
         self._loop = loop
@@ -41,8 +41,10 @@ class TimedComputing:
 
 
 class CpuComputing:
-    """A unit is work in a process of its own, until that has used its duration of processor time: where processors
-    are contended for, the unit takes longer, as real work would."""
+    """Computing in a process of its own, until that has used the unit's duration of processor time.
+
+    Where processes contend for processors the unit takes longer, as real work would.
+    """
 
     def __init__(self, loop: RealTimeLoop, closing: ExitStack) -> None:
         self._done: list[Callable[[], None]] = []
@@ -77,4 +79,4 @@ class CpuComputing:
 
 
 COMPUTING: Mapping[str, Callable[[RealTimeLoop, ExitStack], Computing]] = {"timed": TimedComputing, "cpu": CpuComputing}
-"""By the name that a scenario's `compute` gives; the stack ends what was begun."""
+"""Kinds of computing by the name that a scenario's `compute` gives. The stack ends what was begun."""

@@ -23,13 +23,13 @@ class _Iteration:
 
 
 class Coordination:
-    """Jobs begin an iteration when all their workers have finished the one before.
+    """The barrier: jobs begin an iteration when all their workers have finished the one before.
 
-    `iterations` and `until` say when the run is over (`echelon.completion`).
-    `on_iteration(job, iteration)` is called when all workers have finished an iteration.
+    `iterations` and `until` say when the run is over (`echelon.completion`). `on_iteration(job, iteration)` is called
+    when all workers have finished an iteration.
 
-    A report of a step may come after one of what followed it at another worker; after all workers have said that they
-    are done with an iteration, nothing of it is missing.
+    The report of a step may come after the report of a later step at another worker. After all workers have reported
+    the end of an iteration, nothing of it is missing.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Coordination:
         return self.completion.reached
 
     def start(self, origin_ns: int) -> list[Begin]:
-        """The first iterations; `origin_ns` is time 0 of the run, and may be yet to come."""
+        """Return the orders to begin the first iterations. `origin_ns`, time 0 of the run, may be in the future."""
         self._origin_ns = origin_ns
         return [self._begin(name, origin_ns + round(job.start_s * NS_PER_S)) for name, job in self._jobs.items()]
 
@@ -65,7 +65,8 @@ class Coordination:
         times[report.step] = report.at_ns
 
     def worker_done(self, report: IterationDone, now_ns: int) -> list[Begin]:
-        """Begin the next iteration if it was the last worker. Raises `ValueError` for one that was not busy."""
+        """Return the order to begin the next iteration if this was the last worker. Raises `ValueError` for one that
+        was not busy."""
         busy = self._busy[report.job]
         if report.host not in busy or report.iteration != len(self._history[report.job]):
             raise ValueError(f"job {report.job}: {report.host} did not work on iteration {report.iteration}")
@@ -80,32 +81,32 @@ class Coordination:
         return [self._begin(report.job, now_ns)] if self.completion.begins(report.job, report.iteration + 1) else []
 
     def busy_workers(self, job: str) -> Collection[str]:
-        """Hosts that have not finished the current iteration."""
+        """Return the hosts that have not finished the current iteration."""
         return self._busy[job]
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
-        """What has happened so far, by job; seconds from the beginning of the run.
+        """What has happened so far, by job, in seconds from the beginning of the run.
 
-        An iteration begins when its workers are told to, and is finished when the last of its steps is: what it takes
-        to agree on that is in neither.
+        An iteration begins when its workers are told to, and is finished when the last of its steps is. The time to
+        agree on that is in neither.
         """
         return {name: JobRecord(name, self._records_of(job)) for name, job in self._jobs.items()}
 
     @property
     def end_s(self) -> float:
-        """When the last step that was reported was finished, seconds from the beginning of the run."""
+        """When the last step that was reported was finished, in seconds from the beginning of the run."""
         finishes = [max(it.finished.values()) for of in self._history.values() for it in of if it.finished]
         return float(self._seconds(max(finishes))) if finishes else 0.0
 
     @property
     def reordered(self) -> Mapping[str, int]:
-        """By job: packets that arrived after one that was sent later."""
+        """Packets that arrived after one that was sent later, by job."""
         return self._sum(0)
 
     @property
     def retransmitted(self) -> Mapping[str, int]:
-        """By job: packets sent again."""
+        """Packets sent again, by job."""
         return self._sum(1)
 
     def _begin(self, job: str, at_ns: int) -> Begin:

@@ -1,4 +1,5 @@
-"""The other end of the workers' sockets: brings them up together, keeps the barrier, and notices who is gone."""
+"""The other end of the workers' sockets: it brings the workers up together, keeps the barrier, and notices lost
+workers."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ from echelon.hosts.workers.messages import (
 from echelon.scenarios.results import RunError
 
 LEAST_LEAD_S = 0.05
-"""From the order to begin to time 0: all workers have it by then."""
+"""Minimum time from the order to begin to time 0, so that all workers have the order by then."""
 
 
 class _Connection:
-    """To one worker."""
+    """A connection to one worker."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -40,15 +41,15 @@ class _Connection:
         self.host: str | None = None
 
     def send(self, order: Order) -> None:
-        with suppress(ConnectionError):  # that it is gone is noticed where it is read from
+        with suppress(ConnectionError):  # the reading side notices that it is gone
             self.socket.sendall(encode(order))
 
 
 class Coordinator:
     """Listens at `path` for the workers of `hosts`. Everything happens in `loop`; a `RunError` comes out of it.
 
-    `on_start(origin_ns)` is called when time 0 of the run has been set, which is `lead_s` later (or a little more);
-    `on_stopped` when all jobs are done and all workers have said their last word.
+    `on_start(origin_ns)` is called when time 0 of the run has been set, which is `lead_s` later (or a little more).
+    `on_stopped` is called when all jobs are done and all workers have sent their last message.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""One worker's part of a training job as a state machine without I/O: what it sees in, what it starts out.
+"""One worker's part of a training job as a state machine without I/O: observations in, instructions out.
 
-A worker can see itself everything that its steps wait for: its own compute units, flows that arrive at it, and its own
-flows, of whose arrival its transport tells it. So no worker asks another one when to start anything; only the
-iterations have a barrier between them.
+A worker can observe everything that its steps wait for: its own compute units, flows that arrive at it, and its own
+flows, whose arrival its transport reports. So no worker asks another one when to start anything. Only the iterations
+have a barrier between them.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ WorkerInstruction = StartCompute | StartFlow | WorkerFinished
 
 
 class WorkerExecution:
-    """What `worker` does of `job`, iteration after iteration.
+    """The part of `worker` in `job`, iteration after iteration.
 
-    `delays` maps iterations (from 1) to seconds by which the first unit that the worker starts in them takes longer.
-    A flow from the worker is finished when its transport knows that the last byte has arrived.
+    `delays` maps iterations (from 1) to seconds by which the first unit that the worker starts in them takes longer. A
+    flow from the worker is finished when its transport knows that the last byte has arrived.
 
-    Flows of the next iteration may arrive before the worker is told to begin it: others may have been told earlier.
-    They are remembered. Raises `ValueError` for a job with a step that waits for something that its worker cannot see,
-    and for a host that has no part in the job.
+    Flows of the next iteration may arrive before the worker is told to begin it, because others may have been told
+    earlier. They are remembered.
+
+    Raises `ValueError` for a job with a step that waits for something that its worker cannot see, and for a host that
+    has no part in the job.
     """
 
     def __init__(self, job: Job, worker: str, *, delays: Mapping[int, Fraction] | None = None) -> None:
         self.job = job
         self.worker = worker
         self.iteration = 0
-        """The one that was begun last; 0: none."""
+        """The iteration that was begun last; 0 before the first."""
         self._delays = dict(delays or {})
         own: dict[str, ComputeUnit | Flow] = {c.name: c for c in job.computes if c.worker == worker}
         own |= {f.name: f for f in job.flows if f.src == worker}
@@ -50,7 +52,7 @@ class WorkerExecution:
         if not own and not self.arriving:
             raise ValueError(f"job {job.name} has nothing to do for {worker}")
         self._followers: dict[str, list[str]] = {name: [] for name in (*own, *self.arriving)}
-        # As the whole job's execution would start them.
+        # The order in which the whole job's execution would start them.
         self._order = [name for name in analysis.topological_order(job) if name in own]
         for name in self._order:
             for before in own[name].after:
@@ -70,8 +72,10 @@ class WorkerExecution:
         return not self._unfinished
 
     def begin(self, iteration: int) -> list[WorkerInstruction]:
-        """All workers have finished the iteration before. Raises `ValueError` if this one has not, or for any other
-        than the next."""
+        """Begin an iteration: all workers have finished the one before.
+
+        Raises `ValueError` if this worker has not, or for any iteration but the next.
+        """
         if self._unfinished or iteration != self.iteration + 1:
             raise ValueError(f"job {self.job.name}: {self.worker} cannot begin iteration {iteration} now")
         self.iteration = iteration
@@ -87,15 +91,15 @@ class WorkerExecution:
         return out
 
     def compute_finished(self, name: str) -> list[WorkerInstruction]:
-        """A compute unit is done. Raises `ValueError` if it was not running."""
+        """Take the end of a compute unit. Raises `ValueError` if it was not running."""
         return self._own_done(name)
 
     def flow_sent(self, name: str) -> list[WorkerInstruction]:
-        """The last byte of a flow from here is known to have arrived. Raises `ValueError` if it was not running."""
+        """Take the news that the last byte of a flow from here arrived. Raises `ValueError` if it was not running."""
         return self._own_done(name)
 
     def flow_received(self, name: str, iteration: int) -> list[WorkerInstruction]:
-        """The last byte of a flow to here has arrived. Raises `ValueError` for a flow that is not expected."""
+        """Take the arrival of the last byte of a flow to here. Raises `ValueError` for a flow that is not expected."""
         if iteration == self.iteration + 1 and not self._unfinished and name in self.arriving:
             self._early.add(name)
             return []

@@ -19,12 +19,12 @@ from echelon.scenarios.results import RunError
 
 _WORKER = (sys.executable, "-Pm", "echelon.hosts.workers")
 _LAST_WORDS_NS = 100_000_000
-"""So long is waited for the message of a worker that has ended."""
+"""How long to wait for the message of a worker that has ended."""
 _END_S = 5.0
 
 
 class WorkerProcesses:
-    """One for each of `hosts`; they wait for their assignments. A context manager: they do not outlive it."""
+    """Worker processes of `hosts`, which wait for their assignments. A context manager: they do not outlive it."""
 
     def __init__(self, fabric: HostFabric, hosts: Iterable[str], directory: Path) -> None:
         self._fabric = fabric
@@ -51,11 +51,11 @@ class WorkerProcesses:
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """By host."""
+        """Process ids by host."""
         return {host: process.pid for host, process in self._processes.items()}
 
     def assign(self, assignments: Mapping[str, Assignment]) -> None:
-        """Raises `RunError` where one has ended already."""
+        """Hand out the assignments. Raises `RunError` if a worker has ended already."""
         for host, process in self._processes.items():
             assert process.stdin is not None
             try:
@@ -67,10 +67,10 @@ class WorkerProcesses:
 
     @contextmanager
     def watched(self, loop: RealTimeLoop) -> Iterator[None]:
-        """Meanwhile a `RunError` comes out of the loop if one ends otherwise than it should."""
+        """Watch the workers: a `RunError` comes out of the loop if one ends otherwise than it should."""
 
         def ended(host: str) -> None:
-            # What it had to say itself comes first.
+            # The worker's own message comes first.
             loop.at(loop.now_ns + _LAST_WORDS_NS, self._check, host)
 
         with ExitStack() as stack:
@@ -79,7 +79,7 @@ class WorkerProcesses:
             yield
 
     def wait(self) -> None:
-        """Until all have ended, which they were told to do. Raises `RunError`."""
+        """Wait until all workers have ended, as they were told to. Raises `RunError`."""
         for host, process in self._processes.items():
             try:
                 process.wait(_END_S)

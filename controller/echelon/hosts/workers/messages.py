@@ -23,7 +23,7 @@ class Connected(NamedTuple):
 
 
 class StepStarted(NamedTuple):
-    """A compute unit, or the first byte of a flow at its source."""
+    """The start of a compute unit, or of a flow's first byte at its source."""
 
     job: str
     iteration: int
@@ -32,7 +32,7 @@ class StepStarted(NamedTuple):
 
 
 class StepFinished(NamedTuple):
-    """A compute unit, or the last byte of a flow at its destination."""
+    """The end of a compute unit, or the arrival of a flow's last byte at its destination."""
 
     job: str
     iteration: int
@@ -41,7 +41,7 @@ class StepFinished(NamedTuple):
 
 
 class IterationDone(NamedTuple):
-    """Nothing of the iteration is left to do at `host`. Counts of packets are since the beginning."""
+    """The end of an iteration at `host`. Packets are counted from the beginning of the run."""
 
     host: str
     job: str
@@ -51,25 +51,25 @@ class IterationDone(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """`host` has said its last word. Its sockets stay open until the coordinator closes this one: nobody is to find
-    another gone while it is still at work itself."""
+    """The last message of `host`. Its sockets stay open until the coordinator closes this one, so that no worker that
+    is still at work finds another gone."""
 
     host: str
 
 
 class Failed(NamedTuple):
-    """The worker cannot go on; one line."""
+    """The worker cannot go on. The problem is one line."""
 
     host: str
     problem: str
 
 
 class Connect(NamedTuple):
-    """All workers are ready: establish connections."""
+    """An order to establish connections: all workers are ready."""
 
 
 class Begin(NamedTuple):
-    """Begin an iteration of a job at that time (at once if it has passed)."""
+    """An order to begin an iteration of a job at that time (at once if it has passed)."""
 
     job: str
     iteration: int
@@ -77,19 +77,19 @@ class Begin(NamedTuple):
 
 
 class StartBackground(NamedTuple):
-    """Begin to send at that time."""
+    """An order to begin to send at that time."""
 
     at_ns: int
 
 
 class StopWorkers(NamedTuple):
-    """All jobs are done: answer with `Stopped`."""
+    """An order to stop, because all jobs are done. The answer is `Stopped`."""
 
 
 Report = WorkerReady | Connected | StepStarted | StepFinished | IterationDone | Stopped | Failed
-"""Worker to coordinator."""
+"""What a worker sends to the coordinator."""
 Order = Connect | Begin | StartBackground | StopWorkers
-"""Coordinator to worker."""
+"""What the coordinator sends to a worker."""
 Message = Report | Order
 
 _KINDS: dict[str, type[Any]] = {
@@ -111,18 +111,18 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def encode(message: Message) -> bytes:
-    """One line."""
+    """Return the message as one line."""
     return json.dumps([type(message).__name__, *message]).encode() + b"\n"
 
 
 class Lines:
-    """Messages out of the pieces in which a stream arrives."""
+    """A reader of messages from the pieces in which a stream arrives."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Those that `data` completes."""
+        """Return the messages that `data` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             name, *fields = json.loads(line)

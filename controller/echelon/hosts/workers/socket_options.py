@@ -5,22 +5,22 @@ from __future__ import annotations
 import socket
 
 SO_NO_CHECK = 11
-"""UDP datagrams go out without a checksum."""
+"""Send UDP datagrams without a checksum."""
 SO_MAX_PACING_RATE = 47
-"""Bytes per second."""
+"""Maximum pacing rate, bytes per second."""
 IP_MTU_DISCOVER = 10
 IP_PMTUDISC_DO = 2
 """Do not fragment."""
 TCP_NOTSENT_LOWAT = 25
 """The socket is writable while less than this waits to be sent."""
 ECT0 = 0b10
-"""Of IP_TOS: ECN-capable (RFC 3168)."""
+"""Value of IP_TOS for ECN-capable packets (RFC 3168)."""
 
 _SO_RCVBUFFORCE = 33
 
 
 def set_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
-    """As large as that if we may, else as large as the system allows."""
+    """Set the receive buffer to that size if permitted, else to as much as the system allows."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size_bytes)
     except PermissionError:

@@ -1,8 +1,8 @@
-"""Flows as plain bytes over the kernel's TCP, one connection from each worker to each that it sends to.
+"""Flows as plain bytes over the kernel's TCP, one connection from each worker to each worker that it sends to.
 
-Flows follow each other on their connection; where one ends is known from the sizes, as switches know it. The receiver
-answers the last byte of a flow with one byte, which tells the sender what an acknowledgement of its transport would if
-it could be seen.
+Flows follow each other on their connection. Their sizes tell where one ends, as they do for switches. The receiver
+answers the last byte of a flow with one byte. It tells the sender what an acknowledgement of its transport would, if
+that could be seen.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from echelon.scenarios.results import RunError
 _CHUNK = bytes(64 << 10)
 _RECEIPT = b"."
 _UNSENT_BYTES = 16 << 10
-"""So much waits in the kernel before it is sent; the rest waits here, so that a flow starts when it starts."""
+"""Bytes that wait in the kernel. The rest waits here, so that a flow starts when its first byte leaves."""
 _SILENCE_MS = 60_000
-"""After so long without an acknowledgement the connection is given up."""
+"""Time without an acknowledgement after which the connection is given up."""
 # Places in struct tcp_info.
 _INFO_BYTES = 232
 _TOTAL_RETRANSMITS_AT = 100
@@ -49,7 +49,7 @@ class _Outgoing:
 
 
 class OutgoingConnection:
-    """Flows to one host."""
+    """The connection for flows to one host."""
 
     def __init__(self, loop: RealTimeLoop, job: str, dst: str, sock: socket.socket, events: FlowEvents) -> None:
         self._loop = loop
@@ -60,7 +60,7 @@ class OutgoingConnection:
         self._unanswered: deque[str] = deque()
 
     def begin(self) -> None:
-        """The connection is established."""
+        """Begin to use the connection: it is established."""
         self._loop.on_readable(self._socket.fileno(), self._on_readable)
 
     def send(self, flow: Flow, iteration: int) -> None:
@@ -104,7 +104,7 @@ class OutgoingConnection:
 
 
 class IncomingConnection:
-    """Flows from one host: `flows` is what comes in every iteration, in that order."""
+    """The connection for flows from one host. `flows` is what arrives in every iteration, in that order."""
 
     def __init__(
         self, loop: RealTimeLoop, job: str, src: str, sock: socket.socket, flows: tuple[Flow, ...], events: FlowEvents
@@ -136,7 +136,7 @@ class IncomingConnection:
 
 
 def _receive(sock: socket.socket, what: str, most_bytes: int) -> int:
-    """How many bytes came. Raises `RunError` when the other end is gone."""
+    """Return how many bytes arrived. Raises `RunError` when the other end is gone."""
     try:
         data = sock.recv(most_bytes)
     except BlockingIOError:
@@ -149,7 +149,7 @@ def _receive(sock: socket.socket, what: str, most_bytes: int) -> int:
 
 
 class Listeners:
-    """The ports of one host that connections come to, for all its jobs."""
+    """The listening ports of one host, for all its jobs."""
 
     def __init__(self, loop: RealTimeLoop, ipv4: str, window_bytes: int, sockets: ExitStack) -> None:
         self._loop = loop
@@ -160,11 +160,11 @@ class Listeners:
         self._expected: dict[tuple[int, str, int], Callable[[socket.socket], None]] = {}
 
     def expect(self, port: int, peer: str, peer_port: int, accepted: Callable[[socket.socket], None]) -> None:
-        """Call `accepted` with the connection to `port` that comes from there."""
+        """Call `accepted` with the connection to `port` that comes from that address."""
         self._expected[port, peer, peer_port] = accepted
         if port not in self._open:
             listener = self._open[port] = self._closing.enter_context(stream_socket())
-            # What is accepted has it from here, from its first packet on.
+            # Accepted connections inherit the buffer, from their first packet on.
             set_receive_buffer(listener, 2 * self._window_bytes)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self._window_bytes)
             listener.bind((self._ipv4, port))
@@ -187,7 +187,7 @@ class Listeners:
 
 
 def stream_socket() -> socket.socket:
-    """That does not block, and may share its port with a listener and with connections to other places."""
+    """Return a non-blocking socket that may share its port with a listener and with connections to other places."""
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -230,7 +230,7 @@ class TcpSocketCarrier:
         self._missing += len(self._destinations)
 
     def connect(self, connected: Callable[[], None]) -> None:
-        """Raises `RunError`."""
+        """Connect; call `connected` when all connections stand. Raises `RunError`."""
         self._connected = connected
         for dst in self._destinations:
             self._connect(dst)
@@ -294,9 +294,9 @@ def carriers(
     jobs: Mapping[str, tuple[Job, TcpCarriage, FlowEvents]],
     sockets: ExitStack,
 ) -> Mapping[str, TcpSocketCarrier]:
-    """Open the host's sockets, for all jobs that use them; `sockets` closes them, and those that are opened later."""
+    """Open the host's sockets for all jobs that use them. `sockets` closes them, and those that are opened later."""
     if assignment.ecn:
-        # Of this host's namespace. Whoever accepts a connection that asks for it agrees.
+        # The setting of this host's namespace. Whoever accepts a connection that asks for ECN agrees.
         _ECN.write_text("1", encoding="ascii")
     listeners = Listeners(loop, assignment.addresses[assignment.host], assignment.tcp_window_bytes, sockets)
     return {

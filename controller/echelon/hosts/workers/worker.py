@@ -1,4 +1,4 @@
-"""The process of one worker host: it does the host's part of every job, and tells the coordinator what happens when."""
+"""The process of one worker host: it does the host's part of every job, and reports to the coordinator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] =
     ShimCarriage: shim_sockets.carriers,
     TcpCarriage: tcp.carriers,
 }
-"""What opens a host's sockets, for the jobs whose flows go that way."""
+"""What opens a host's sockets, by the kind of carriage."""
 
 
 class JobPart:
@@ -93,8 +93,8 @@ class JobPart:
 
 
 class Worker:
-    """All that one host does. Raises `RunError` out of the loop's `run` when something breaks. `sockets` ends what it
-    opens."""
+    """Everything that one host does. A `RunError` comes out of the loop's `run` when something breaks. `sockets` closes
+    what it opens."""
 
     def __init__(self, assignment: Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack) -> None:
         self.host = assignment.host
@@ -131,7 +131,7 @@ class Worker:
     def _on_order(self) -> None:
         data = self._control.recv(1 << 16, socket.MSG_DONTWAIT)
         if not data:
-            self.loop.stop()  # all is said
+            self.loop.stop()  # the coordinator has closed the connection
             return
         for order in self._lines.feed(data):
             match order:
@@ -164,19 +164,19 @@ class Worker:
 
 
 def run(assignment: Assignment) -> int:
-    """Work until told to stop; the exit status."""
+    """Work until told to stop; return the exit status."""
     with ExitStack() as sockets:
         control = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         control.connect(assignment.control)
         loop = RealTimeLoop()
         try:
             Worker(assignment, loop, control, sockets)
-            # What is here now stays: it need not be looked at again and again.
+            # Everything here stays: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
             loop.run()
         except (RunError, OSError) as error:
-            with suppress(OSError):  # nobody may be there to hear it
+            with suppress(OSError):  # the coordinator may be gone
                 control.sendall(encode(Failed(assignment.host, _one_line(error))))
             return 1
     return 0
