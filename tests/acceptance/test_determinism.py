@@ -16,8 +16,10 @@ SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 @pytest.mark.parametrize("name", ["fig2", "dp_pair"])
 def test_two_runs_write_identical_results(tmp_path: Path, name: str) -> None:
     document = yaml.safe_load((SCENARIOS / f"{name}.yaml").read_text())
-    document["fabric"] = str(SCENARIOS / document["fabric"])
-    document["iterations"] = 2  # the second waits for the first
+    if isinstance(document["fabric"], str):
+        document["fabric"] = str(SCENARIOS / document["fabric"])
+    # The second iteration waits for the first; more of them prove no more.
+    document["iterations"] = min(2, document.get("iterations", 1))
     file = tmp_path / f"{name}.yaml"
     file.write_text(yaml.safe_dump(document))
     texts = []
