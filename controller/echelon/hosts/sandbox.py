@@ -4,8 +4,8 @@
 
 Three mechanisms end the sandbox. When the first process ends, for whatever reason, the kernel kills all others of its
 namespace, and interfaces, mounts and network namespaces go with the processes. The caller's death, SIGKILL included,
-kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). The first process also holds one end of
-a pipe whose other end only the caller has, and ends when that is closed: a caller cannot die unnoticed.
+kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). The first process also holds one end
+of a pipe whose other end only the caller has, and ends when that is closed: a caller cannot die unnoticed.
 Signals travel through the same pipe, each once. The command is in a session of its own, so that Ctrl-C in a terminal
 reaches only the caller.
 
