@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 from acceptance.runs import SCENARIOS, Run, fluid, scenario, softswitch
+
+from echelon.fluid import alone_iteration_s
 
 SHORT = ("fig2", "overlap", "parameter_server", "pipeline_1f1b", "pipeline_2_3", "pipeline_3_3")
 ROWS = [
@@ -14,14 +18,13 @@ ROWS = [
 ]
 
 
-def mean_iteration_s(run: Run, job: str) -> float:
-    times = run.iteration_times_s(job)
-    return sum(times) / len(times)
+def mean_slowdown(run: Run) -> float:
+    """Over all iterations. Which of several like jobs gets ahead is chaotic, so that single jobs may differ more."""
+    alone = {job.name: float(alone_iteration_s(job, run.scenario.fabric)) for job in run.scenario.jobs}
+    return fmean(fmean(run.iteration_times_s(job)) / alone_s for job, alone_s in alone.items())
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_fluid_and_packets_agree_on_fifo(name: str) -> None:
-    packets, executed = softswitch(name, "fifo"), fluid(name, "fifo")
-    for job in packets.scenario.jobs:
-        expected = pytest.approx(mean_iteration_s(packets, job.name), rel=0.03)
-        assert mean_iteration_s(executed, job.name) == expected
+    executed, packets = fluid(name, "fifo"), softswitch(name, "fifo")
+    assert mean_slowdown(executed) == pytest.approx(mean_slowdown(packets), rel=0.03)

@@ -15,58 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from echelon.control.effects import (
-    Answer,
-    Decide,
-    Effect,
-    Install,
-    MakePlan,
-    RaiseTerm,
-    Refuse,
-    SetAlarm,
-    TimeAlone,
-    UseTerm,
-)
+from echelon.control import effects, events, facts
+from echelon.control.effects import Effect
 from echelon.control.errors import UnavailableError, UnknownError
-from echelon.control.events import (
-    Acknowledged,
-    Alarm,
-    AwaitJob,
-    ChoosePolicy,
-    CountersFailed,
-    CountersRead,
-    Digests,
-    Event,
-    HigherPrimary,
-    Instant,
-    IntentRefused,
-    JobBuilt,
-    LeadershipLost,
-    PlanFailed,
-    PlanMade,
-    RegisterJob,
-    RemoveJob,
-    ReportDistances,
-    Saved,
-    SaveFailed,
-    SetLink,
-    Started,
-    StopWaiting,
-    SwitchChanged,
-    SwitchConnected,
-    TermFailed,
-    TermSaved,
-    TimedAlone,
-)
-from echelon.control.facts import (
-    DecisionRefused,
-    DistancesCorrected,
-    JobInstalled,
-    PlanAdopted,
-    PlanRefused,
-    TermContested,
-    TermNotRaised,
-)
+from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
 from echelon.control.jobstore import ChosenPolicy, JobStore
 from echelon.control.pipeline import RETRY_S, PlanPipeline
@@ -190,49 +142,48 @@ class Machine:
 
     def _after_the_end(self, event: Event, now: Instant) -> list[Effect]:
         match event:
-            case Saved(int(request)):
+            case events.Saved(int(request)):
                 return self._requests.saved(request, now)
-            case SaveFailed(int(request), error):
+            case events.SaveFailed(int(request), error):
                 return self._requests.failed(request, error, now)
-            case RegisterJob() | RemoveJob() | ReportDistances() | ChoosePolicy() | SetLink() | AwaitJob():
-                return [Refuse(event.request, UnavailableError(OVER))]
-            case _:
-                return []
+            case _ if isinstance(event, Request):
+                return [effects.Refuse(event.request, UnavailableError(OVER))]
+        return []
 
     def _take(self, event: Event, now: Instant) -> list[Effect]:
         match event:
-            case Started():
+            case events.Started():
                 return self._want_plan()
-            case LeadershipLost():
+            case events.LeadershipLost():
                 return self._end()
-            case RegisterJob() | RemoveJob() | ReportDistances() | ChoosePolicy() | SetLink():
+            case _ if isinstance(event, ChangeRequest):
                 return self._requests.ask(event, now)
-            case AwaitJob(request, job):
+            case events.AwaitJob(request, job):
                 self._waiters[request] = job
-            case StopWaiting(request):
+            case events.StopWaiting(request):
                 self._waiters.pop(request, None)
-            case JobBuilt(request, error):
+            case events.JobBuilt(request, error):
                 return self._requests.built(request, error, now)
-            case Saved(None):
+            case events.Saved(None):
                 self._pipeline.saved()
-            case Saved(int(request)):
+            case events.Saved(int(request)):
                 return self._requests.saved(request, now)
-            case SaveFailed(None, failure):
+            case events.SaveFailed(None, failure):
                 return self._pipeline.save_failed(str(failure))
-            case SaveFailed(int(request), failure):
+            case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
-            case PlanMade(planned):
+            case events.PlanMade(planned):
                 return self._pipeline.made(planned)
-            case PlanFailed(problem):
+            case events.PlanFailed(problem):
                 return self._plan_failed(problem)
-            case CountersRead(reading, switch, bytes_seen):
+            case events.CountersRead(reading, switch, bytes_seen):
                 return self._reactions.counted(reading, switch, bytes_seen)
-            case CountersFailed(reading, switch, problem):
+            case events.CountersFailed(reading, switch, problem):
                 return self._reactions.counted(reading, switch, None, problem)
-            case TimedAlone(job, generation, duration_s):
+            case events.TimedAlone(job, generation, duration_s):
                 self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
                 self._alone[job] = generation, duration_s
-            case Alarm():
+            case events.Alarm():
                 return self._alarm(event)
             case _:
                 return self._hear(event, now)
@@ -241,51 +192,51 @@ class Machine:
     def _hear(self, event: Event, now: Instant) -> list[Effect]:
         """Take what a switch tells, or what came of raising the term."""
         match event:
-            case SwitchConnected(switch):
+            case events.SwitchConnected(switch):
                 self._following.reconnected(switch)
-            case SwitchChanged():
+            case events.SwitchChanged():
                 return self._switch_changed(event, now)
-            case Acknowledged(switch, version, encoding_s, rpc_s):
+            case events.Acknowledged(switch, version, encoding_s, rpc_s):
                 self._switches[switch].holds = self._switches[switch].told = version
                 self._pipeline.acknowledge(switch, version)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
-            case IntentRefused(switch, problem):
+            case events.IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
-            case Digests(report, switch, digests):
+            case events.Digests(report, switch, digests):
                 seen = self._following.report(switch, digests, now.s)
                 return [*seen.facts, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)]
-            case HigherPrimary(switch, election_id):
-                return [TermContested(switch, election_id), RaiseTerm(switch, election_id)]
-            case TermSaved(term):
-                return [UseTerm(term)]
-            case TermFailed(switch, election_id, problem, retry):
-                again = SetAlarm(Alarm("term", election_id, switch), RETRY_S)
-                return [TermNotRaised(switch, problem), *([again] if retry else [])]
+            case events.HigherPrimary(switch, election_id):
+                return [facts.TermContested(switch, election_id), effects.RaiseTerm(switch, election_id)]
+            case events.TermSaved(term):
+                return [effects.UseTerm(term)]
+            case events.TermFailed(switch, election_id, problem, retry):
+                again = effects.SetAlarm(events.Alarm("term", election_id, switch), RETRY_S)
+                return [facts.TermNotRaised(switch, problem), *([again] if retry else [])]
             case _:
                 raise TypeError(f"{event!r} is no event of the controller")
         return []
 
-    def _alarm(self, alarm: Alarm) -> list[Effect]:
+    def _alarm(self, alarm: events.Alarm) -> list[Effect]:
         match alarm.what:
-            case "coalesce":
+            case "coalesce" if self._wanted == "coalescing":
                 self._wanted = "now"
             case "save":
                 return self._pipeline.save_again()
             case "hold" if alarm.number == self._reactions.holding:
                 return self._reactions.finish()
             case "term":
-                return [RaiseTerm(alarm.switch, alarm.number)]
+                return [effects.RaiseTerm(alarm.switch, alarm.number)]
         return []
 
     def _end(self) -> list[Effect]:
         self._over = True
         error = UnavailableError(OVER)
         waiters, self._waiters = self._waiters, {}
-        return [*self._requests.close(error), *(Refuse(request, error) for request in waiters)]
+        return [*self._requests.close(error), *(effects.Refuse(request, error) for request in waiters)]
 
     # -- switches ------------------------------------------------------------------------------------------------------
 
-    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
+    def _switch_changed(self, event: events.SwitchChanged, now: Instant) -> list[Effect]:
         name, switch = event.switch, self._switches[event.switch]
         switch.state = event.state
         if event.state in ("connecting", "away", "backup"):
@@ -307,10 +258,10 @@ class Machine:
         for name in done:
             times, _ = self.progress.times(name)
             assert times is not None
-            out.append(JobInstalled(name, version, times.total_s))
+            out.append(facts.JobInstalled(name, version, times.total_s))
             generation = self.jobs.generations[name]
             if self.alone_iteration_s(name) is None:
-                out.append(TimeAlone(self.jobs.jobs[name], generation, self.jobs.fabric))
+                out.append(effects.TimeAlone(self.jobs.jobs[name], generation, self.jobs.fabric))
         return out
 
     def _hold(self, version: int) -> bool:
@@ -329,7 +280,7 @@ class Machine:
             observed_s = None if job is None else self._following.corrections(job)
             if job is not None and observed_s is not None and observed_s != job.observed_s:
                 self.jobs.correct(replace(job, observed_s=observed_s))
-                out.append(DistancesCorrected(name))
+                out.append(facts.DistancesCorrected(name))
         return out
 
     # -- what follows --------------------------------------------------------------------------------------------------
@@ -340,7 +291,7 @@ class Machine:
         taken = self._pipeline.take()
         if taken is not None:
             work, planned = taken
-            out += self._adopt_decision(planned, now) if isinstance(work, Decide) else self._adopt(planned, now)
+            out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
         # There may be room now for a job that was left out.
         room = self._pipeline.settle() and self._problem is not None
         if room or self.jobs.generation != self._seen_generation:
@@ -368,7 +319,7 @@ class Machine:
         self._wanted, self._decision_next = "no", True
         self._planning = self.jobs.generation, now.s
         wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
-        return self._pipeline.begin(MakePlan(self._pipeline.planner, wanted))
+        return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
     def _want_plan(self) -> list[Effect]:
         if self._wanted != "no":
@@ -377,7 +328,7 @@ class Machine:
             self._wanted = "now"
             return []
         self._wanted = "coalescing"
-        return [SetAlarm(Alarm("coalesce"), self._settings.coalesce_s)]
+        return [effects.SetAlarm(events.Alarm("coalesce"), self._settings.coalesce_s)]
 
     def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a plan into force."""
@@ -404,7 +355,7 @@ class Machine:
 
     def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:
         self.in_force = InForce(planned, now.at)
-        adopted = PlanAdopted(
+        adopted = facts.PlanAdopted(
             planned.version,
             planned.plan.policy,
             len(planned.registered),
@@ -413,16 +364,16 @@ class Machine:
             planned.lowering_s,
             problems,
         )
-        return [adopted, Install(planned.version, planned.intents)]
+        return [adopted, effects.Install(planned.version, planned.intents)]
 
     def _plan_failed(self, problem: str) -> list[Effect]:
         """Keep the last plan."""
-        if isinstance(self._pipeline.failed(), Decide):
-            return [DecisionRefused(problem), *self._reactions.finish()]
+        if isinstance(self._pipeline.failed(), effects.Decide):
+            return [facts.DecisionRefused(problem), *self._reactions.finish()]
         generation, _ = self._planning
         self._planned_generation, self._problem = generation, problem
         self.progress.failed(problem, self.jobs.unchanged_since(generation))
-        return [PlanRefused(self.jobs.policy.name, problem)]
+        return [facts.PlanRefused(self.jobs.policy.name, problem)]
 
     def _answer_waiters(self) -> list[Effect]:
         out: list[Effect] = []
@@ -430,11 +381,11 @@ class Machine:
             try:
                 job = self.jobs.known(name)
             except UnknownError as error:
-                out.append(Refuse(request, error))
+                out.append(effects.Refuse(request, error))
             else:
                 if not self.progress.settled(name):
                     continue
-                out.append(Answer(request, job))
+                out.append(effects.Answer(request, job))
             del self._waiters[request]
         return out
 

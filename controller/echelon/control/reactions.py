@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from echelon.control.effects import AcknowledgeDigests, Decide, Effect, ReadCounters, SetAlarm
-from echelon.control.events import Alarm
-from echelon.control.facts import CountersUnread
+from echelon.control import effects, events, facts
+from echelon.control.effects import Effect
 from echelon.control.planning import Planned, Planner
 from echelon.control.reacting import Reacting
 from echelon.control.scheduler import CentralScheduler
@@ -64,7 +63,7 @@ class Reactions:
         if not planned.plan.reactive:
             self._reacting, self._anew = None, False
             waiting, self._waiting = self._waiting, []
-            return [*self.finish(), *(AcknowledgeDigests(report) for report, _ in waiting)]
+            return [*self.finish(), *(effects.AcknowledgeDigests(report) for report, _ in waiting)]
         scheduler = CentralScheduler(planned.policy, planned.jobs, planned.plan)
         if self._reacting is None:
             self._reacting = Reacting(scheduler)
@@ -76,7 +75,7 @@ class Reactions:
     def report(self, report: int, events: Sequence[FlowEvent]) -> list[Effect]:
         """Take a switch's report, which is acknowledged once it is dealt with."""
         if self._reacting is None:
-            return [AcknowledgeDigests(report)]
+            return [effects.AcknowledgeDigests(report)]
         self._waiting.append((report, events))
         return []
 
@@ -92,7 +91,9 @@ class Reactions:
         self._awaited = self._reacting.counters(intents)
         self._reading += 1
         self._stage = "reading" if self._awaited else "due"
-        return [ReadCounters(self._reading, switch, tuple(entries)) for switch, entries in self._awaited.items()]
+        return [
+            effects.ReadCounters(self._reading, switch, tuple(entries)) for switch, entries in self._awaited.items()
+        ]
 
     def counted(
         self, reading: int, switch: str, bytes_seen: Mapping[TableEntry, int] | None, problem: str = ""
@@ -104,31 +105,31 @@ class Reactions:
         if reading != self._reading or switch not in self._awaited:
             return []
         entries = self._awaited.pop(switch)
-        facts: list[Effect] = []
+        out: list[Effect] = []
         if bytes_seen is None:
             if switch not in self._unread:
-                facts.append(CountersUnread(switch, problem))
+                out.append(facts.CountersUnread(switch, problem))
             self._unread.add(switch)
         elif self._reacting is not None:
             self._unread.discard(switch)
             self._reacting.count({entries[entry]: count for entry, count in bytes_seen.items()})
         if not self._awaited and self._stage == "reading":
             self._stage = "due"
-        return facts
+        return out
 
-    def decide(self, planner: Planner, last: Planned, fabric: Fabric) -> Decide:
+    def decide(self, planner: Planner, last: Planned, fabric: Fabric) -> effects.Decide:
         """Return the work of the decision that is due."""
         assert self._reacting is not None
         self._stage, self._anew = "deciding", False
-        return Decide(planner, self._reacting.scheduler, self._reacting.due(), last, fabric)
+        return effects.Decide(planner, self._reacting.scheduler, self._reacting.due(), last, fabric)
 
     def decided(self, version: int) -> list[Effect]:
         """Wait for switches to acknowledge a decision, which is being installed."""
         self._stage, self.holding = "holding", version
-        return [SetAlarm(Alarm("hold", version), HOLD_S)]
+        return [effects.SetAlarm(events.Alarm("hold", version), HOLD_S)]
 
     def finish(self) -> list[Effect]:
         """End the decision under way, and acknowledge its reports."""
         taken, self._taken = self._taken, []
         self._stage, self.holding, self._awaited = "idle", None, {}
-        return [AcknowledgeDigests(report) for report in taken]
+        return [effects.AcknowledgeDigests(report) for report in taken]

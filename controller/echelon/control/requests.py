@@ -6,18 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from echelon.control.effects import Answer, BuildJob, Effect, Refuse, Save
+from echelon.control import effects, events, facts
+from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnknownError
-from echelon.control.events import (
-    ChangeRequest,
-    ChoosePolicy,
-    Instant,
-    RegisterJob,
-    RemoveJob,
-    ReportDistances,
-    SetLink,
-)
-from echelon.control.facts import DistancesReported, JobAccepted, JobRemoved, LinkChanged, PolicyChosen
+from echelon.control.events import ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
 from echelon.control.jobstore import JobStore, ends_of
 from echelon.control.progress import Progress
@@ -88,7 +80,7 @@ class Requests:
         for line in self._lines.values():
             turn = self._turns.get(line[0].request)
             first = 1 if turn is not None and turn.saving else 0
-            refused += [Refuse(asked.request, error) for asked in list(line)[first:]]
+            refused += [effects.Refuse(asked.request, error) for asked in list(line)[first:]]
             while len(line) > first:
                 self._turns.pop(line.pop().request, None)
         self._lines = {name: line for name, line in self._lines.items() if line}
@@ -100,28 +92,28 @@ class Requests:
         change = self._turns[asked.request] = _Change(asked)
         try:
             match asked:
-                case RegisterJob():
+                case events.RegisterJob():
                     return self._begin_registration(change, asked, now)
-                case RemoveJob(job=name):
+                case events.RemoveJob(job=name):
                     self._jobs.known(name)
                     return self._save(change, self._jobs.removal(name))
-                case ReportDistances(job=name):
+                case events.ReportDistances(job=name):
                     change.job = self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s)
-                    return [BuildJob(asked.request, change.job)]
-                case ChoosePolicy(policy=policy):
+                    return [effects.BuildJob(asked.request, change.job)]
+                case events.ChoosePolicy(policy=policy):
                     return self._save(change, self._jobs.change_policy(policy))
-                case SetLink():
+                case events.SetLink():
                     change.drained = self._links_with(asked)
                     return self._save(change, self._jobs.change_links(change.drained))
         except (ServiceError, DocumentError) as error:
             return self._refuse(asked, error, now)
 
-    def _begin_registration(self, change: _Change, asked: RegisterJob, now: Instant) -> list[Effect]:
+    def _begin_registration(self, change: _Change, asked: events.RegisterJob, now: Instant) -> list[Effect]:
         name, spec = asked.spec.job, asked.spec
         before = self._jobs.jobs.get(name)
         if before is not None:
             if before.spec == spec:
-                return [Answer(asked.request, before), *self._next(asked, now)]
+                return [effects.Answer(asked.request, before), *self._next(asked, now)]
             if not asked.replace:
                 raise ConflictError(f"there is another job '{name}' (take another name, or replace it with PUT)", "job")
         check_hosts(spec, self._fabric)
@@ -135,9 +127,9 @@ class Requests:
             offsets_s={},
             built=asked.built,
         )
-        return [BuildJob(asked.request, change.job)]
+        return [effects.BuildJob(asked.request, change.job)]
 
-    def _links_with(self, asked: SetLink) -> frozenset[LinkEnds]:
+    def _links_with(self, asked: events.SetLink) -> frozenset[LinkEnds]:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
         if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
             raise UnknownError(
@@ -151,42 +143,45 @@ class Requests:
 
     def _save(self, change: _Change, changes: Changes) -> list[Effect]:
         change.saving = True
-        return [Save(change.asked.request, changes)]
+        return [effects.Save(change.asked.request, changes)]
 
     def _apply(self, change: _Change, now: Instant) -> list[Effect]:
         asked, job = change.asked, change.job
         match asked:
-            case RegisterJob(request):
+            case events.RegisterJob(request):
                 assert job is not None
                 created = job.name not in self._jobs.jobs
                 self._keep(job, now)
-                return [JobAccepted(job.name, created, job.spec.flow_count), Answer(request, job, created)]
-            case ReportDistances(request, name, echelonflow):
+                return [
+                    facts.JobAccepted(job.name, created, job.spec.flow_count),
+                    effects.Answer(request, job, created),
+                ]
+            case events.ReportDistances(request, name, echelonflow):
                 assert job is not None
                 self._keep(job, now)
-                return [DistancesReported(name, echelonflow), Answer(request, job)]
-            case RemoveJob(request, name):
+                return [facts.DistancesReported(name, echelonflow), effects.Answer(request, job)]
+            case events.RemoveJob(request, name):
                 self._jobs.drop(name)
                 self._progress.removed(name)
-                return [JobRemoved(name), Answer(request, name)]
-            case ChoosePolicy(request, policy):
+                return [facts.JobRemoved(name), effects.Answer(request, name)]
+            case events.ChoosePolicy(request, policy):
                 self._jobs.use_policy(policy)
-                return [PolicyChosen(str(policy)), Answer(request, policy)]
-            case SetLink(request, a, b, drained):
+                return [facts.PolicyChosen(str(policy)), effects.Answer(request, policy)]
+            case events.SetLink(request, a, b, drained):
                 self._jobs.use_links(change.drained)
-                return [LinkChanged(f"{a}-{b}", drained), Answer(request, ends_of(a, b))]
+                return [facts.LinkChanged(f"{a}-{b}", drained), effects.Answer(request, ends_of(a, b))]
 
     def _keep(self, job: RegisteredJob, now: Instant) -> None:
         self._jobs.keep(job)
         self._progress.accepted(job.name, now.s)
 
     def _refuse(self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant) -> list[Effect]:
-        return [Refuse(asked.request, error), *self._next(asked, now)]
+        return [effects.Refuse(asked.request, error), *self._next(asked, now)]
 
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
         del self._turns[done.request]
-        if isinstance(done, RegisterJob):
+        if isinstance(done, events.RegisterJob):
             self._jobs.release(done.spec.job)
         line = self._lines[_line_of(done)]
         line.popleft()
@@ -198,9 +193,9 @@ class Requests:
 
 def _line_of(asked: ChangeRequest) -> str:
     match asked:
-        case RegisterJob(spec=spec):
+        case events.RegisterJob(spec=spec):
             return spec.job
-        case RemoveJob(job=name) | ReportDistances(job=name):
+        case events.RemoveJob(job=name) | events.ReportDistances(job=name):
             return name
-        case ChoosePolicy() | SetLink():
+        case events.ChoosePolicy() | events.SetLink():
             return _SETTINGS

@@ -24,8 +24,8 @@ class Windows:
     """How senders open their windows, and what acknowledging costs.
 
     A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
-    wait, that doubles it with each round trip (slow start, RFC 5681). Each packet is acknowledged until the window is
-    open, and then each half window. Acknowledgements go back on the same path, before everything else.
+    wait, that doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
+    packet until the window is open, but these are few.) Acknowledgements go back on the same path, before all else.
     """
 
     packet_bytes: int = 1
@@ -43,10 +43,10 @@ class Windows:
             end += window
         return window, None if window == self.full else end * self.packet_bytes
 
-    def acknowledging(self, window: int) -> Fraction:
-        """Return the bytes of acknowledgements for each byte of a flow with this window."""
-        packets = max(1, self.full // 2) if window == self.full else 1
-        return Fraction(self.acknowledgement_bytes, packets * self.packet_bytes)
+    @property
+    def acknowledging(self) -> Fraction:
+        """Bytes of acknowledgements for each byte of a flow."""
+        return Fraction(self.acknowledgement_bytes, max(1, self.full // 2) * self.packet_bytes)
 
 
 class PlanExecution:
@@ -106,13 +106,14 @@ class PlanExecution:
 
     def _acknowledgements(self, flows: Sequence[ActiveFlow], sharers: Sequence[Sharer]) -> dict[SharedPort, Fraction]:
         """Return what acknowledgements take of the ports that `flows` use, in bytes per second."""
-        if not self._windows.acknowledgement_bytes:
+        part = self._windows.acknowledging
+        if not part:
             return {}
         used = {link for flow in flows for link in flow.links}
         taken: dict[SharedPort, Fraction] = {}
         for flow, sharer in zip(flows, sharers, strict=True):
             if sharer.sent_Bps is None:
-                rate_Bps = sharer.rate_Bps * self._windows.acknowledging(sharer.window)  # noqa: N806
+                rate_Bps = sharer.rate_Bps * part  # noqa: N806
                 for node, following in flow.links:
                     if (following, node) in used:
                         port = self._ports[following, node]

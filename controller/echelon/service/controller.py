@@ -9,9 +9,8 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from echelon.control.effects import Answer
+from echelon.control import effects, events
 from echelon.control.errors import RefusedError, UnavailableError
-from echelon.control.events import AwaitJob, ChoosePolicy, RegisterJob, RemoveJob, ReportDistances, SetLink
 from echelon.control.jobs import parse_job
 from echelon.control.jobstore import ChosenPolicy, ends_of
 from echelon.control.machine import InForce, Machine
@@ -136,18 +135,18 @@ class ControllerService:
     async def register(self, spec: Mapping[str, Any], *, replace: bool) -> Registered:
         leader, parsed = self._leader, parse_job(spec)
         return await leader.ask(
-            lambda request: RegisterJob(request, spec, parsed, replace),
+            lambda request: events.RegisterJob(request, spec, parsed, replace),
             lambda answer: Registered(views.job(answer.value, leader.machine), answer.created),
         )
 
     async def remove(self, name: str) -> None:
-        await self._leader.ask(lambda request: RemoveJob(request, name), lambda _: None)
+        await self._leader.ask(lambda request: events.RemoveJob(request, name), lambda _: None)
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
         leader = self._leader
         offsets_s = report.offsets if isinstance(report.offsets, tuple) else (report.offsets,)
         return await leader.ask(
-            lambda request: ReportDistances(request, name, report.echelonflow, offsets_s),
+            lambda request: events.ReportDistances(request, name, report.echelonflow, offsets_s),
             lambda answer: views.job(answer.value, leader.machine),
         )
 
@@ -156,7 +155,9 @@ class ControllerService:
         show = partial(views.job, machine=leader.machine, with_flows=True)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                return await leader.ask(lambda request: AwaitJob(request, name), lambda answer: show(answer.value))
+                return await leader.ask(
+                    lambda request: events.AwaitJob(request, name), lambda answer: show(answer.value)
+                )
         return show(leader.machine.jobs.known(name))
 
     # -- plan and switches ---------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ class ControllerService:
                 str(error), "name" if error.parameter is None else "parameters", code=error.code
             ) from None
         chosen = ChosenPolicy(setting.name, dict(setting.parameters))
-        return await leader.ask(lambda request: ChoosePolicy(request, chosen), lambda _: _policy(chosen))
+        return await leader.ask(lambda request: events.ChoosePolicy(request, chosen), lambda _: _policy(chosen))
 
     def links(self) -> Sequence[LinkResource]:
         drained = self._machine.jobs.drained
@@ -205,12 +206,12 @@ class ControllerService:
     async def set_link(self, a: str, b: str, setting: LinkSetting) -> LinkResource:
         leader = self._leader
 
-        def render(answer: Answer) -> LinkResource:
+        def render(answer: effects.Answer) -> LinkResource:
             cables = self._config.fabric.cables
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
             return views.link(cable, leader.machine.jobs.drained)
 
-        return await leader.ask(lambda request: SetLink(request, a, b, setting.state == "drained"), render)
+        return await leader.ask(lambda request: events.SetLink(request, a, b, setting.state == "drained"), render)
 
 
 def _policy(chosen: ChosenPolicy) -> PolicyResource:

@@ -14,39 +14,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from echelon.control.effects import (
-    AcknowledgeDigests,
-    Answer,
-    BuildJob,
-    Decide,
-    Effect,
-    Install,
-    MakePlan,
-    RaiseTerm,
-    ReadCounters,
-    Refuse,
-    Save,
-    SetAlarm,
-    TimeAlone,
-    UseTerm,
-)
+from echelon.control import effects, events
+from echelon.control.effects import BuildJob, Effect, PlanningWork
 from echelon.control.errors import ServiceError
-from echelon.control.events import (
-    CountersFailed,
-    CountersRead,
-    Digests,
-    Event,
-    HigherPrimary,
-    Instant,
-    LeadershipLost,
-    Request,
-    Saved,
-    SaveFailed,
-    Started,
-    StopWaiting,
-    TermFailed,
-    TermSaved,
-)
+from echelon.control.events import Event, Instant, Request
 from echelon.control.machine import OVER, Machine, Settings
 from echelon.control.planning import Planner
 from echelon.documents import DocumentError
@@ -94,7 +65,7 @@ class Leader:
             metrics,
             self.submit,
             on_digests=self._on_digests,
-            on_higher_primary=lambda switch, election_id: self.submit(HigherPrimary(switch, election_id)),
+            on_higher_primary=lambda switch, election_id: self.submit(events.HigherPrimary(switch, election_id)),
             rng=rng or random.Random(),
         )
         self._config = config
@@ -105,7 +76,7 @@ class Leader:
         self._handling = False
         self._numbers = itertools.count(1)
         """Of requests and reports."""
-        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Answer], Any]]] = {}
+        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
         self._reports: dict[int, asyncio.Future[None]] = {}
         self._alarms: set[asyncio.TimerHandle] = set()
         self._counting: asyncio.TimerHandle | None = None
@@ -166,12 +137,12 @@ class Leader:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self.switches.run_in(tasks)
-                self.submit(Started())
+                self.submit(events.Started())
                 await self._failure
         finally:
             self._over = True
             # Whoever waits for a job is told.
-            self.submit(LeadershipLost())
+            self.submit(events.LeadershipLost())
             for alarm in self._alarms:
                 alarm.cancel()
             if self._counting is not None:
@@ -185,7 +156,7 @@ class Leader:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    async def ask(self, make: Callable[[int], Request], render: Callable[[Answer], T]) -> T:
+    async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
         """Submit the request that `make` makes of a number, and return its answer as `render` shows it.
 
         `render` is called as soon as the answer is there, before anything else can change. Raises the reason of a
@@ -200,7 +171,7 @@ class Leader:
         finally:
             # Where the client has gone, a change goes on all the same.
             if self._asked.pop(number, None) is not None:
-                self.submit(StopWaiting(number))
+                self.submit(events.StopWaiting(number))
 
     def submit(self, event: Event) -> None:
         """Let the machine know, and do what it says. May be called from within."""
@@ -216,17 +187,17 @@ class Leader:
 
     def _handle(self, event: Event) -> None:
         try:
-            effects = self.machine.handle(event, _now())
+            todo = self.machine.handle(event, _now())
         except Exception as error:
             # A fault of ours in one place must not end the service, which would come back to it start after start.
             log.exception("an event could not be handled", kind=type(event).__name__)
             request = getattr(event, "request", None)
             failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
-            effects = [] if request is None else [Refuse(request, failed)]
-        for effect in effects:
+            todo = [] if request is None else [effects.Refuse(request, failed)]
+        for effect in todo:
             self._carry_out(effect)
         # Counting takes as long as there are jobs: once for all news of a moment.
-        if self._counting is None and not self._over and not isinstance(event, Digests):
+        if self._counting is None and not self._over and not isinstance(event, events.Digests):
             self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
 
     def _count_jobs(self) -> None:
@@ -239,7 +210,7 @@ class Leader:
         number = next(self._numbers)
         dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
         try:
-            self.submit(Digests(number, switch, received.fields))
+            self.submit(events.Digests(number, switch, received.fields))
             await dealt_with
         finally:
             del self._reports[number]
@@ -248,40 +219,40 @@ class Leader:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Answer(request):
+            case effects.Answer(request):
                 self._answer(request, effect)
-            case Refuse(request, error):
+            case effects.Refuse(request, error):
                 future, _ = self._asked.pop(request, (None, None))
                 if future is not None and not future.done():
                     future.set_exception(error)
-            case Save():
+            case effects.Save():
                 self._start(self._save(effect), self._saving)
-            case Install(version, intents):
+            case effects.Install(version, intents):
                 self.switches.install(intents, version)
-            case ReadCounters():
+            case effects.ReadCounters():
                 self._start(self._read_counters(effect), self._tasks)
-            case AcknowledgeDigests(number):
+            case effects.AcknowledgeDigests(number):
                 # The session may have ended meanwhile.
                 dealt_with = self._reports.get(number)
                 if dealt_with is not None and not dealt_with.done():
                     dealt_with.set_result(None)
-            case SetAlarm():
+            case effects.SetAlarm():
                 self._set_alarm(effect)
-            case RaiseTerm():
+            case effects.RaiseTerm():
                 self._start(self._raise_term(effect), self._tasks)
-            case UseTerm(term):
+            case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
-            case BuildJob():
+            case effects.BuildJob():
                 self._start(self._compute(effect, None), self._tasks)
-            case MakePlan() | Decide():
+            case effects.MakePlan() | effects.Decide():
                 self._start(self._compute(effect, self._planning), self._tasks)
-            case TimeAlone():
+            case effects.TimeAlone():
                 self._start(self._time_alone(effect), self._tasks)
             case _:
                 report(effect, self._metrics)
 
-    def _answer(self, request: int, answer: Answer) -> None:
+    def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
         if future is None or render is None or future.done():
             return
@@ -302,7 +273,7 @@ class Leader:
         tasks.add(task)
         task.add_done_callback(ended)
 
-    def _set_alarm(self, effect: SetAlarm) -> None:
+    def _set_alarm(self, effect: effects.SetAlarm) -> None:
         def ring() -> None:
             self._alarms.discard(handle)
             self.submit(effect.alarm)
@@ -310,7 +281,7 @@ class Leader:
         handle = asyncio.get_running_loop().call_later(effect.delay_s, ring)
         self._alarms.add(handle)
 
-    async def _save(self, effect: Save) -> None:
+    async def _save(self, effect: effects.Save) -> None:
         began = time.perf_counter()
         try:
             # The store may be led again by now, by this process, in a later term that has loaded without this change.
@@ -319,20 +290,20 @@ class Leader:
             await self._store.commit(effect.changes)
         except StoreError as error:
             self._metrics.commit_failed()
-            self.submit(SaveFailed(effect.request, error))
+            self.submit(events.SaveFailed(effect.request, error))
         except Exception as error:
             self._metrics.commit_failed()
             log.exception("saving failed")
             text = f"the change could not be saved: {type(error).__name__}: {error}"
-            self.submit(SaveFailed(effect.request, ServiceError(text)))
+            self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
             self._metrics.committed(time.perf_counter() - began)
-            self.submit(Saved(effect.request))
+            self.submit(events.Saved(effect.request))
 
-    async def _compute(self, effect: BuildJob | MakePlan | Decide, executor: Executor | None) -> None:
+    async def _compute(self, effect: BuildJob | PlanningWork, executor: Executor | None) -> None:
         self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
 
-    async def _time_alone(self, effect: TimeAlone) -> None:
+    async def _time_alone(self, effect: effects.TimeAlone) -> None:
         try:
             timed = await asyncio.get_running_loop().run_in_executor(self._timing, effect.run)
         except Exception:
@@ -341,25 +312,27 @@ class Leader:
             if timed is not None:
                 self.submit(timed)
 
-    async def _read_counters(self, effect: ReadCounters) -> None:
+    async def _read_counters(self, effect: effects.ReadCounters) -> None:
         try:
             bytes_seen = await self.switches[effect.switch].bytes_seen(effect.entries)
         except SouthboundError as error:
-            self.submit(CountersFailed(effect.reading, effect.switch, str(error)))
+            self.submit(events.CountersFailed(effect.reading, effect.switch, str(error)))
         else:
-            self.submit(CountersRead(effect.reading, effect.switch, bytes_seen))
+            self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
 
-    async def _raise_term(self, effect: RaiseTerm) -> None:
+    async def _raise_term(self, effect: effects.RaiseTerm) -> None:
         """We hold the lease: another controller that is primary somewhere has none."""
         switch, election_id = effect.switch, effect.election_id
         try:
             term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))
         except ElectionError as error:
-            self.submit(TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
+            self.submit(events.TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
         except StoreError as error:
-            self.submit(TermFailed(switch, election_id, f"the store does not take a higher term: {error}", retry=True))
+            self.submit(
+                events.TermFailed(switch, election_id, f"the store does not take a higher term: {error}", retry=True)
+            )
         else:
-            self.submit(TermSaved(term))
+            self.submit(events.TermSaved(term))
 
 
 def _now() -> Instant:

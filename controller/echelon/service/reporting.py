@@ -4,28 +4,8 @@ from __future__ import annotations
 
 import time
 
-from echelon.control.facts import (
-    CountersUnread,
-    DecisionRefused,
-    DigestsReceived,
-    DistancesCorrected,
-    DistancesReported,
-    Fact,
-    IterationTimed,
-    JobAccepted,
-    JobInstalled,
-    JobLeft,
-    JobRemoved,
-    JobSeen,
-    LinkChanged,
-    NumbersUnsaved,
-    PlanAdopted,
-    PlanRefused,
-    PolicyChosen,
-    TardinessSeen,
-    TermContested,
-    TermNotRaised,
-)
+from echelon.control import facts
+from echelon.control.facts import Fact
 from echelon.service import logs
 from echelon.service.metrics import Metrics
 
@@ -35,50 +15,50 @@ log = logs.get(__name__)
 def report(fact: Fact, metrics: Metrics) -> None:
     """Count and log a fact."""
     match fact:
-        case JobAccepted(job, created, flows):
+        case facts.JobAccepted(job, created, flows):
             log.info("job registered" if created else "job changed", job=job, flows=flows)
-        case JobRemoved(job):
+        case facts.JobRemoved(job):
             log.info("job removed", job=job)
-        case JobLeft(job):
+        case facts.JobLeft(job):
             metrics.job_removed(job)
-        case DistancesReported(job, echelonflow):
+        case facts.DistancesReported(job, echelonflow):
             log.info("distances reported", job=job, echelonflow=echelonflow)
-        case DistancesCorrected(job):
+        case facts.DistancesCorrected(job):
             metrics.distances_corrected()
             log.info("distances corrected by what switches saw", job=job)
-        case PolicyChosen(policy):
+        case facts.PolicyChosen(policy):
             log.info("policy changed", policy=policy)
-        case LinkChanged(link, drained):
+        case facts.LinkChanged(link, drained):
             log.info("link changed", link=link, state="drained" if drained else "up")
-        case PlanAdopted():
+        case facts.PlanAdopted():
             _plan_adopted(fact, metrics)
-        case PlanRefused(policy, problem):
+        case facts.PlanRefused(policy, problem):
             metrics.plan_failed()
             log.error("no new plan, the last good one holds", policy=policy, problem=problem)
-        case DecisionRefused(problem):
+        case facts.DecisionRefused(problem):
             log.error("no new plan, the last good one holds", problem=problem)
-        case NumbersUnsaved(problem):
+        case facts.NumbersUnsaved(problem):
             log.error("the store does not take a plan's numbers; nothing is written meanwhile", problem=problem)
-        case JobInstalled(job, version, total_s):
+        case facts.JobInstalled(job, version, total_s):
             metrics.changed(total_s)
             log.info("job installed", job=job, plan=version, total_s=round(total_s, 6))
-        case DigestsReceived(switch, events, unknown):
+        case facts.DigestsReceived(switch, events, unknown):
             metrics.digests(switch, events, unknown)
-        case JobSeen(job):
+        case facts.JobSeen(job):
             metrics.job_seen(job, time.time())
-        case IterationTimed(job, duration_s):
+        case facts.IterationTimed(job, duration_s):
             metrics.job_iteration(job, duration_s)
-        case TardinessSeen(job, tardiness_s):
+        case facts.TardinessSeen(job, tardiness_s):
             metrics.job_tardiness(job, tardiness_s)
-        case CountersUnread(switch, problem):
+        case facts.CountersUnread(switch, problem):
             log.warning("decisions go by the last count of bytes", switch=switch, problem=problem)
-        case TermContested(switch, election_id):
+        case facts.TermContested(switch, election_id):
             log.warning("a switch obeys a controller of a higher election id", switch=switch, election_id=election_id)
-        case TermNotRaised(switch, problem):
+        case facts.TermNotRaised(switch, problem):
             log.error("cannot raise the term", switch=switch, problem=problem)
 
 
-def _plan_adopted(fact: PlanAdopted, metrics: Metrics) -> None:
+def _plan_adopted(fact: facts.PlanAdopted, metrics: Metrics) -> None:
     metrics.planned(fact.version, fact.flows, fact.policy_s, fact.lowering_s)
     log.info(
         "planned",

@@ -97,7 +97,7 @@ class _Known:
     invalid: list[InvalidEntry] = field(default_factory=list)
 
 
-class Wanted:
+class WantedEntries:
     """What an intent wants on the switch, as bytes.
 
     It is kept from intent to intent, so that parts that are the same object as before cost nothing.

@@ -33,7 +33,7 @@ from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_diges
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, Wanted, difference, turned
+from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
 from echelon.southbound.wire import UpdateKind, read_request, table_entries, write_header, write_request
@@ -394,8 +394,8 @@ class SwitchSession:
             self._wanted = self._new_wanted()
             raise
 
-    def _new_wanted(self) -> Wanted:
-        return Wanted(self._codec.encode, self._codec.stages)
+    def _new_wanted(self) -> WantedEntries:
+        return WantedEntries(self._codec.encode, self._codec.stages)
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
         """Return every entry of every table except constant and default ones; cheapest for those that are as

@@ -17,31 +17,9 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from echelon.control.effects import (
-    AcknowledgeDigests,
-    BuildJob,
-    Decide,
-    Effect,
-    Install,
-    MakePlan,
-    ReadCounters,
-    Refuse,
-    Save,
-    SetAlarm,
-)
-from echelon.control.events import (
-    Acknowledged,
-    Alarm,
-    CountersRead,
-    Digests,
-    Event,
-    Instant,
-    RegisterJob,
-    Saved,
-    Started,
-    SwitchChanged,
-)
-from echelon.control.facts import DecisionRefused, DigestsReceived, PlanAdopted, PlanRefused
+from echelon.control import effects, events, facts
+from echelon.control.effects import Effect
+from echelon.control.events import Event, Instant
 from echelon.control.jobs import BuiltJob
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.machine import Machine, Settings
@@ -136,7 +114,7 @@ class VirtualController:
         """Calls of one session that read or write must not overlap."""
         self._events: deque[Event] = deque()
         self._handling = False
-        self._alarms: list[tuple[float, int, Alarm]] = []
+        self._alarms: list[tuple[float, int, events.Alarm]] = []
         self._numbers: Iterator[int] = itertools.count(1)
         self._reports: dict[int, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -171,11 +149,11 @@ class VirtualController:
         for name, session in self._sessions.items():
             # Listen first: the digest configuration is part of the intent.
             self._start(self._follow(name, session))
-            self._submit(SwitchChanged(name, "writing"))
-        self._submit(Started())
+            self._submit(events.SwitchChanged(name, "writing"))
+        self._submit(events.Started())
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
-            self._submit(RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
+            self._submit(events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
         while self.failure is None and not self.machine.settled:
             # No switch reports anything yet, so that time passes by alarms alone.
             if self._alarms and self.machine.in_force is None:
@@ -260,7 +238,7 @@ class VirtualController:
             self._ring()
             number = next(self._numbers)
             dealt_with = self._reports[number] = self._loop.create_future()
-            self._submit(Digests(number, name, report.fields))
+            self._submit(events.Digests(number, name, report.fields))
             await dealt_with
             del self._reports[number]
             # Last: where the switch waits for this, virtual time does, too.
@@ -277,26 +255,26 @@ class VirtualController:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Save(request, changes):
+            case effects.Save(request, changes):
                 self._store.commit(changes)
-                self._events.append(Saved(request))
-            case BuildJob() | MakePlan() | Decide():
+                self._events.append(events.Saved(request))
+            case effects.BuildJob() | effects.MakePlan() | effects.Decide():
                 self._events.append(effect.run())
-            case Install():
+            case effects.Install():
                 self._start(self._install(effect))
-            case ReadCounters():
+            case effects.ReadCounters():
                 self._start(self._read_counters(effect))
-            case AcknowledgeDigests(report):
+            case effects.AcknowledgeDigests(report):
                 self._reports[report].set_result(None)
-            case SetAlarm(alarm, delay_s):
+            case effects.SetAlarm(alarm, delay_s):
                 heapq.heappush(self._alarms, (self._now_s + delay_s, next(self._numbers), alarm))
-            case DigestsReceived(switch, events):
-                self.digests[switch] += events
-            case PlanRefused(_, problem) | DecisionRefused(problem):
+            case facts.DigestsReceived(switch, count):
+                self.digests[switch] += count
+            case facts.PlanRefused(_, problem) | facts.DecisionRefused(problem):
                 self._fail(PlanError(problem))
-            case PlanAdopted(problems=problems) if problems:
+            case facts.PlanAdopted(problems=problems) if problems:
                 self._fail(PlanError(next(iter(problems.values()))))
-            case Refuse(_, error):
+            case effects.Refuse(_, error):
                 self._fail(PlanError(str(error)))
             case _:
                 pass
@@ -315,16 +293,16 @@ class VirtualController:
         if self.failure is None:
             self.failure = error
 
-    async def _install(self, effect: Install) -> None:
+    async def _install(self, effect: effects.Install) -> None:
         async def update(name: str, session: SwitchSession) -> None:
             async with self._turns[name]:
                 applied = await session.update(effect.intents[name])
             applied.require()
-            self._submit(Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
+            self._submit(events.Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
 
         await asyncio.gather(*(update(name, session) for name, session in self._sessions.items()))
 
-    async def _read_counters(self, effect: ReadCounters) -> None:
+    async def _read_counters(self, effect: effects.ReadCounters) -> None:
         async with self._turns[effect.switch]:
             bytes_seen = await self._sessions[effect.switch].bytes_seen(effect.entries)
-        self._submit(CountersRead(effect.reading, effect.switch, bytes_seen))
+        self._submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))

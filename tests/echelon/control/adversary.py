@@ -109,8 +109,7 @@ class Adversary(World):
 
     def rest(self) -> None:
         """Let everything come to rest, and compare what switches hold with the plan, and the plan with the jobs."""
-        for switch in self.switches.values():
-            switch.refuses = None
+        self.run()
         for link in self.machine.jobs.drained:
             self.set_link(*link, drained=False)
         self.run()
@@ -194,7 +193,7 @@ class Adversary(World):
         """A switch refuses part of its intent, and is written again later."""
         switch = self.switches[name]
         if switch.writing is not None:
-            switch.writing = None
+            switch.writing, switch.known = None, False
             self.tell(SwitchChanged(name, "refused", "table full", switch.acknowledged))
             self.tell(IntentRefused(name, "table full"))
 

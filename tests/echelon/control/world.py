@@ -104,7 +104,8 @@ class SwitchModel:
     wanted: Install | None = None
     writing: Install | None = None
     acknowledged: int | None = None
-    refuses: str | None = None
+    known: bool = False
+    """This session has written, and the last write came about."""
 
 
 @dataclass
@@ -255,7 +256,7 @@ class World:
     def connect(self, name: str) -> None:
         switch = self.switches[name]
         if not switch.connected:
-            switch.connected = True
+            switch.connected, switch.known = True, False
             self.tell(SwitchConnected(name))
             self.tell(SwitchChanged(name, "writing"))
 
@@ -272,8 +273,7 @@ class World:
         switch = self.switches[name]
         return switch.connected and (
             switch.writing is not None
-            or (switch.wanted is not None and switch.wanted.version != switch.acknowledged)
-            or (switch.wanted is not None and switch.held != switch.wanted.intents[name].parts)
+            or (switch.wanted is not None and (switch.wanted.version != switch.acknowledged or not switch.known))
         )
 
     def write(self, name: str) -> None:
@@ -285,7 +285,7 @@ class World:
             switch.held = merged(switch.held, switch.writing.intents[name].parts)
         else:
             done, switch.writing = switch.writing, None
-            switch.held = done.intents[name].parts
+            switch.held, switch.known = done.intents[name].parts, True
             again = switch.acknowledged == done.version
             switch.acknowledged = done.version
             if again:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from echelon.lowering.intent import ActionCall, Part, TableEntry
 from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.reconcile import Chunk, Wanted, difference, turned
+from echelon.southbound.reconcile import Chunk, WantedEntries, difference, turned
 from echelon.southbound.wire import UpdateKind
 
 STAGES = 3
@@ -125,7 +125,7 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
 ) -> None:
     parts = [part(f"part {n}", table) for n, table in enumerate(contents)]
     encode = Encoder()
-    wanted = Wanted(encode, {"t0": 0, "t1": 1, "t2": 2})
+    wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
     held: dict[bytes, EncodedEntry] = {}
     former: list[int] = []
     clean = True
@@ -157,7 +157,7 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
 
 
 def test_an_entry_that_cannot_be_encoded_is_told_of_and_the_others_are_there() -> None:
-    wanted = Wanted(Encoder(), {"t0": 0, "t1": 1, "t2": 2})
+    wanted = WantedEntries(Encoder(), {"t0": 0, "t1": 1, "t2": 2})
     first, broken = part("a", {1: 1}), Part("b", (flow(2, 300), flow(4, 1)))
     come = [entry.key for entries in wanted.turn_to([first, broken]).come for entry in entries]
     assert sorted(come) == sorted(wanted.by_key) == [encoded(1, 1).key, encoded(4, 1).key]
@@ -170,7 +170,7 @@ def test_an_entry_that_cannot_be_encoded_is_told_of_and_the_others_are_there() -
 
 def test_large_parts_are_encoded_a_thousand_at_a_time() -> None:
     encode = Encoder()
-    wanted = Wanted(encode, {"t0": 0, "t1": 1, "t2": 2})
+    wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
     turn = wanted.turn_to([part("a", dict.fromkeys(range(0, 6000, STAGES), 1)), part("b", {1: 1})])
     assert len(next(turn.come)) == encode.calls == 1000
     assert [len(entries) for entries in turn.come] == [1000, 1]

@@ -1,0 +1,1 @@
+"""A policy, a paradigm and a target that Echelon finds by their entry points."""
