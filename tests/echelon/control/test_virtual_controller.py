@@ -22,6 +22,9 @@ from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
 from echelon.virtual.run import believed, run
 
+pytestmark = pytest.mark.io
+
+
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 
 BOTTLENECK = ("s1", "s2")
