@@ -120,7 +120,10 @@ def read_document(path: str | Path) -> dict[str, object]:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)", code="unreadable-file") from None
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise DocumentError(
-            file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)", code="too-large"
+            file,
+            "",
+            f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (check that it is the right file)",
+            code="too-large",
         )
     try:
         text = raw.decode("utf-8")

@@ -312,7 +312,7 @@ class Client:
             why = f"no answer in {self._timeout_s:g} s"
         else:
             why = one_line(str(error)) or type(error).__name__
-        hint = "check ca, certificate and address" if "SSL" in why else "is the service running, and at that address?"
+        hint = "check ca, certificate and address" if "SSL" in why else "check that the service runs at that address"
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
@@ -335,7 +335,7 @@ def _as(resource: type[R], response: httpx.Response) -> R:
 def _not_understood(response: httpx.Response, error: ValidationError) -> ClientError:
     first = error.errors(include_url=False, include_input=False)[0]
     what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ")
-    reason = f"the answer is not understood: {what} (is that a controller, and of this version?)"
+    reason = f"the answer is not understood: {what} (check that a controller of this version runs there)"
     return ClientError(response.status_code, reason)
 
 
@@ -385,5 +385,7 @@ def read_token(path: str | Path) -> SecretStr:
 def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretStr:
     secret = token if isinstance(token, SecretStr) else SecretStr(token)
     if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
-        raise ClientError(None, f"{source} has characters that no token has (take it as 'echelon token' printed it)")
+        raise ClientError(
+            None, f"{source} has characters that tokens never contain (copy the output of 'echelon token')"
+        )
     return secret

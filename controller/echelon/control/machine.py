@@ -31,7 +31,7 @@ from echelon.fabric.model import Fabric
 from echelon.southbound.lifecycle import State
 from echelon.telemetry.tracker import JobView
 
-OVER = "this controller does not lead any more (ask again: another one does)"
+OVER = "this controller no longer leads (ask again: another one does)"
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Machine:
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), RETRY_S)
                 return [facts.TermNotRaised(switch, problem), *([again] if retry else [])]
             case _:
-                raise TypeError(f"{event!r} is no event of the controller")
+                raise TypeError(f"{event!r} is not an event of the controller")
         return []
 
     def _alarm(self, alarm: events.Alarm) -> list[Effect]:

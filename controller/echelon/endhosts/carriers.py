@@ -163,8 +163,8 @@ class TcpCarrier:
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(
             f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} "
-            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; is there a way from {src} to its "
-            "destination and back, and is its queue ever served?"
+            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
+            f"{src} to its destination and back, and that its queue is served"
         )
 
 

@@ -76,7 +76,7 @@ def sweep(tasks: Sequence[Task], store: PointStore, workers: int, done: Callable
         _in_processes(missing, min(workers, len(missing)), keep)
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise SweepError(f"{failures[0]}{more}; what was measured is kept, run the same command again to go on")
+        raise SweepError(f"{failures[0]}{more}; measured points are kept, run the same command again to continue")
     return out
 
 

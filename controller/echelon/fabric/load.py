@@ -267,5 +267,7 @@ def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> 
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
-            raise problem(f"{value} is also that of '{owner[value]}' (give another)", kind, name, key, code="duplicate")
+            raise problem(
+                f"{value} is also the address of '{owner[value]}' (give another)", kind, name, key, code="duplicate"
+            )
         owner[value] = name

@@ -396,5 +396,5 @@ def _frozen(key: object) -> Hashable:
     if isinstance(key, list):
         return tuple(_frozen(item) for item in key)
     if not isinstance(key, str | int):
-        raise TypeError(f"{key!r} is no key")
+        raise TypeError(f"{key!r} is not a key")
     return key

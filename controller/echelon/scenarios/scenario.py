@@ -322,7 +322,7 @@ class ScenarioSpec(Section):
         for index, job in enumerate(self.jobs):
             if job.job in names:
                 raise problem(
-                    f"the name '{job.job}' is that of jobs[{names[job.job]}] as well (give another)",
+                    f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give another)",
                     "jobs",
                     index,
                     "job",
@@ -331,7 +331,7 @@ class ScenarioSpec(Section):
             names[job.job] = index
             if job.recognition.protocol == "udp":
                 raise problem(
-                    "'udp' is for senders of one's own; a scenario's send over TCP what has no shim (write 'tcp')",
+                    "'udp' is only for external senders; a scenario's send over TCP without the shim (write 'tcp')",
                     "jobs",
                     index,
                     "recognition",
@@ -374,7 +374,7 @@ class ScenarioSpec(Section):
             self._check_host(traffic.dst, "background", index, "dst")
             if traffic.src == traffic.dst:
                 raise problem(
-                    f"'{traffic.dst}' is the source as well (name another host)",
+                    f"'{traffic.dst}' is also the source (name another host)",
                     "background",
                     index,
                     "dst",

@@ -146,7 +146,7 @@ class _Daemon:
                 leadership = await store.campaign(candidate)
             except StoreUnavailableError as error:
                 # A standby keeps trying.
-                log.error("cannot stand for leader", problem=str(error))
+                log.error("cannot become leader", problem=str(error))
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
@@ -165,7 +165,7 @@ class _Daemon:
         log.info("leading", term=leadership.term)
         await _until(leadership.lost, leader.run())
         self._service.leading = None
-        log.warning("does not lead any more", term=leadership.term, problem=leadership.reason)
+        log.warning("no longer leads", term=leadership.term, problem=leadership.reason)
 
 
 async def _until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -328,9 +328,7 @@ class Leader:
         except ElectionError as error:
             self.submit(events.TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
         except StoreError as error:
-            self.submit(
-                events.TermFailed(switch, election_id, f"the store does not take a higher term: {error}", retry=True)
-            )
+            self.submit(events.TermFailed(switch, election_id, f"the store refuses a higher term: {error}", retry=True))
         else:
             self.submit(events.TermSaved(term))
 

@@ -421,7 +421,7 @@ class SwitchConnection:
                     try:
                         self._on_higher_primary(self.name, primary_id)
                     except Exception:
-                        _log.exception("switch %s: the owner failed to take note of a higher primary", self.name)
+                        _log.exception("switch %s: the owner failed to handle a higher primary", self.name)
 
     def _answer(self, number: int, event: lifecycle.Event, *tell: Event) -> None:
         """Handle an event of session `number`, if that is still the current one."""
@@ -469,9 +469,7 @@ class SwitchConnection:
         except TlsError as error:
             event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
         except TimeoutError:
-            text = (
-                f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; is the switch stuck?"
-            )
+            text = f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; it may be stuck"
             event = lifecycle.OpenFailed(text, answered=True)
         except Exception as error:
             _log.exception("switch %s: opening a session failed", self.name)
@@ -634,7 +632,7 @@ class SwitchConnection:
                     try:
                         await deliver(self.name, self._installed, report)
                     except Exception:
-                        _log.exception("switch %s: a report of %s could not be dealt with", self.name, digest)
+                        _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
                     await session.acknowledge(report)
 
 

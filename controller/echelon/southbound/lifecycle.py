@@ -318,7 +318,7 @@ class Lifecycle:
 
     def _expect(self, event: Event, possible: bool) -> None:
         if not possible:
-            raise ValueError(f"{event} does not answer anything: the connection is {self._phase}")
+            raise ValueError(f"{event} is not expected: the connection is {self._phase}")
 
     def _become(self, state: State, problem: str | None = None) -> None:
         self.state, self.problem = state, problem

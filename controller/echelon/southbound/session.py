@@ -188,7 +188,7 @@ class SwitchSession:
                 raise
             raise SouthboundError(
                 f"switch {self.name} at {self._switch.address} refuses the P4 program; "
-                "is it built for this kind of switch? The log of finsy has the reason"
+                "check that it is built for this kind of switch (the log of finsy has the reason)"
             ) from None
         self._entered = True
         try:

@@ -262,10 +262,11 @@ def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
 
 
 FOREIGN = UpdateStatus(
-    GRPCStatusCode.ALREADY_EXISTS, "an entry of somebody else has this key; it is left alone: remove it, or that key"
+    GRPCStatusCode.ALREADY_EXISTS, "a foreign entry has this key and is left alone; remove it, or use another key"
 )
 _CONTRADICTION = UpdateStatus(
-    GRPCStatusCode.ABORTED, "the switch says that the entry exists and that it does not; somebody else may write it too"
+    GRPCStatusCode.ABORTED,
+    "the switch reports that the entry exists and that it does not; another client may be writing it",
 )
 
 Write = Callable[[Send], Awaitable[None]]

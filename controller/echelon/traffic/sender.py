@@ -330,7 +330,7 @@ class TrafficSender:
                 return
             receipt, connection.answer = decode_receipt(connection.answer), b""
             if not connection.waiting:
-                raise WireError("the receiver has answered too early")
+                raise WireError("the receiver answered too early")
         except BlockingIOError:
             return
         except (OSError, WireError) as error:

@@ -121,7 +121,7 @@ class Workforce:
         process.join()
         if process.exitcode:
             raise WorkFailedError(
-                f"a process of the replay ended with status {process.exitcode} (look for who killed it)"
+                f"a process of the replay ended with status {process.exitcode} (check what killed it)"
             )
 
 

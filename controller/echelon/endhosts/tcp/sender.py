@@ -198,7 +198,7 @@ class TcpSender:
     def write(self, now_ns: int, length_bytes: int) -> Sequence[bytes]:
         """Queue `length_bytes` more for sending."""
         if self._closing:
-            raise ValueError("the connection is closed: nothing can be written any more")
+            raise ValueError("the connection is closed and takes no more data")
         self._end += length_bytes
         return self._on_written(now_ns)
 

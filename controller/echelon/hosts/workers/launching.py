@@ -84,7 +84,7 @@ class WorkerProcesses:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
-                raise RunError(f"host {host}: its worker does not end: {said(self._log(host))}") from None
+                raise RunError(f"host {host}: its worker does not exit: {said(self._log(host))}") from None
 
     def _check(self, host: str) -> None:
         if self._processes[host].poll():

@@ -125,7 +125,7 @@ class VirtualTestbed:
             if not device.wait_acknowledged(_ACKNOWLEDGE_TIMEOUT_S):
                 raise ControllerSilentError(
                     f"switch {name}: its controller did not acknowledge a flow event within "
-                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (is it stuck?)"
+                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (check whether it is stuck)"
                 )
 
         def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
