@@ -112,7 +112,7 @@ def leaf_spine(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A leaf-spine fabric: every leaf is linked to every spine."""
+    """Write a leaf-spine fabric, in which every leaf is linked to every spine."""
     from echelon.fabric import builders
 
     about = (
@@ -130,7 +130,7 @@ def fat_tree(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
+    """Write a fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
     from echelon.fabric import builders
 
     about = f"The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008)."
@@ -147,7 +147,7 @@ def rail_optimised(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A rail-optimised fabric: each NIC of a server is at the switch of its own rank, a rail; each NIC is a host."""
+    """Write a rail-optimised fabric, in which each NIC of a server is a host at the switch (rail) of its rank."""
     from echelon.fabric import builders
 
     about = (

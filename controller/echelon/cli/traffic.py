@@ -132,7 +132,7 @@ def burst(
     draw: DrawOption = "matched",
     seed: Seed = 0,
 ) -> None:
-    """The same with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
+    """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
     from echelon.traffic.models import Burst, pairs_of
 
     with _one_line_errors():

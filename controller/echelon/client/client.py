@@ -37,7 +37,7 @@ URL_VARIABLE = "ECHELON_URL"
 TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
 
 CONNECT_S = 5.0
-"""How long to wait for a connection. A machine that is gone does not answer at all, and there may be others to ask."""
+"""Timeout for connecting. A machine that is gone never answers, and there may be other controllers to ask."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
@@ -233,7 +233,7 @@ class Client:
                 try:
                     response = self._follow(endpoint, method, path, parameters, body, more_s)
                 except httpx.HTTPError as error:
-                    # What one controller said tells more than the silence of another.
+                    # An answer of one controller tells more than the silence of another.
                     fault = fault or self._no_answer(self._current, error)
                     # A leader that is gone is not asked first again.
                     self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]

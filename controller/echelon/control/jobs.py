@@ -30,7 +30,7 @@ class BuiltJob:
 
     graph: Job
     identities: Mapping[str, Identity]
-    """By flow."""
+    """The entries are by flow."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Carrier(Protocol):
 
     @property
     def tally(self) -> PacketTally:
-        """What happened to the job's packets."""
+        """Return the counts of the job's packets."""
         ...
 
     def open(self) -> None:
@@ -76,7 +76,7 @@ class ShimCarrier:
                     f"{MAX_REMAINING} (make the job's data smaller)"
                 )
         self.tally = PacketTally()
-        """What happened to the job's packets."""
+        """The counts of the job's packets."""
         self._network = network
         self._job = job.name
         self._transport = transport
@@ -129,7 +129,7 @@ class TcpCarrier:
         self, network: HostNetwork, job: Job, identities: Mapping[str, SegmentIdentity], settings: TcpSettings
     ) -> None:
         self.tally = TcpTally()
-        """What happened to the job's packets."""
+        """The counts of the job's packets."""
         self._network = network
         self._job = job.name
         self._lines: dict[str, _Line] = {}

@@ -88,7 +88,7 @@ class _Outcome:
 
 
 def _in_processes(tasks: Sequence[Task], workers: int, keep: Callable[[Task, _Outcome], None]) -> None:
-    # Not forked, because gRPC has threads.
+    # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
     try:
         # No more than can run: an interrupt then waits only for those.

@@ -57,7 +57,7 @@ class PlanExecution:
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
         self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
-        """By job and EchelonFlow: the iteration, and its reference time."""
+        """The iteration and its reference time, by job and EchelonFlow."""
         self._ports: dict[Link, SharedPort] = {
             link: SharedPort(
                 capacity_Bps,

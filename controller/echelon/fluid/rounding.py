@@ -26,11 +26,11 @@ class Rounding:
         self.count = 0
 
     def time_s(self, time: Fraction) -> Fraction:
-        """To the next multiple of `TICK_S`."""
+        """Round up to the next multiple of `TICK_S`."""
         return self._up(time, TICK_S)
 
     def bytes(self, amount: Fraction) -> Fraction:
-        """To the next multiple of `GRAIN_BYTES`."""
+        """Round up to the next multiple of `GRAIN_BYTES`."""
         return self._up(amount, GRAIN_BYTES)
 
     def _up(self, number: Fraction, unit: Fraction) -> Fraction:

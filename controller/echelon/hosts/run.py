@@ -35,7 +35,7 @@ from echelon.targets import TARGETS
 from echelon.targets.launching import Place, SwitchProcess
 
 OPENING_S = 30.0
-"""How long to wait until all workers are connected."""
+"""Longest wait until all workers are connected."""
 _QUIET_S = 0.01
 _BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
 _QUIET_ATTEMPTS = 20

@@ -24,7 +24,7 @@ from echelon.scenarios.scenario import PolicyChoice
 from echelon.service.resources import JobResource, StatusResource
 
 START_S = 30.0
-"""How long to wait until the service leads, or until a job is installed."""
+"""Longest wait until the service leads, or until a job is installed."""
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"
 _POLL_S = 0.02

@@ -60,7 +60,7 @@ class _Job:
     flows: tuple[FlowPlan, ...]
     identities: Mapping[str, Identity]
     at: Mapping[str, LoweredJob]
-    """What was lowered for each switch."""
+    """The lowered parts for each switch."""
     queues: frozenset[int]
     """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]

@@ -32,12 +32,12 @@ BAD_INPUT = 2
 FAILED = 1
 
 _NEW_OBJECTS = 50_000
-"""How many new objects make Python look for cyclic garbage among them."""
+"""Number of new objects after which Python looks for cyclic garbage among them."""
 _LEADER_POLL_S = 1.0
-"""How often a standby asks the store who leads."""
+"""Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
 _LAST_STATUS_S = 1.0
-"""How long to wait for the last status of closed channels."""
+"""Longest wait for the last status of closed channels."""
 
 log = logs.get(__name__)
 

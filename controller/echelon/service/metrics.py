@@ -139,13 +139,13 @@ class Metrics:
         GCCollector(registry=registry)
 
     def render(self) -> tuple[bytes, str]:
-        """The body and the content type of an answer to a scrape."""
+        """Return the body and the content type of an answer to a scrape."""
         return self._render(), self._content_type
 
     # --- planning --------------------------------------------------------------------------------------------------
 
     def planned(self, number: int, flows: int, policy_s: float, lowering_s: float) -> None:
-        """A plan was made, and is in force."""
+        """Count a plan that was made and is in force."""
         self._plan_phase.labels("policy").observe(policy_s)
         self._plan_phase.labels("lowering").observe(lowering_s)
         self._plans.labels("made").inc()
@@ -154,43 +154,45 @@ class Metrics:
         self._plan_flows.set(flows)
 
     def plan_failed(self) -> None:
-        """The policy or lowering refused: the last good plan holds. Until `planned`, or `plan_complete(True)`."""
+        """Count a refusal by policy or lowering. The last good plan stays in force until `planned` or
+        `plan_complete(True)`."""
         self._plans.labels("failed").inc()
         self._plan_failing.set(1)
 
     def plan_complete(self, complete: bool) -> None:
-        """Whether the plan in force carries out everything that was accepted (some jobs may have been left out)."""
+        """Set whether the plan in force carries out everything accepted (some jobs may have been left out)."""
         self._plan_failing.set(not complete)
 
     def changed(self, total_s: float) -> None:
-        """A change of plan was acknowledged by every switch that is up, `total_s` after it was accepted."""
+        """Record a change of plan that every reachable switch acknowledged `total_s` seconds after its acceptance."""
         self._change.observe(total_s)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
     def jobs(self, by_state: Mapping[JobState, int]) -> None:
-        """How many jobs are in each state; a state that is not named has none."""
+        """Set the number of jobs in each state; a state that is not named has none."""
         for state in get_args(JobState):
             self._job_states.labels(state).set(by_state.get(state, 0))
 
     def job_seen(self, job: str, at: float) -> None:
-        """A switch reported a flow of the job, `at` seconds since the epoch."""
+        """Set when a switch reported a flow of the job: `at` seconds since the epoch."""
         if self._has_series(job):
             self._job_seen.labels(job).set(at)
 
     def job_iteration(self, job: str, duration_s: float) -> None:
-        """One more iteration of the job was timed."""
+        """Record one more timed iteration of the job."""
         if self._has_series(job):
             self._iteration.labels(job).set(duration_s)
             self._iterations.labels(job).inc()
 
     def job_tardiness(self, job: str, tardiness_s: float) -> None:
-        """The largest of its EchelonFlows in the latest iteration; negative while all of it was early."""
+        """Set the largest tardiness of the job's EchelonFlows in the latest iteration; negative while all of it was
+        early."""
         if self._has_series(job):
             self._tardiness.labels(job).set(tardiness_s)
 
     def job_removed(self, job: str) -> None:
-        """Its series are gone from the next scrape on. What is said of it later makes new ones."""
+        """Remove the job's series from the next scrape on. Later reports about the job make new ones."""
         with self._lock:
             self._jobs_without.discard(job)
             self._without_series.set(len(self._jobs_without))
@@ -201,7 +203,7 @@ class Metrics:
             metric.remove(job)
 
     def distances_corrected(self) -> None:
-        """An arrangement function was replaced by what switches observed."""
+        """Count an arrangement function that observations replaced."""
         self._corrections.inc()
 
     def _has_series(self, job: str) -> bool:

@@ -24,7 +24,7 @@ _ETHERNET_BYTES = 14
 _MTU_BYTES = 1500
 
 Numbers = Mapping[str, tuple[int, Mapping[str, int]]]
-"""By job: its number in the shim header, and the numbers of its flows."""
+"""The number of each job in the shim header, and the numbers of its flows."""
 
 
 def mtu_bytes(scenario: Scenario) -> int:

@@ -19,7 +19,7 @@ from echelon.scenarios.results import RunError
 
 _WORKER = (sys.executable, "-Pm", "echelon.hosts.workers")
 _LAST_WORDS_NS = 100_000_000
-"""How long to wait for the message of a worker that has ended."""
+"""Longest wait for the message of a worker that has ended."""
 _END_S = 5.0
 
 
