@@ -7,7 +7,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-long test-quiet ptf lint bench bench-switch soak format p4 clean
+.PHONY: demo demo-mininet test test-fast test-long test-quiet ptf lint bench bench-switch soak format p4 clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -26,6 +26,12 @@ demo-mininet: $(STAMP)
 
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
+
+# The layers without sockets and processes, for the edit loop: under a minute.
+FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon/policies tests/echelon/lowering \
+	tests/echelon/telemetry tests/echelon/control tests/softswitch/core tests/softswitch/tm
+test-fast: $(STAMP)
+	$(RUN)/pytest -n auto --dist loadgroup -m 'not io and not long and not quiet' $(FAST)
 
 # What `make test` leaves out because it takes minutes.
 test-long: $(STAMP)

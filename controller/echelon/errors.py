@@ -54,8 +54,6 @@ Code = Literal[
     "numbers-exhausted",
     # Switches.
     "switch-failed",
-    "switch-refused",
-    "switch-unreachable",
     "not-primary",
     "tls",
     # The service and its store.

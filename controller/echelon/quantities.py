@@ -54,10 +54,10 @@ class _Kind:
         number, unit = Fraction(match["number"]), match["unit"]
         if not unit and number != 0:
             raise QuantityError(
-                f"{shown(value)} has no unit (write for example {self.example}; {self._choice()})", code="missing-unit"
+                f"{shown(value)} has no unit (write for example {self.example}; {self.choice()})", code="missing-unit"
             )
         if unit and unit not in self.units:
-            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self._choice()})", code="unknown-unit")
+            raise QuantityError(f"{shown(unit)} is not a unit of {self.what} ({self.choice()})", code="unknown-unit")
         amount = number * self.units[unit] if unit else number
         if amount < 0:
             raise QuantityError(f"{shown(value)} is negative (a {self.what} is 0 or more)", code="too-small")
@@ -69,7 +69,7 @@ class _Kind:
             raise QuantityError(f"{shown(value)} is not a whole number of {self.whole} (round it)")
         return amount
 
-    def _choice(self) -> str:
+    def choice(self) -> str:
         return f"use {', '.join(self.units)}"
 
 
@@ -183,6 +183,6 @@ def _text(value: object, kind: _Kind) -> str:
             return "0"
         if isinstance(value, int) or value * 0 == 0:  # neither infinite nor not-a-number
             raise QuantityError(
-                f"{shown(value)} has no unit (write for example {kind.example}; {kind._choice()})", code="missing-unit"
+                f"{shown(value)} has no unit (write for example {kind.example}; {kind.choice()})", code="missing-unit"
             )
     raise QuantityError(f"{shown(value)} is not a {kind.what} (write it as in {kind.example})")

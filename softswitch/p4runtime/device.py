@@ -76,11 +76,11 @@ class ControllerStream:
 
     def receive(self, message: p4r.StreamMessageRequest) -> None:
         """Handle a message from the controller."""
-        self._device._receive(self, message)
+        self._device.receive_from(self, message)
 
     def close(self) -> None:
         """Note that the stream is broken or ended. Closing it twice does nothing."""
-        self._device._closed(self)
+        self._device.closed(self)
 
 
 class Device:
@@ -485,7 +485,7 @@ class Device:
 
     # -- inside: streams ---------------------------------------------------------------------------------------------
 
-    def _receive(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
+    def receive_from(self, stream: ControllerStream, message: p4r.StreamMessageRequest) -> None:
         kind = message.WhichOneof("update")
         if kind == "arbitration":
             # The specification demands that the writes of a former primary have ended first.
@@ -528,7 +528,7 @@ class Device:
                 self._scopes[claim.role] = role_scope(claim.role, config, {})
             self._tell(outcomes)
 
-    def _closed(self, stream: ControllerStream) -> None:
+    def closed(self, stream: ControllerStream) -> None:
         with self.lock:
             stream.ended = True
             self._tell(self._arbitration.closed(stream))

@@ -31,8 +31,13 @@ class HandoverLock:
         self.on_return: Callable[[], None] | None = None
 
     @property
+    def waiting(self) -> int:
+        """How many threads wait for it."""
+        return len(self._waiting)
+
+    @property
     def wanted(self) -> bool:
-        """Return whether a thread waits for it."""
+        """Whether a thread waits for it."""
         return bool(self._waiting)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

@@ -1,4 +1,7 @@
-"""Whole runs of committed scenarios, each made once for all tests of a process."""
+"""Whole runs of committed scenarios.
+
+A run is made once for all tests of a process, so the tests of one scenario form a group, which runs in one process.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from echelon.execution import IterationRecord, JobRecord
 from echelon.fluid import alone_iteration_s
@@ -17,6 +23,11 @@ from echelon.virtual import fluid_run
 from echelon.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
+
+
+def grouped(name: str, value: object = None, *marks: pytest.MarkDecorator) -> Any:
+    """Return a parameter, `name` itself by default, whose tests run with the others of the scenario `name`."""
+    return pytest.param(name if value is None else value, marks=[pytest.mark.xdist_group(name), *marks])
 
 
 @cache

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 
 import pytest
-from acceptance.runs import Run, softswitch
+from acceptance.runs import Run, grouped, softswitch
+from reference import job_mix
 
-ORACLE = Path(__file__).parents[2].parent / "shared" / "oracles" / "policy_mix_sim.py"
-# What the oracle is asked for. The seeds are the scenario files': with seed 0, the ideal order itself would leave
+# The jobs of the independent model. The seeds are the scenario files': with seed 0, the ideal order itself would leave
 # the worst of the four data-parallel jobs slower than fair sharing does.
-MIXES = {
+MIXES: dict[str, tuple[job_mix.Kind, int, float]] = {
     "mix_dp4": ("dp", 4, 1.0),
     "mix_dp6": ("dp", 6, 1.2),
     "mix_pp6": ("pp", 6, 1.2),
@@ -23,10 +20,7 @@ MIXES = {
 }
 SIX_JOBS = ("mix_dp6", "mix_pp6", "mix_mixed6")
 # Tests of one row share its runs, so they belong in one process.
-ROWS = [
-    pytest.param(row, marks=[pytest.mark.xdist_group(row), *([pytest.mark.long] if row in SIX_JOBS else [])])
-    for row in MIXES
-]
+ROWS = [grouped(row, row, *([pytest.mark.long] if row in SIX_JOBS else [])) for row in MIXES]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
 
@@ -60,24 +54,12 @@ def test_echelon_is_faster_than_fair_in_mean_and_for_the_worst_job(row: str) -> 
     assert sum(echelon.run.reordered.values()) == 0
 
 
-@pytest.fixture(scope="module")
-def oracle() -> ModuleType:
-    if not ORACLE.is_file():
-        pytest.skip("the independent closed-loop model is not here")
-    spec = importlib.util.spec_from_file_location("policy_mix_sim", ORACLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("row", ROWS)
-def test_eight_queues_come_near_the_ideal_order(oracle: ModuleType, row: str) -> None:
-    ideal_mean, ideal_worst, _ = oracle.run(oracle.make(SEEDS[row], *MIXES[row]), "ntard")
+def test_eight_queues_come_near_the_ideal_order(row: str) -> None:
+    ideal = job_mix.slowdowns(job_mix.make(SEEDS[row], *MIXES[row]), "normalised")
     run = softswitch(row, "echelon")
-    assert mean(run) <= 1.03 * ideal_mean
-    assert worst(run) <= 1.03 * ideal_worst
+    assert mean(run) <= 1.03 * sum(ideal) / len(ideal)
+    assert worst(run) <= 1.03 * max(ideal)
 
 
 @pytest.mark.long

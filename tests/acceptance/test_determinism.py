@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from echelon.cli import app
@@ -14,10 +15,15 @@ SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 
 @pytest.mark.parametrize("name", ["fig2", "dp_pair"])
 def test_two_runs_write_identical_results(tmp_path: Path, name: str) -> None:
+    document = yaml.safe_load((SCENARIOS / f"{name}.yaml").read_text())
+    document["fabric"] = str(SCENARIOS / document["fabric"])
+    document["iterations"] = 2  # the second waits for the first
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(document))
     texts = []
     for turn in ("a", "b"):
         out = tmp_path / turn
-        result = CliRunner().invoke(app, ["run", str(SCENARIOS / f"{name}.yaml"), "--out", str(out)])
+        result = CliRunner().invoke(app, ["run", str(file), "--out", str(out)])
         assert result.exit_code == 0, result.output
         texts.append((out / "results.json").read_text())
     assert texts[0] == texts[1]

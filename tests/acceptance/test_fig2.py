@@ -20,6 +20,7 @@ def test_exactly_by_the_policys_own_rates(policy: str) -> None:
     assert run.compute_finish_s("pipeline") == COMPUTE_FINISH[policy]
 
 
+@pytest.mark.xdist_group("fig2")
 @pytest.mark.parametrize("policy", FINISH)
 def test_within_one_percent_softswitch(policy: str) -> None:
     run = softswitch("fig2", policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from acceptance.runs import ideal, softswitch
+from acceptance.runs import grouped, ideal, softswitch
 
 # (stages, micro-batches) -> last compute unit's end under fair sharing, coflow scheduling, EDF. Computed
 # independently of this project's code (exact event-by-event rationals).
@@ -32,7 +32,7 @@ def test_exactly_by_the_policys_own_rates(shape: tuple[int, int], policy: str) -
     assert finish / unit_s == TABLE[shape][("fair", "coflow", "echelon").index(policy)]
 
 
-@pytest.mark.parametrize("shape", TABLE)
+@pytest.mark.parametrize("shape", [grouped("pipeline_{}_{}".format(*shape), shape) for shape in TABLE])
 def test_within_two_percent_of_edf_softswitch(shape: tuple[int, int]) -> None:
     run = softswitch("pipeline_{}_{}".format(*shape), "echelon")
     (job,) = run.scenario.jobs

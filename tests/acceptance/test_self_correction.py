@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from acceptance.runs import Run, softswitch
+from acceptance.runs import Run, grouped, softswitch
 
 from echelon.execution import tardiness_s
 from echelon.scenarios.scenario import Delay
@@ -16,6 +16,7 @@ def tardiness(run: Run, job: str) -> list[float]:
     return [float(tardiness_s(echelonflow, i)) for i in run.record(job).iterations if i.finish is not None]
 
 
+@pytest.mark.xdist_group("fig2")
 def test_a_dead_controller_changes_nothing_under_echelon() -> None:
     alive = softswitch("fig2", "echelon", iterations=4)
     dead = softswitch("fig2", "echelon", iterations=4, stop_controller_after_iteration=1)
@@ -23,6 +24,7 @@ def test_a_dead_controller_changes_nothing_under_echelon() -> None:
     assert len(tardiness(dead, "pipeline")) == 4
 
 
+@pytest.mark.xdist_group("fig2")
 def test_a_dead_controller_does_under_coflow() -> None:
     alive = softswitch("fig2", "coflow", iterations=4)
     dead = softswitch("fig2", "coflow", iterations=4, stop_controller_after_iteration=1)
@@ -31,7 +33,7 @@ def test_a_dead_controller_does_under_coflow() -> None:
     assert tardiness(dead, "pipeline") == pytest.approx([6.0, 4.5, 4.5, 4.5], rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["fig2", "pipeline_4_4"])
+@pytest.mark.parametrize("name", [grouped("fig2"), grouped("pipeline_4_4")])
 @pytest.mark.parametrize("error", [Fraction(1, 5), Fraction(-1, 5)])
 def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) -> None:
     exact = softswitch(name, "echelon")
@@ -40,6 +42,7 @@ def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) 
     assert wrong.compute_finish_s(job.name) == pytest.approx(exact.compute_finish_s(job.name), rel=0.05)
 
 
+@pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
     """Half an iteration late once, in the sixth: the two jobs collide again, and are in step again in the eighth."""
     late = (Delay("first", "a1", 6, Fraction(2)),)

@@ -236,34 +236,34 @@ class Controller:
             return None  # wrong in two ways: which is reported is nobody's business
         return self._rng.choice(_BREAKERS)(self, table, entry)
 
-    def _unknown_table(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def unknown_table(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         entry.table_id ^= 0x5A5A
         return _table_update(_INSERT, entry)
 
-    def _unknown_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def unknown_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if table.profile_id:
             return None
         entry.action.action.action_id ^= 0x5A5A
         return _table_update(_INSERT, entry)
 
-    def _foreign_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def foreign_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         foreign = [action for number, action in self._info.actions.items() if number not in table.actions]
         if table.profile_id or not foreign:
             return None
         entry.action.action.CopyFrom(self._call(self._rng.choice(foreign)))
         return _table_update(_INSERT, entry)
 
-    def _missing_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def missing_action(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         entry.ClearField("action")
         return _table_update(_INSERT, entry)
 
-    def _missing_param(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def missing_param(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not entry.action.action.params:
             return None
         del entry.action.action.params[0]
         return _table_update(_INSERT, entry)
 
-    def _wide_param(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def wide_param(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not entry.action.action.params:
             return None
         param = entry.action.action.params[0]
@@ -273,27 +273,27 @@ class Controller:
         param.value = encode(1 << width)
         return _table_update(_INSERT, entry)
 
-    def _wide_key(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def wide_key(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.EXACT:
                 match.exact.value = encode(1 << field.width)
                 return _table_update(_INSERT, entry)
         return None
 
-    def _missing_exact(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def missing_exact(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         for position, (_match, field) in enumerate(_with_fields(table, entry)):
             if field.kind is MatchKind.EXACT:
                 del entry.match[position]
                 return _table_update(_INSERT, entry)
         return None
 
-    def _unknown_field(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def unknown_field(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not entry.match:
             return None
         entry.match[0].field_id = 77
         return _table_update(_INSERT, entry)
 
-    def _wrong_kind(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def wrong_kind(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.EXACT:
                 value = match.exact.value
@@ -301,7 +301,7 @@ class Controller:
                 return _table_update(_INSERT, entry)
         return None
 
-    def _loose_bits(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def loose_bits(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         """A value with bits set where its mask or prefix does not care."""
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
@@ -312,7 +312,7 @@ class Controller:
                 return _table_update(_INSERT, entry) if field.width > 1 else None
         return None
 
-    def _explicit_wildcard(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def explicit_wildcard(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         """A don't-care field that is there although it must be left out."""
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
@@ -324,52 +324,52 @@ class Controller:
             return _table_update(_INSERT, entry)
         return None
 
-    def _reversed_range(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def reversed_range(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.RANGE:
                 match.range.low, match.range.high = encode(1), encode(0)
                 return _table_update(_INSERT, entry)
         return None
 
-    def _long_prefix(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def long_prefix(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.LPM:
                 match.lpm.prefix_len = field.width + 1
                 return _table_update(_INSERT, entry)
         return None
 
-    def _wrong_priority(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def wrong_priority(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         entry.priority = 0 if table.needs_priority else 5
         return _table_update(_INSERT, entry)
 
-    def _twice(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def twice(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         known = [known for known in self._entries if known.table_id == table.id]
         return _table_update(_INSERT, self._rng.choice(known)) if known else None
 
-    def _absent(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def absent(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         return _table_update(self._rng.choice((_MODIFY, _DELETE)), entry)
 
-    def _no_type(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def no_type(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         return _table_update(p4r.Update.UNSPECIFIED, entry)
 
-    def _insert_default(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def insert_default(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         wrong = p4r.TableEntry(table_id=table.id, is_default_action=True, action=entry.action)
         return _table_update(self._rng.choice((_INSERT, _DELETE)), wrong)
 
-    def _default_with_match(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def default_with_match(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not entry.match:
             return None
         entry.is_default_action = True
         entry.priority = 0
         return _table_update(_MODIFY, entry)
 
-    def _absent_member(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def absent_member(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not table.profile_id:
             return None
         entry.action.action_profile_member_id = 999
         return _table_update(_INSERT, entry)
 
-    def _counter_beyond(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def counter_beyond(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         if not self._info.counters:
             return None
         update = self._set_counter()
@@ -377,7 +377,7 @@ class Controller:
         counter.index.index = self._info.counters[counter.counter_id].size
         return update
 
-    def _no_entity(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
+    def no_entity(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
         group = p4r.MulticastGroupEntry(multicast_group_id=0)
         return _replication_update(p4r.PacketReplicationEngineEntry(multicast_group_entry=group))
 
@@ -385,29 +385,29 @@ class Controller:
 _Breaker = Callable[[Controller, TableInfo, p4r.TableEntry], p4r.Update | None]
 
 _BREAKERS: Sequence[_Breaker] = (
-    Controller._unknown_table,
-    Controller._unknown_action,
-    Controller._foreign_action,
-    Controller._missing_action,
-    Controller._missing_param,
-    Controller._wide_param,
-    Controller._wide_key,
-    Controller._missing_exact,
-    Controller._unknown_field,
-    Controller._wrong_kind,
-    Controller._loose_bits,
-    Controller._explicit_wildcard,
-    Controller._reversed_range,
-    Controller._long_prefix,
-    Controller._wrong_priority,
-    Controller._twice,
-    Controller._absent,
-    Controller._no_type,
-    Controller._insert_default,
-    Controller._default_with_match,
-    Controller._absent_member,
-    Controller._counter_beyond,
-    Controller._no_entity,
+    Controller.unknown_table,
+    Controller.unknown_action,
+    Controller.foreign_action,
+    Controller.missing_action,
+    Controller.missing_param,
+    Controller.wide_param,
+    Controller.wide_key,
+    Controller.missing_exact,
+    Controller.unknown_field,
+    Controller.wrong_kind,
+    Controller.loose_bits,
+    Controller.explicit_wildcard,
+    Controller.reversed_range,
+    Controller.long_prefix,
+    Controller.wrong_priority,
+    Controller.twice,
+    Controller.absent,
+    Controller.no_type,
+    Controller.insert_default,
+    Controller.default_with_match,
+    Controller.absent_member,
+    Controller.counter_beyond,
+    Controller.no_entity,
 )
 
 

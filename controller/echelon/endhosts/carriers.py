@@ -96,11 +96,15 @@ class ShimCarrier:
         frames = ShimFrames(address, epoch, packet_bytes)
         source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
 
+        # Looked up once: these two run for every packet.
+        send, data = source.nic.send, frames.data
+        answer, ack = destination.nic.send, frames.ack
+
         def transmit(segment: DataSegment) -> None:
-            source.nic.send(frames.data(segment))
+            send(data(segment))
 
         def acknowledge(segment: AckSegment) -> None:
-            destination.nic.send(frames.ack(segment))
+            answer(ack(segment))
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)

@@ -200,7 +200,10 @@ def read_frame(frame: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
     if port != SHIM_PORT or ethertype != _ETHERTYPE_IPV4 or ipv4 != 0x45 or protocol != _PROTOCOL_UDP:
         return None
     # The length of the packet, not of the frame: a link may have padded it.
-    return _segment(first, key, reserved, remaining, total_bytes + ETHERNET_BYTES)
+    length_bytes = total_bytes + ETHERNET_BYTES
+    if first == _VERSION_BITS and not reserved:
+        return key, DataSegment(remaining, length_bytes)  # most packets: data without marks
+    return _segment(first, key, reserved, remaining, length_bytes)
 
 
 def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:

@@ -93,7 +93,7 @@ class Router:
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._jobs: dict[str, tuple[Job, Routes]] = {}
-        self._users: Counter[Path] = Counter()
+        self.users: Counter[Path] = Counter()
         """Number of connections by path between edge switches."""
         self._remembered: dict[str, Routes] = {}
 
@@ -123,11 +123,11 @@ class Router:
                     raise NoRouteError(f"job {name}: {error}", name) from None
         self._fabric = fabric
         for name in [name for name in self._jobs if name not in present]:
-            self._users.subtract(path[1:-1] for path in self._jobs.pop(name)[1].values())
+            self.users.subtract(path[1:-1] for path in self._jobs.pop(name)[1].values())
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
-            self._users.subtract(path[1:-1] for ends, path in routes.items() if not keeping.get(ends))
-            self._users.update(path[1:-1] for ends, path in keeping.items() if path and ends not in routes)
+            self.users.subtract(path[1:-1] for ends, path in routes.items() if not keeping.get(ends))
+            self.users.update(path[1:-1] for ends, path in keeping.items() if path and ends not in routes)
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
             chosen = {ends: path or self._choose(shortest, *ends) for ends, path in keeping.items()}
@@ -135,8 +135,8 @@ class Router:
         return {name: self._jobs[name][1] for name in present}
 
     def _choose(self, shortest: ShortestPaths, src: str, dst: str) -> Path:
-        inner = min(shortest.switches(src, dst), key=lambda path: self._users[path])
-        self._users[inner] += 1
+        inner = min(shortest.switches(src, dst), key=lambda path: self.users[path])
+        self.users[inner] += 1
         return (src, *inner, dst)
 
 

@@ -18,6 +18,12 @@ from echelon.fluid.sharing import SharedPort, Sharer, share
 from echelon.jobs.graph import FlowKey
 from echelon.plan import Deadline, Fixed, Plan
 
+_Standing = tuple[tuple[Link, ...], int, int, Fraction | None]
+"""All that the share of a flow depends on: its path, its queue, its window, and the rate that it does not exceed."""
+
+_MOST_KNOWN = 1 << 16
+"""Number of results kept, as a bound on memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
@@ -56,6 +62,8 @@ class PlanExecution:
         self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
+        self._known: dict[tuple[_Standing, ...], tuple[tuple[Fraction, bool], ...]] = {}
+        """The results of `_shares`."""
         self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
         """The iteration and its reference time, by job and EchelonFlow."""
         self._ports: dict[Link, SharedPort] = {
@@ -71,7 +79,7 @@ class PlanExecution:
         self._take_references(flows)
         at_port = Counter(link for flow in flows for link in flow.links)
         changes_s: list[Fraction] = []
-        sharers: list[Sharer] = []
+        standings: list[_Standing] = []
         openings: list[Fraction | None] = []
         for flow in flows:
             queue, until_s = self._queue(now_s, flow)
@@ -80,19 +88,39 @@ class PlanExecution:
             sent_bytes = flow.size_bytes - flow.remaining_bytes
             window, open_bytes = self._windows.at(sent_bytes)
             openings.append(None if open_bytes is None else open_bytes - sent_bytes)
-            ports = (self._ports[link] for link in flow.links)
+            standings.append((flow.links, queue, window, flow.max_rate_Bps))
+        shares = self._shares(tuple(standings))
+        for (rate_Bps, is_held_up), left_bytes in zip(shares, openings, strict=True):  # noqa: N806
+            # A window matters only where others wait in the same queue.
+            if left_bytes is not None and rate_Bps and is_held_up:
+                changes_s.append(now_s + left_bytes / rate_Bps)
+        return Allocation(tuple(rate_Bps for rate_Bps, _ in shares), min(changes_s, default=None))
+
+    def _shares(self, standings: tuple[_Standing, ...]) -> tuple[tuple[Fraction, bool], ...]:
+        """Return the rate of each flow, and whether it waits in a queue with others.
+
+        Training jobs repeat themselves, so most standings have been seen before.
+        """
+        known = self._known.get(standings)
+        if known is not None:
+            return known
+        sharers: list[Sharer] = []
+        for links, queue, window, max_rate_Bps in standings:  # noqa: N806
+            ports = (self._ports[link] for link in links)
             places = tuple((port, 0 if port.is_fifo else queue) for port in ports)
-            sharers.append(Sharer(places, window, flow.max_rate_Bps))
+            sharers.append(Sharer(places, window, max_rate_Bps))
         in_queue = Counter(place for sharer in sharers for place in sharer.places)
         share(sharers, {})
-        if taken_Bps := self._acknowledgements(flows, sharers):  # noqa: N806
+        if taken_Bps := self._acknowledgements(standings, sharers):  # noqa: N806
             # Their rates change those of the data, and that changes theirs a little; this is close enough.
             share(sharers, taken_Bps)
-        for sharer, left_bytes in zip(sharers, openings, strict=True):
-            # A window matters only where others wait in the same queue.
-            if left_bytes is not None and sharer.rate_Bps and any(in_queue[place] > 1 for place in sharer.narrow):
-                changes_s.append(now_s + left_bytes / sharer.rate_Bps)
-        return Allocation(tuple(sharer.rate_Bps for sharer in sharers), min(changes_s, default=None))
+        found = tuple(
+            (sharer.rate_Bps, any(in_queue[place] > 1 for place in sharer.narrow)) for sharer in sharers
+        )  # fmt: skip
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[standings] = found
+        return found
 
     def _queue(self, now_s: Fraction, flow: ActiveFlow) -> tuple[int, Fraction | None]:
         """Return the queue of a flow, and until when it stays there (None: for ever)."""
@@ -104,17 +132,19 @@ class PlanExecution:
         until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None
         return ranking.lowest + reached, until_s
 
-    def _acknowledgements(self, flows: Sequence[ActiveFlow], sharers: Sequence[Sharer]) -> dict[SharedPort, Fraction]:
-        """Return what acknowledgements take of the ports that `flows` use, in bytes per second."""
+    def _acknowledgements(
+        self, standings: Sequence[_Standing], sharers: Sequence[Sharer]
+    ) -> dict[SharedPort, Fraction]:
+        """Return what acknowledgements take of the ports that the flows use, in bytes per second."""
         part = self._windows.acknowledging
         if not part:
             return {}
-        used = {link for flow in flows for link in flow.links}
+        used = {link for links, *_ in standings for link in links}
         taken: dict[SharedPort, Fraction] = {}
-        for flow, sharer in zip(flows, sharers, strict=True):
+        for (links, *_), sharer in zip(standings, sharers, strict=True):
             if sharer.sent_Bps is None:
                 rate_Bps = sharer.rate_Bps * part  # noqa: N806
-                for node, following in flow.links:
+                for node, following in links:
                     if (following, node) in used:
                         port = self._ports[following, node]
                         taken[port] = taken.get(port, Fraction(0)) + rate_Bps

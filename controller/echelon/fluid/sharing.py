@@ -197,7 +197,7 @@ class _Filling:
         level = max(port.schedule[queue].level for queue in queues)
         turn = {queue: flows for queue, flows in queues.items() if port.schedule[queue].level == level}
         out = {}
-        for queue, room_Bps in self._room(port, level, turn).items():  # noqa: N806
+        for queue, room_Bps in self._room(port, turn).items():  # noqa: N806
             constant = [flow for flow in turn[queue] if flow.sent_Bps is not None]
             if constant:
                 wanted_Bps = sum((flow.sent_Bps or _ZERO) - flow.rate_Bps for flow in constant)  # noqa: N806
@@ -206,29 +206,31 @@ class _Filling:
                 out.update(dict.fromkeys(turn[queue], room_Bps / sum(flow.window for flow in turn[queue])))
         return out
 
-    def _room(self, port: SharedPort, level: int, queues: Iterable[int]) -> dict[int, Fraction]:
-        """Return how much more each of these queues, all of one level, gets if all of them take what they can."""
-        left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
+    def _room(self, port: SharedPort, queues: Iterable[int]) -> dict[int, Fraction]:
+        """Return how much more each of these queues, all of one level, gets if all of them take what they can.
+
+        Each gets the same for each unit of its weight, but no less than it has and no more than its maximum share.
+        """
         has = {queue: self._in_queue[port, queue] for queue in queues}
-        left_Bps += sum(has.values())  # noqa: N806
-        room = {}
-        sharing = set(has)
-        while sharing:
-            per_weight = left_Bps / sum(port.schedule[queue].weight for queue in sharing)
-            wants = {queue: per_weight * port.schedule[queue].weight for queue in sharing}
-            # Those that have more already than their share, then those that may not have all of it, leave the sharing.
-            settled = {queue: has[queue] for queue in sharing if has[queue] > wants[queue]}
-            if not settled:
-                most = {queue: port.schedule[queue].max_share for queue in sharing}
-                limits = {queue: part * port.capacity_Bps for queue, part in most.items() if part is not None}
-                settled = {queue: limit for queue, limit in limits.items() if limit < wants[queue]}
-            if not settled:
-                settled = wants
-            for queue, total_Bps in settled.items():  # noqa: N806
-                room[queue] = max(_ZERO, total_Bps - has[queue])
-                left_Bps -= max(total_Bps, has[queue])  # noqa: N806
-            sharing -= settled.keys()
-        return room
+        weights = {queue: port.schedule[queue].weight for queue in has}
+        most = {queue: port.schedule[queue].max_share for queue in has}
+        limits = {queue: port.capacity_Bps * (1 if part is None else part) for queue, part in most.items()}
+        left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
+
+        def growth(per_weight: Fraction) -> dict[int, Fraction]:
+            return {
+                queue: max(_ZERO, min(per_weight * weight, limits[queue]) - has[queue])
+                for queue, weight in weights.items()
+            }
+
+        # What they get together grows with `per_weight`, with these bends.
+        bends = {has[queue] / weight for queue, weight in weights.items()}
+        bends |= {limits[queue] / weight for queue, weight in weights.items()}
+        affordable = max(bend for bend in bends if sum(growth(bend).values()) <= left_Bps)
+        growing = sum(weight for queue, weight in weights.items() if has[queue] <= affordable * weight < limits[queue])
+        if not growing:
+            return growth(affordable)
+        return growth(affordable + (left_Bps - sum(growth(affordable).values())) / growing)
 
 
 def _units(flow: Sharer) -> Fraction:

@@ -2,18 +2,18 @@
 
     caller -> unshare -> first process of the new namespace (this file, run as a script) -> command
 
-Three things see to the end. When the first process ends, for whatever reason, the kernel kills all others of its
+Three mechanisms end the sandbox. When the first process ends, for whatever reason, the kernel kills all others of its
 namespace, and interfaces, mounts and network namespaces go with the processes. The caller's death, SIGKILL included,
-kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). And the first process holds one end
-of a pipe whose other end only the caller has: it ends when that one is closed, which leaves no moment in which a caller
-could die unnoticed. Signals travel through the same pipe, each once: the command is in a session of its own, so
-that Ctrl-C in a terminal reaches the caller alone.
+kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). The first process also holds one end
+of a pipe whose other end only the caller has, and ends when that is closed: a caller cannot die unnoticed.
+Signals travel through the same pipe, each once. The command is in a session of its own, so that Ctrl-C in a terminal
+reaches only the caller.
 
-Inside, nothing of the network outside is there: loopback is up, IPv6 is off, bridges ask no firewall. Files are those
-outside, except in /proc; /dev/shm and `private` directories, empty file systems in memory; and /run, to which can be
-added what is not to be seen outside (`scratch`, the names of `ip netns`).
+The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall. Files are those
+outside, with these exceptions: /proc; /dev/shm and `private` directories, which are empty file systems in memory; and
+/run, where files can be added that are invisible outside (`scratch`, the names of `ip netns`).
 
-As a script, this file imports nothing but the standard library's least, to be quick.
+As a script, this file imports only the smallest part of the standard library, to start quickly.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pathlib import Path
 __all__ = ["NO_SANDBOX", "inside", "missing", "run_inside", "scratch"]
 
 NO_SANDBOX = 125
-"""Exit status where the namespaces could not be made; nothing of the command has run then."""
+"""Exit status where the namespaces could not be made. No part of the command has run then."""
 _NOT_FOUND = 127
 _BY_SIGNAL = 128
 
 _MARK = "ECHELON_SANDBOX"
-"""Environment variable: which process namespace the sandbox is. Its value is of no use outside."""
+"""Environment variable with the process namespace of the sandbox. Its value is meaningless outside."""
 _PROCESSES = Path("/proc/self/ns/pid")
 _UNSHARE = (
     "unshare",
@@ -48,7 +48,7 @@ _UNSHARE = (
     "private",
 )
 _NEEDED = {"unshare": "util-linux", "setpriv": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
-"""Commands and the packages of Debian that they are in."""
+"""Commands and the Debian packages that contain them."""
 _FORWARDED = (signal.SIGINT, signal.SIGTERM)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _RUN = Path("/run")
@@ -69,20 +69,23 @@ _SYSCTLS = {
 
 
 Mount = Callable[[str, Path, str | None, int], None]
-"""Source, target, kind of file system, flags."""
+"""Function of (source, target, kind of file system, flags)."""
 
 
 # --- outside -------------------------------------------------------------------------------------------------------
 
 
 def inside() -> bool:
-    """Whether this process runs in a sandbox."""
+    """Return whether this process runs in a sandbox."""
     return os.environ.get(_MARK) == str(_PROCESSES.readlink())
 
 
 def scratch() -> Path:
-    """A directory with a short path, empty at first, in the memory of this sandbox: gone with it. Raises `RunError`
-    outside."""
+    """Return a directory with a short path in the memory of this sandbox. It is empty at first and gone with the
+    sandbox.
+
+    Raises `RunError` outside a sandbox.
+    """
     if not inside():
         from echelon.scenarios.results import RunError
 
@@ -91,7 +94,7 @@ def scratch() -> Path:
 
 
 def missing() -> str | None:
-    """Why this machine cannot make a sandbox with interfaces in it, in one line, with what to do; None: it can."""
+    """Return in one line why this machine cannot make a sandbox with interfaces, and what to do; None if it can."""
     import shutil
     import subprocess
 
@@ -109,13 +112,13 @@ def missing() -> str | None:
 
 
 def run_inside(argv: Sequence[str], private: Sequence[str] = ()) -> int:
-    """Run a command in a sandbox; returns its exit status, 128 + N where signal N ended it.
+    """Run a command in a sandbox; return its exit status, 128 + N where signal N ended it.
 
-    Standard streams, directory and environment are the caller's. SIGINT and SIGTERM go to the command (where this is
-    called in the main thread); what it does about them decides. When the command ends, all that it started is killed.
-    `private` are directories that are empty inside at first, and whose content is gone afterwards.
+    Standard streams, directory and environment are the caller's. SIGINT and SIGTERM go to the command (if this is
+    called in the main thread), which decides what to do. When the command ends, all processes that it started are
+    killed. `private` directories are empty inside at first, and their content is gone afterwards.
 
-    Must be called by a thread that lives as long as the sandbox is to. Raises `RunError` where there can be none.
+    The calling thread has to live as long as the sandbox. Raises `RunError` where no sandbox is possible.
     """
     import subprocess
     import threading
@@ -130,7 +133,7 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = ()) -> int:
     forwards = threading.current_thread() is threading.main_thread()
     before = {}
     try:
-        # Before there is a process: a signal that comes early waits in the pipe.
+        # Before there is a process: an early signal waits in the pipe.
         if forwards:
             before = {number: signal.signal(number, _forward_to(held)) for number in _FORWARDED}
         process = subprocess.Popen(
@@ -164,10 +167,10 @@ def _forward_to(pipe: int) -> Callable[[int, object], None]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """For a child between fork and exec: SIGKILL when the thread that made it ends."""
+    """Return what a child calls between fork and exec, so that SIGKILL ends it when the thread that made it ends."""
     import ctypes
 
-    prctl = ctypes.CDLL(None).prctl  # found now: a child of a process with threads does as little as it can
+    prctl = ctypes.CDLL(None).prctl  # looked up now: a child of a process with threads must do as little as possible
 
     def die_with() -> None:
         prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -181,7 +184,7 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def _first(life_line: int, private: Sequence[str], argv: Sequence[str]) -> int:
-    """Furnish the sandbox, run the command, and wait for its end, for signals, and for the caller's death."""
+    """Prepare the sandbox, run the command, and wait for its end, for signals, and for the caller's death."""
     try:
         _furnish(private)
     except OSError as error:
@@ -226,7 +229,7 @@ def _watch(command: int, life_line: int, wake: int) -> int:
 
 
 def _reap() -> dict[int, int]:
-    """Exit statuses of the children that have ended, by process."""
+    """Return the exit statuses of the children that have ended, by process."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -269,7 +272,7 @@ def _furnish(private: Sequence[str]) -> None:
 
 
 def _replicate(directory: Path, mount: Mount) -> None:
-    """Puts a new directory with the same entries in the place of `directory`: what is added there is not outside."""
+    """Replace `directory` by a new one with the same entries, so that nothing added there is visible outside."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         before = Path(f"/proc/self/fd/{descriptor}")  # the old directory will be covered, but not gone

@@ -227,8 +227,8 @@ class Attempt:
     def of(self, switch: str, job: str) -> JobNumbers:
         """Return the numbers of a job whose part at that switch is made anew. Call it once for each, whether or not the
         job keeps anything there."""
-        at = self._numbering._switches[switch]
-        held = self._numbering._jobs.setdefault(job, {}).setdefault(switch, _Held())
+        at = self._numbering._switches[switch]  # noqa: SLF001
+        held = self._numbering._jobs.setdefault(job, {}).setdefault(switch, _Held())  # noqa: SLF001
         numbers = JobNumbers(switch, job, at, held, self._taken)
         self._users.append((at, held, numbers))
         return numbers
@@ -236,20 +236,20 @@ class Attempt:
     def keep(self) -> None:
         for at, held, numbers in self._users:
             if numbers.took:
-                self._numbering._changed.add(numbers.job)
+                self._numbering._changed.add(numbers.job)  # noqa: SLF001
             for part in held.numbers:
                 if part in numbers.used:
                     held.unused.pop(part, None)
                 elif part not in held.unused:
                     held.unused[part] = self._version
                     at.unused.setdefault(self._version, []).append((numbers.job, part))
-            self._numbering._forget_if_empty(numbers.job, numbers.switch)
+            self._numbering._forget_if_empty(numbers.job, numbers.switch)  # noqa: SLF001
 
     def give_back(self) -> None:
         for at, held, part in reversed(self._taken):
             at.undo(part, held.numbers.pop(part))
         for _, _, numbers in self._users:
-            self._numbering._forget_if_empty(numbers.job, numbers.switch)
+            self._numbering._forget_if_empty(numbers.job, numbers.switch)  # noqa: SLF001
 
 
 class Numbering:

@@ -119,10 +119,15 @@ def _load(name: str) -> Any:
     if entry is None:
         raise PolicyChoiceError(name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy")
     try:
-        return entry.load()
-    except (ImportError, AttributeError) as error:
+        policy = entry.load()
+    except Exception as error:  # whatever a foreign module raises when it is imported
         reason = f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
         raise PolicyChoiceError(name, reason, code="unknown-policy") from error
+    parameters = getattr(policy, "Parameters", None)
+    if not (isinstance(parameters, type) and issubclass(parameters, Section) and hasattr(policy, "plan")):
+        reason = f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or remove it)"
+        raise PolicyChoiceError(name, reason, code="unknown-policy")
+    return policy
 
 
 def _origin(entry: EntryPoint) -> str:

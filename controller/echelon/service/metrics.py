@@ -1,4 +1,4 @@
-"""What the service measures of itself, for Prometheus. docs/observability.md lists every metric.
+"""The service's metrics, for Prometheus. docs/observability.md lists every metric.
 
 Times are in seconds. Methods may be called from any thread, cost microseconds and never wait. Prometheus' types stay in
 here: callers count events, and `render` gives the text of GET /metrics.
@@ -14,16 +14,17 @@ from echelon.control.progress import JobState
 from echelon.service.resources import SwitchState
 
 MAX_JOB_SERIES = 2000
-"""Jobs that have series of their own; more are counted in echelon_jobs_without_series. A scrape stays below 1 MB."""
+"""How many jobs have series of their own, so that a scrape stays below 1 MB. echelon_jobs_without_series counts the
+others."""
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _WRITE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
-"""Up to a long poll's longest wait."""
+"""Buckets of request durations, up to the longest wait of a long poll."""
 
 _JOB = "training_job"
-"""Name of the label: `job` is what Prometheus calls a group of scraped processes."""
+"""The label that names a job. `job` itself is Prometheus' word for a group of scraped processes."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _ROLES = frozenset({"read-only", "operator"})
 
@@ -69,13 +70,11 @@ class Metrics:
 
         self._plan_phase = histogram("plan_seconds", "Time to make a plan, by phase", _PLAN_BUCKETS, "phase")
         self._plans = counter("plans", "Plans made, and attempts that failed", "result")
-        self._plan_failing = gauge(
-            "plan_failing", "1 while the newest change has no plan and the last good plan is in force"
-        )
+        self._plan_failing = gauge("plan_failing", "1 while the newest change has no plan and the last good one holds")
         self._plan_number = gauge("plan_number", "Number of the plan in force")
         self._plan_flows = gauge("plan_flows", "Flows of the plan in force")
         self._change = histogram(
-            "change_seconds", "Time from a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
+            "change_seconds", "From a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
         )
         for phase in ("policy", "lowering"):
             self._plan_phase.labels(phase)
@@ -89,7 +88,7 @@ class Metrics:
         self._tardiness = gauge(
             "job_tardiness_seconds", "Largest tardiness of a job's EchelonFlows in the latest whole iteration", _JOB
         )
-        self._iterations = counter("job_iterations", "Timed iterations of a job", _JOB)
+        self._iterations = counter("job_iterations", "Iterations of a job that were timed", _JOB)
         self._job_seen = gauge("job_last_seen_timestamp_seconds", "When a switch last reported a flow of a job", _JOB)
         self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
@@ -104,13 +103,13 @@ class Metrics:
             "switch",
         )
         self._written = counter("entries_written", "Table entries written, by operation", "switch", "operation")
-        self._held = gauge("entries", "The controller's entries on a switch", "switch")
-        self._wanted = gauge("entries_wanted", "Entries in the intent of a switch", "switch")
-        self._foreign = gauge("foreign_entries", "Entries of other controllers on a switch, left alone", "switch")
+        self._held = gauge("entries", "Entries of ours on a switch", "switch")
+        self._wanted = gauge("entries_wanted", "Entries that the intent of a switch has", "switch")
+        self._foreign = gauge("foreign_entries", "Entries of others on a switch, left alone", "switch")
         self._refused = gauge("refused_entries", "Entries of the intent that a switch refuses", "switch")
-        self._drift = counter("drift_entries", "Entries that an audit found changed, and repaired", "switch")
+        self._drift = counter("drift_entries", "Entries found different from what was written, and mended", "switch")
         self._digests = counter("digests", "Flow events received in digests", "switch")
-        self._unknown = counter("digests_unknown", "Flow events of unknown flows", "switch")
+        self._unknown = counter("digests_unknown", "Flow events that name a flow which no intent knows", "switch")
         self._of_switches = (
             self._sessions,
             self._writes,
@@ -128,7 +127,7 @@ class Metrics:
             "api_request_seconds", "Time to answer a request", _REQUEST_BUCKETS, "method", "route"
         )
         self._commits = histogram("store_commit_seconds", "Time until a change is durable", _COMMIT_BUCKETS)
-        self._commit_failures = counter("store_commit_failures", "Changes that the store failed to commit")
+        self._commit_failures = counter("store_commit_failures", "Changes that the store did not take")
 
         self._leader = gauge("leader", "1 while this controller leads")
         self._term = gauge("leader_term", "Term (election id) of this controller's leadership; 0 for a standby")
@@ -145,7 +144,7 @@ class Metrics:
     # --- planning --------------------------------------------------------------------------------------------------
 
     def planned(self, number: int, flows: int, policy_s: float, lowering_s: float) -> None:
-        """Count a plan that was made and is in force."""
+        """Note that a plan is in force."""
         self._plan_phase.labels("policy").observe(policy_s)
         self._plan_phase.labels("lowering").observe(lowering_s)
         self._plans.labels("made").inc()
@@ -154,45 +153,43 @@ class Metrics:
         self._plan_flows.set(flows)
 
     def plan_failed(self) -> None:
-        """Count a refusal by policy or lowering. The last good plan stays in force until `planned` or
-        `plan_complete(True)`."""
+        """Note that there is no new plan, until `planned` or `plan_complete(True)`: the last good one holds."""
         self._plans.labels("failed").inc()
         self._plan_failing.set(1)
 
     def plan_complete(self, complete: bool) -> None:
-        """Set whether the plan in force carries out everything accepted (some jobs may have been left out)."""
+        """Note whether the plan in force has everything that was accepted; jobs may have been left out."""
         self._plan_failing.set(not complete)
 
     def changed(self, total_s: float) -> None:
-        """Record a change of plan that every reachable switch acknowledged `total_s` seconds after its acceptance."""
+        """Note that a change is on every switch that it concerns, `total_s` after it was accepted."""
         self._change.observe(total_s)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
     def jobs(self, by_state: Mapping[JobState, int]) -> None:
-        """Set the number of jobs in each state; a state that is not named has none."""
+        """Set how many jobs are in each state; a state that is not named has none."""
         for state in get_args(JobState):
             self._job_states.labels(state).set(by_state.get(state, 0))
 
     def job_seen(self, job: str, at: float) -> None:
-        """Set when a switch reported a flow of the job: `at` seconds since the epoch."""
+        """Note that a switch reported a flow of the job, `at` seconds since the epoch."""
         if self._has_series(job):
             self._job_seen.labels(job).set(at)
 
     def job_iteration(self, job: str, duration_s: float) -> None:
-        """Record one more timed iteration of the job."""
+        """Note that one more iteration of the job was timed."""
         if self._has_series(job):
             self._iteration.labels(job).set(duration_s)
             self._iterations.labels(job).inc()
 
     def job_tardiness(self, job: str, tardiness_s: float) -> None:
-        """Set the largest tardiness of the job's EchelonFlows in the latest iteration; negative while all of it was
-        early."""
+        """Note the largest tardiness of the job in its latest iteration; negative: all of it was early."""
         if self._has_series(job):
             self._tardiness.labels(job).set(tardiness_s)
 
     def job_removed(self, job: str) -> None:
-        """Remove the job's series from the next scrape on. Later reports about the job make new ones."""
+        """Remove the job's series. A later call about the job makes new ones."""
         with self._lock:
             self._jobs_without.discard(job)
             self._without_series.set(len(self._jobs_without))
@@ -203,7 +200,7 @@ class Metrics:
             metric.remove(job)
 
     def distances_corrected(self) -> None:
-        """Count an arrangement function that observations replaced."""
+        """Note that an arrangement function was replaced by what switches observed."""
         self._corrections.inc()
 
     def _has_series(self, job: str) -> bool:
@@ -223,7 +220,7 @@ class Metrics:
     # --- switches --------------------------------------------------------------------------------------------------
 
     def switch_added(self, switch: str, state: SwitchState = "connecting") -> None:
-        """From now on there are series of it, all zero: a rate over them sees the first event."""
+        """Add the switch's series, all zero, so that a rate over them sees the first event."""
         self.switch_state(switch, state)
         for operation in ("insert", "modify", "delete"):
             self._written.labels(switch, operation)
@@ -238,46 +235,49 @@ class Metrics:
         self._sessions.labels(switch).inc()
 
     def written(self, switch: str, inserted: int, modified: int, deleted: int, duration_s: float) -> None:
-        """A change was written: entries by operation, and the time from its encoding to its last acknowledgement."""
+        """Note a write: entries by operation, and the time from encoding to the last acknowledgement."""
         self._writes.labels(switch).observe(duration_s)
         for operation, count in (("insert", inserted), ("modify", modified), ("delete", deleted)):
             self._written.labels(switch, operation).inc(count)
 
     def entries(self, switch: str, held: int, wanted: int, foreign: int, refused: int) -> None:
-        """What the switch holds: entries of ours, of the intent, of others; and how many of the intent it refuses."""
+        """Set how many entries the switch holds of ours and of others, should hold, and refuses."""
         self._held.labels(switch).set(held)
         self._wanted.labels(switch).set(wanted)
         self._foreign.labels(switch).set(foreign)
         self._refused.labels(switch).set(refused)
 
     def audited(self, switch: str, drift: int) -> None:
-        """The switch was compared with what had been written, and `drift` entries differed."""
+        """Note an audit, in which `drift` entries differed from what had been written."""
         self._drift.labels(switch).inc(drift)
 
     def digests(self, switch: str, events: int, unknown: int) -> None:
-        """Flow events came from the switch, `unknown` of which name no flow of ours."""
+        """Note flow events of the switch; `unknown` reports besides name no flow of ours."""
         self._digests.labels(switch).inc(events)
         self._unknown.labels(switch).inc(unknown)
 
     # --- API, store, leadership ------------------------------------------------------------------------------------
 
     def request(self, method: str, route: str | None, status: int, role: str | None, duration_s: float) -> None:
-        """A request was answered. `route` is the template (/jobs/{name}), never the address that was asked for; None:
-        there is no such route. `role` is that of the token; None: no valid one."""
+        """Note an answered request.
+
+        `route` is the template (/jobs/{name}), never the address that was asked for; None: there is no such route.
+        `role` is that of the token; None: there was no valid one.
+        """
         method = method if method in _METHODS else "other"
         route = route or "none"
         self._requests.labels(method, route, str(status), role if role in _ROLES else "none").inc()
         self._request_time.labels(method, route).observe(duration_s)
 
     def committed(self, duration_s: float) -> None:
-        """A change is durable, `duration_s` after the store was asked."""
+        """Note that a change is durable, `duration_s` after the store was asked."""
         self._commits.observe(duration_s)
 
     def commit_failed(self) -> None:
         self._commit_failures.inc()
 
     def leadership(self, term: int | None) -> None:
-        """This controller leads with that term; None: it is a standby, and knows nothing of switches and jobs."""
+        """Set the term of this leader; None: this controller is a standby, which knows of no switches and jobs."""
         leads = term is not None
         with self._lock:
             if self._leads is not None and leads != self._leads:

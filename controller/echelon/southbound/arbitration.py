@@ -19,10 +19,10 @@ class FixedArbitrator(Arbitrator):
     async def handshake(self, switch: Switch, *, conflict: bool = False) -> None:
         """Bid. Raise `finsy.P4ClientError`, also where another stream has the same id."""
         await self._send(switch)
-        assert switch._p4client is not None
+        assert switch._p4client is not None  # noqa: SLF001
         while True:
             # `_receive` is not used: it takes an id that is in use for an invitation to bid another one.
-            response = await switch._p4client.receive()
+            response = await switch._p4client.receive()  # noqa: SLF001
             if response.WhichOneof("update") == "arbitration":
                 break
         self._take(response.arbitration)
@@ -31,9 +31,9 @@ class FixedArbitrator(Arbitrator):
         was_primary = self.is_primary
         self._take(msg)
         if was_primary and not self.is_primary:
-            switch._become_backup()  # type: ignore[no-untyped-call]
+            switch._become_backup()  # type: ignore[no-untyped-call]  # noqa: SLF001
         elif self.is_primary and not was_primary:
-            switch._become_primary()  # type: ignore[no-untyped-call]
+            switch._become_primary()  # type: ignore[no-untyped-call]  # noqa: SLF001
 
     def _take(self, message: p4r.MasterArbitrationUpdate) -> None:
         self.primary_id = U128.decode(message.election_id)

@@ -153,7 +153,7 @@ class SwitchSession:
             options = options(initial_election_id=election_id)
         self._switch = Switch(name, address, options)
         if election_id is not None:
-            self._switch._arbitrator = FixedArbitrator(election_id)
+            self._switch._arbitrator = FixedArbitrator(election_id)  # noqa: SLF001
         self._entered = False
         self._bulk: BulkChannel | None = None
         self._queue_driver = queues
@@ -161,7 +161,7 @@ class SwitchSession:
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
         self._closing: asyncio.Future[None] | None = None
-        self._codec = codec_of(self._switch.p4info, owner)
+        self.codec = codec_of(self._switch.p4info, owner)
         self._wanted = self._new_wanted()
         self._held: dict[bytes, EncodedEntry] | None = None
         """Our entries on the switch, by key; None while unknown."""
@@ -286,13 +286,14 @@ class SwitchSession:
         return len(self._foreign)
 
     @property
-    def _schema(self) -> P4Schema:
+    def schema(self) -> P4Schema:
+        """The P4Info of the program, as finsy reads it."""
         return self._switch.p4info
 
     def describe(self, entry: TableEntry) -> EntryText:
         """Describe an entry for people. Raise `SouthboundError` for an entry that the program does not know."""
         try:
-            return self._codec.describe(entry)
+            return self.codec.describe(entry)
         except ValueError as error:
             raise SouthboundError(f"switch {self.name}: {error}") from None
 
@@ -372,7 +373,7 @@ class SwitchSession:
         owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
 
         def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
-            return tuple(replace(self._codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
+            return tuple(replace(self.codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
 
         return Comparison(
             texts(change.inserts),
@@ -395,7 +396,7 @@ class SwitchSession:
             raise
 
     def _new_wanted(self) -> WantedEntries:
-        return WantedEntries(self._codec.encode, self._codec.stages)
+        return WantedEntries(self.codec.encode, self.codec.stages)
 
     async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
         """Return every entry of every table except constant and default ones; cheapest for those that are as
@@ -406,7 +407,7 @@ class SwitchSession:
             entry = by_wire.get(raw)
             if entry is not None:
                 tables.ours[entry.key] = entry
-            elif (decoded := self._codec.decode(raw)) is not None:
+            elif (decoded := self.codec.decode(raw)) is not None:
                 entry, ours = decoded
                 if ours:
                     tables.ours[entry.key] = entry
@@ -459,7 +460,7 @@ class SwitchSession:
         return wanted is there if wanted is None or there is None else wanted.value == there.value
 
     def _refused(self, refusal: Refusal) -> RefusedEntry:
-        text = self._codec.describe(refusal.entry)
+        text = self.codec.describe(refusal.entry)
         reason = refusal.status.message or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
         return RefusedEntry(self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name)
 
@@ -478,20 +479,20 @@ class SwitchSession:
     async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
         found = {}
         async for raw in self._read([entry.key for entry in lookup.entries]):
-            if (decoded := self._codec.decode(raw)) is not None:
+            if (decoded := self.codec.decode(raw)) is not None:
                 entry, ours = decoded
                 found[entry.key] = Found(entry, ours)
         return found
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
         """Return the direct byte counters of `entries`, in one read; 0 for what the switch does not hold."""
-        wanted = {self._codec.encode(entry).key: entry for entry in entries}
+        wanted = {self.codec.encode(entry).key: entry for entry in entries}
         out = dict.fromkeys(wanted.values(), 0)
         self._check_up()
         if wanted:
             async for raw in self._read([key + _WITH_COUNTER for key in wanted]):
                 message = p4r.TableEntry.FromString(raw)
-                entry = wanted.get(self._codec.of_message(message).key)
+                entry = wanted.get(self.codec.of_message(message).key)
                 if entry is not None:
                     out[entry] = message.counter_data.byte_count
         return out
@@ -540,7 +541,7 @@ class SwitchSession:
         for setting in changed:
             write = self._switch.modify if setting.name in self._digests else self._switch.insert
             with self._errors(f"digest {setting.name}"):
-                await write([encode_digest(setting, self._schema)])
+                await write([encode_digest(setting, self.schema)])
             self._digests[setting.name] = setting
         return len(changed)
 

@@ -1,4 +1,4 @@
-"""What switches report of flows -> iteration times, tardiness, observed distances, corrected arrangement functions.
+"""Flow events become iteration times, tardiness, observed distances and corrected arrangement functions.
 
 Goes on while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
 
@@ -23,10 +23,10 @@ from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.gathering import Gathering
 
 HISTORY = 64
-"""So many iterations of a job are remembered."""
+"""How many iterations of a job are remembered."""
 
 SMOOTHING = Fraction(1, 4)
-"""Weight of the newest iteration in an observed distance (exponentially weighted mean)."""
+"""The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
 
 Paths = Mapping[str, Sequence[str]]
 """By flow: the nodes from source host to destination host, both included."""
@@ -47,7 +47,7 @@ class JobView:
     """What was seen of one job."""
 
     iteration_times_s: tuple[Fraction, ...]
-    """The latest that are known, oldest first: there is none of an iteration that was not seen."""
+    """The latest known ones, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
     """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
     echelonflows: Mapping[str, EchelonFlowView]
@@ -75,8 +75,10 @@ class Tracker:
         self._jobs: dict[str, _TrackedJob] = {}
 
     def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
-        """Follow the job. One that is followed already keeps what was seen of it; where its EchelonFlows or computing
-        changed, its iteration times; where its flows changed, nothing.
+        """Follow the job.
+
+        A job that is followed already keeps what was seen of it, but only its iteration times where its EchelonFlows or
+        computing changed, and nothing where its flows changed.
 
         `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
         same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
@@ -91,21 +93,23 @@ class Tracker:
                 anew.inherit(known)
 
     def replan(self, job: str, paths: Paths) -> None:
-        """The job's flows take these paths now. What moved is followed from its next iteration on. Raises KeyError for
-        a job that is not followed."""
+        """Follow the job's flows on these paths. Flows that moved are followed from their next iteration on.
+
+        Raises KeyError for a job that is not followed.
+        """
         self._jobs[job].reroute(paths)
 
     def remove(self, job: str) -> None:
-        """Forget the job; what is still reported of it is ignored. Nothing happens if it is not followed."""
+        """Forget the job, if it is followed. Later reports of it are ignored."""
         self._jobs.pop(job, None)
 
     def reconnected(self, switch: str) -> None:
-        """A new session with the switch: events of it were missed, and its clock may be another."""
+        """Note a new session with the switch: events were missed, and its clock may be another one."""
         for job in self._jobs.values():
             job.lose(switch)
 
     def observe(self, event: FlowEvent) -> Observation:
-        """Events of jobs, flows or switches that are not followed (any more) are ignored."""
+        """Take note of an event. Events of jobs, flows or switches that are not followed are ignored."""
         job = self._jobs.get(event.job)
         if job is None or event.flow not in job.paths:
             return NOTHING
@@ -116,21 +120,23 @@ class Tracker:
 
     @property
     def jobs(self) -> Iterable[str]:
-        """Those that are followed, in the order in which they were added."""
+        """The followed jobs, in the order in which they were added."""
         return self._jobs.keys()
 
     def view(self, job: str) -> JobView:
-        """Raises KeyError for a job that is not followed."""
+        """Return what was seen of a job. Raises KeyError for a job that is not followed."""
         return self._jobs[job].view()
 
     def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
-        """Offsets (seconds) by EchelonFlow that should replace those of the job's spec, for what switches saw; empty:
-        the profile holds. Raises KeyError for a job that is not followed."""
+        """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
+
+        Empty: the profile agrees with what switches saw. Raises KeyError for a job that is not followed.
+        """
         return self._jobs[job].corrections.offsets_s
 
 
 def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
-    """The paths of a plan's flows, by job."""
+    """Return the paths of a plan's flows, by job."""
     out: dict[str, dict[str, Sequence[str]]] = {}
     for flow in flows:
         out.setdefault(flow.job, {})[flow.flow] = flow.path
@@ -138,7 +144,7 @@ def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
 
 
 class _TrackedJob:
-    """One job: its flows, where they are seen, and what was."""
+    """A followed job: its flows, where they are seen, and what was seen."""
 
     def __init__(self, job: Job, paths: Paths, numbered_by_sender: bool) -> None:
         self._job = job
@@ -168,7 +174,7 @@ class _TrackedJob:
         )
 
     def inherit(self, other: _TrackedJob) -> None:
-        """Take over what `other`, of the same name, knows of the same flows."""
+        """Take over what a former job of the same name knows of the same flows."""
         if other._job.flows != self._job.flows:
             return
         self._iteration_times_s = other._iteration_times_s
@@ -214,7 +220,7 @@ class _TrackedJob:
         return Observation(iteration_s, tardiness_s, corrected)
 
     def _time(self, event: FlowEvent) -> Fraction | None:
-        """The duration of the iteration that ends with the event, if one does."""
+        """Return the duration of the iteration that ends with the event, if one does."""
         if self._head is None or event.switch != self.paths[self._head][1]:
             return None
         if event.flow != self._head:
@@ -239,7 +245,7 @@ class _TrackedJob:
         return starts is not None and self.corrections.observe(formation.name, starts)
 
     def _finished(self, formation: _Formation, event: FlowEvent, iteration: int) -> Fraction | None:
-        """The job's largest tardiness, if this was the last of all flows and the iteration is the newest such."""
+        """Return the job's largest tardiness, if this was the last flow of the newest iteration."""
         late_s = formation.finish(iteration, event.flow, event.tardiness_s)
         if late_s is None:
             return None
@@ -264,7 +270,7 @@ class _TrackedJob:
 
 
 class _Formation:
-    """One EchelonFlow."""
+    """A followed EchelonFlow."""
 
     def __init__(self, echelonflow: EchelonFlow) -> None:
         self.name = echelonflow.name
@@ -279,7 +285,7 @@ class _Formation:
         self._begun_in: int | None = None
 
     def place(self, paths: Mapping[str, Sequence[str]], numbered_by_sender: bool) -> None:
-        """Where its flows are seen from now on."""
+        """Note where its flows are seen from now on."""
         first = {paths[flow][1] for flow in self._flows}
         last = {paths[flow][-2] for flow in self._flows}
         self._switches = frozenset(first | last)
@@ -297,11 +303,11 @@ class _Formation:
         self._begun_in = None
 
     def start(self, iteration: int, flow: str, start: FlowStart) -> Mapping[str, FlowStart] | None:
-        """The starts of all flows, if this was the last."""
+        """Return the starts of all flows, if this was the last."""
         if not self._has_distances:
             return None
         if self._begun_in is None:
-            # A flow that was on its way when the switch began to follow it has its "first" packet in the middle.
+            # Where the switch began to follow a flow that was under way, its "first" packet is from the middle.
             self._begun_in = iteration
         if iteration <= self._begun_in:
             return None
@@ -315,7 +321,7 @@ class _Formation:
         return starts
 
     def finish(self, iteration: int, flow: str, tardiness_s: Fraction) -> Fraction | None:
-        """The EchelonFlow's tardiness, if this was the last of its flows."""
+        """Return the EchelonFlow's tardiness, if this was the last of its flows."""
         if not self._has_tardiness:
             return None
         finishes = self._finishes.put(iteration, flow, tardiness_s)

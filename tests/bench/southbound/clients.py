@@ -80,7 +80,7 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
     """Requests of 1000 updates each that were made before the clock starts: what switch and gRPC take."""
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
-        codec = Codec(sessions[0]._schema)
+        codec = Codec(sessions[0].schema)
         header = write_header(DEVICE_ID, _PRIMARY)
         ready = []
         for intent in intents:

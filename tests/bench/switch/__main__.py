@@ -119,7 +119,7 @@ def _speed(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_plain(results)))
     else:
-        _print_speed(results, targets, missing)
+        print_speed(results, targets, missing)
     return 0
 
 
@@ -140,7 +140,7 @@ def _plain(results: speed.Results) -> dict[str, object]:
     }
 
 
-def _print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequence[Target]) -> None:
+def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequence[Target]) -> None:
     names = [target.name for target in targets]
     console = _console()
     table = Table("program", "packet bytes", title=f"Lossless rate, packets/s (loss ≤ {LOSS_LIMIT:.1%})")

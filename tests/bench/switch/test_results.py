@@ -34,7 +34,7 @@ def filled(names: tuple[str, ...]) -> Results:
 
 
 def test_two_columns_and_their_ratio(capsys: pytest.CaptureFixture[str]) -> None:
-    command._print_speed(filled(("softswitch", "BMv2")), (SOFTSWITCH, BMV2), ())
+    command.print_speed(filled(("softswitch", "BMv2")), (SOFTSWITCH, BMV2), ())
     printed = capsys.readouterr().out
     row = next(line for line in printed.splitlines() if "router" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == ["router", "64", "90,000", "45,000", "2.00"]
@@ -42,7 +42,7 @@ def test_two_columns_and_their_ratio(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_where_bmv2_is_absent_there_is_one_column_and_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    command._print_speed(filled(("softswitch",)), (SOFTSWITCH,), (BMV2,))
+    command.print_speed(filled(("softswitch",)), (SOFTSWITCH,), (BMV2,))
     printed = capsys.readouterr().out
     assert "ratio" not in printed
     assert "simple_switch_grpc is not installed" in printed

@@ -13,6 +13,9 @@ import pytest
 from echelon.scenarios.scenario import Scenario
 from echelon.telemetry.corrections import AGREEING
 
+pytestmark = pytest.mark.io
+
+
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 
 

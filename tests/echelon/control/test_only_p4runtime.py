@@ -21,6 +21,9 @@ from echelon.scenarios.scenario import Background, Scenario
 from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.run import run
 
+pytestmark = pytest.mark.io
+
+
 KINDS = {
     "arbitration", "capabilities", "set_pipeline", "get_pipeline", "read", "write", "digest_ack",
     "gnmi_capabilities", "gnmi_get", "gnmi_set", "gnmi_subscribe",

@@ -22,6 +22,9 @@ from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
 from echelon.virtual.run import believed, run
 
+pytestmark = pytest.mark.io
+
+
 Staged = Callable[[Scenario, str], AbstractContextManager[Any]]
 
 BOTTLENECK = ("s1", "s2")
@@ -149,7 +152,7 @@ def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
 def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     def progress(job: str, iteration: int) -> None:
         # In a thread of its own: here the switches are in the middle of something.
-        threading.Thread(target=testbeds[0]._servers["s2"].stop).start()
+        threading.Thread(target=testbeds[0].servers["s2"].stop).start()
         # The controller hears of it in its own time.
         for _ in range(1000):
             if controllers[0].failure is not None:

@@ -43,7 +43,7 @@ class ToyLink:
         fate: Callable[[int, bytes], list[tuple[int, bytes]]] = lambda number, frame: [(0, frame)],
     ) -> None:
         self._clock, self._rate_bps, self._delay_ns = clock, rate_bps, delay_ns
-        self._deliver, self._fate = deliver, fate
+        self.deliver, self.fate = deliver, fate
         self.free_ns = 0
         self.frames: list[tuple[int, bytes]] = []
 
@@ -51,11 +51,11 @@ class ToyLink:
         self.frames.append((self._clock.now_ns, data))
         start = max(self._clock.now_ns, self.free_ns)
         self.free_ns = start + -(-len(data) * 8 * 10**9 // self._rate_bps)
-        for extra_ns, frame in self._fate(len(self.frames) - 1, data):
+        for extra_ns, frame in self.fate(len(self.frames) - 1, data):
             self._clock.at(self.free_ns + self._delay_ns + extra_ns, self._arrive, frame)
 
     def _arrive(self, frame: bytes) -> None:
-        self._deliver(self._clock.now_ns, frame)
+        self.deliver(self._clock.now_ns, frame)
 
 
 class ToyHub:

@@ -159,7 +159,7 @@ def test_a_long_flow_that_was_held_up_catches_up(clock: Any, hub: Any) -> None:
     def held(_number: int, frame: bytes) -> list[tuple[int, bytes]]:
         return [(max(0, 300_000_000 - clock.now_ns) if frame[23] == 6 else 0, frame)]
 
-    hub.link._fate = held
+    hub.link.fate = held
     flows = pieces(10, 800_000)
     emulator = Rig(clock, hub, [TrafficSource("long", scheduled(*flows))], Fraction(1) + 50 * MS).run()
     outcomes = emulator.traffic.outcomes["long"]
@@ -173,7 +173,7 @@ def test_a_flow_without_a_way_fails_and_nothing_else_does(clock: Any, hub: Any) 
     def island(_number: int, frame: bytes) -> list[tuple[int, bytes]]:
         return [] if frame[30:34] == bytes([10, 0, 0, 2]) and frame[23] == 6 else [(0, frame)]
 
-    hub.link._fate = island
+    hub.link.fate = island
     flows = (
         ScheduledFlow(0, "h3", "h2", 100),
         ScheduledFlow(10, "h3", "h4", 100),

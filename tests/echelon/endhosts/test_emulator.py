@@ -106,7 +106,7 @@ def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, h
             frame = frame[:42] + bytes([frame[42] | shim.DRAIN]) + frame[43:]
         return [(0, frame)]
 
-    hub.link._fate = flag
+    hub.link.fate = flag
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 40 * 1250)], iterations=1).run()
     assert emulator.retransmitted_packets == emulator.reordered_packets == {"job": 0}
     segments = [(at, read(frame)[1]) for at, frame in hub.link.frames]
@@ -234,7 +234,7 @@ def test_several_flows_of_one_connection_at_a_time(clock: Any, hub: Any) -> None
 
 def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None:
     # Every 7th frame is lost and every 11th doubled, acknowledgements included, for 30 iterations of the same flow.
-    hub.link._fate = lambda number, frame: [(0, frame)] * (0 if number % 7 == 6 else 1 + (number % 11 == 10))
+    hub.link.fate = lambda number, frame: [(0, frame)] * (0 if number % 7 == 6 else 1 + (number % 11 == 10))
     transport = Transport(window_packets=4, retransmit_after_s=20 * MS)
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 30 * 1250)], iterations=30, transport=transport).run()
     assert len(emulator.records["job"].finished) == 30
@@ -246,7 +246,7 @@ def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None
 def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
     """The flow has arrived although its sender does not know; what the sender repeats is of the past and ignored."""
     nothing_missing = bytes(4)
-    hub.link._fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
+    hub.link.fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()
     assert len(emulator.records["job"].finished) == 20
     # On the link: 1, ack 1, 2, 3, ack 2, ack 3, 4; three times there is nothing to do until something has arrived.
@@ -275,7 +275,7 @@ def test_packets_of_the_past_get_no_answer(clock: Any, hub: Any) -> None:
 
 
 def test_a_flow_without_a_way_ends_the_run_with_its_name(clock: Any, hub: Any) -> None:
-    hub.link._fate = lambda number, frame: []
+    hub.link.fate = lambda number, frame: []
     rig = Rig(clock, hub, [transfer_job("job", "h1", "h2", 1250)], iterations=1)
     with pytest.raises(RunError, match=r"^job job: flow transfer from h1 to h2 in iteration 1: nothing") as caught:
         rig.run()

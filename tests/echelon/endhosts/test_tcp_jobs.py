@@ -144,7 +144,7 @@ def test_a_flow_waits_for_those_before_it_on_its_connection(clock: Any, toy_hub:
 
 def test_a_connection_without_a_way_ends_the_run_with_its_name(clock: Any, toy_hub: Any) -> None:
     rig = Rig(clock, toy_hub(clock, 10**9), build_job(ring(2, 10_000)), 2, iterations=1)
-    rig.hub.link._fate = lambda _number, _frame: []
+    rig.hub.link.fate = lambda _number, _frame: []
     with pytest.raises(
         RunError, match=r"^job ring: connection from h[12] to h[12]: nothing was acknowledged through 15"
     ):
@@ -154,7 +154,7 @@ def test_a_connection_without_a_way_ends_the_run_with_its_name(clock: Any, toy_h
 def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
     job = build_job(ring(2, 300_000))
     rig = Rig(clock, toy_hub(clock, 10**8), job, 2, iterations=5, until="exactly")
-    rig.hub.link._fate = lambda number, frame: [] if number % 97 == 50 else [(0, frame)]
+    rig.hub.link.fate = lambda number, frame: [] if number % 97 == 50 else [(0, frame)]
     emulator = rig.run()
     assert len(emulator.records["ring"].finished) == 5
     assert emulator.retransmitted_packets["ring"] > 5

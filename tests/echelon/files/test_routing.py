@@ -138,9 +138,9 @@ class Routing(RuleBasedStateMachine):
 
     @invariant()
     def users_are_counted(self) -> None:
-        """White box: the counts that balance rests on are those of the paths in use."""
+        """The counts that balance rests on are those of the paths in use."""
         counted = Counter(path[1:-1] for of_job in self.routes.values() for path in of_job.values())
-        assert +self.router._users == counted
+        assert +self.router.users == counted
 
 
 TestRouting = Routing.TestCase

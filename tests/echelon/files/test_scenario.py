@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from fractions import Fraction
 from itertools import islice, pairwise
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from reference import job_mix
 
 from echelon.fabric.routing import route
 from echelon.fluid import alone_iteration_s
@@ -31,8 +30,6 @@ from echelon.traffic.sizes import load_sizes
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"
-MIX_MODEL = ROOT.parent / "shared" / "oracles" / "policy_mix_sim.py"
-"""An independent model of jobs on one link that may lie beside the repository."""
 SCENARIOS = sorted((TOPOLOGIES / "scenarios").glob("*.yaml"))
 
 LINKS = "[{between: [h1, s], rate: 1 Gbit/s}, {between: [h2, s], rate: 1 Gbit/s}]"
@@ -298,28 +295,18 @@ def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
     assert s.iterations == 24
 
 
-@pytest.mark.skipif(not MIX_MODEL.exists(), reason="the independent model is not beside the repository")
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_are_those_of_the_independent_model(name: str) -> None:
     """Slots of 4 ms, which carry 5000 bytes; times to the microsecond, data to the byte."""
     s = named(name)
-    jobs = mix_model().make(SEEDS.get(name, 0), *MIXES[name])
+    jobs = job_mix.make(SEEDS.get(name, 0), *MIXES[name])
     assert len(jobs) == len(s.jobs)
     for job, drawn in zip(s.jobs, jobs, strict=True):
         paradigm, batches, unit_s, size_bytes = mix_job(s, job)
-        assert (paradigm, batches) == (drawn["type"], drawn["M"])
-        assert unit_s == Fraction(round(drawn["comp"] * 4000), 10**6)
-        assert job.start_s == Fraction(round(drawn["t0"] * 4000), 10**6)
-        assert size_bytes == round(drawn["V"] * 5000)
-
-
-def mix_model() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(MIX_MODEL.stem, MIX_MODEL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        assert (paradigm, batches) == (drawn.paradigm, drawn.micro_batches)
+        assert unit_s == Fraction(round(drawn.compute * 4000), 10**6)
+        assert job.start_s == Fraction(round(drawn.start * 4000), 10**6)
+        assert size_bytes == round(drawn.size * 5000)
 
 
 @pytest.mark.parametrize("hop", [("leaf1", "spine"), ("leaf2", "spine"), ("spine", "leaf1"), ("spine", "leaf2")])

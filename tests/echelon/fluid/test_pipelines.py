@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import linear_pipeline
 
 from echelon.execution import tardiness_s
 from echelon.fabric.model import Fabric
@@ -20,8 +19,6 @@ from echelon.policies import make_policy
 from echelon.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).parents[3]
-MODEL = ROOT.parent / "shared" / "oracles" / "fluid.py"
-"""An independent model of linear pipelines that may lie beside the repository."""
 
 FINISH = [
     # stages, micro-batches, fair, coflow, EDF; flows twice as long as compute units of 1 s
@@ -122,28 +119,18 @@ def test_rates_and_tardiness_of_fig_2(
     assert tardiness_s(job.echelonflows[0], record) == Fraction(tardiness)
 
 
-@pytest.fixture(scope="module")
-def model() -> ModuleType:
-    if not MODEL.exists():
-        pytest.skip("the independent model of pipelines is not here")
-    spec = importlib.util.spec_from_file_location("pipeline_model", MODEL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+THEIR_NAME: dict[str, linear_pipeline.Policy] = {"fair": "fair", "coflow": "coflow", "echelon": "edf"}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     stages=st.integers(2, 4),
     micro_batches=st.integers(1, 6),
     size=st.integers(1, 9),
     unit=st.fractions(Fraction(1, 4), 3, max_denominator=4),
-    policy=st.sampled_from(["fair", "coflow", "echelon"]),
+    policy=st.sampled_from(sorted(THEIR_NAME)),
 )
 def test_any_pipeline_as_in_the_independent_model(
-    model: ModuleType,
     star: Callable[..., Fabric],
     pipeline: Callable[..., Job],
     stages: int,
@@ -152,12 +139,11 @@ def test_any_pipeline_as_in_the_independent_model(
     unit: Fraction,
     policy: str,
 ) -> None:
-    theirs = {"echelon": "edf"}.get(policy, policy)
-    finish, links = model.run(theirs, stages, micro_batches, size, unit)
+    finish, links = linear_pipeline.run(THEIR_NAME[policy], stages, micro_batches, size, unit)
     job = pipeline(stages, micro_batches, unit, size * 1_000_000)
     result = simulate([job], star(stages), make_policy(policy), 1, until="exactly", ideal=True)
     assert result.iteration_times_s("pipeline") == (finish,)
     record = result.jobs["pipeline"].iterations[0]
     for echelonflow, link in zip(job.echelonflows, links, strict=True):
-        assert [record.flows[name].finish for name in echelonflow.flows] == link["e"]
-        assert tardiness_s(echelonflow, record) == link["tard"]
+        assert [record.flows[name].finish for name in echelonflow.flows] == link.finish
+        assert tardiness_s(echelonflow, record) == link.tardiness

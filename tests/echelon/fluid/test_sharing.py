@@ -42,6 +42,14 @@ def test_a_maximum_share_leaves_the_rest_to_others() -> None:
     assert rates(Sharer(((at, 0),), 1)) == [Fraction(1, 4)]
 
 
+def test_what_a_maximum_share_leaves_goes_to_the_level_first() -> None:
+    """The second queue has more than its weight's part by its minimum share, until the first one is at its maximum."""
+    first = QueuePlan(1, weight=4, max_share=Fraction(1, 2))
+    at = port(first, QueuePlan(1, min_share=Fraction(1, 5)), QueuePlan(0, min_share=Fraction(1, 10)))
+    expected = [Fraction(1, 2), Fraction(2, 5), Fraction(1, 10)]
+    assert rates(*(Sharer(((at, queue),), 1) for queue in range(3))) == expected
+
+
 def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
     """More than its equal part; above the rate of the link such senders share by their rates."""
     at = SharedPort(ONE, None)

@@ -16,6 +16,9 @@ from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
 from echelon.virtual import run as virtual_run
 
+pytestmark = pytest.mark.io
+
+
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
 ALONE_S = {

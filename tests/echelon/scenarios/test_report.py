@@ -189,7 +189,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", ["fig2", "dp_pair", "shared_link"])
 def test_draws_every_kind_of_scenario(name: str, tmp_path: Path) -> None:
-    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
+    scenario = replace(load_scenario(SCENARIOS / f"{name}.yaml"), iterations=3)
     runs = {
         choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
         for choice in scenario.policies

@@ -28,13 +28,13 @@ from echelon.service.store.etcd.address import parse
 def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in ("uvicorn.access", *logs._NOISY)}
+    levels = {name: logging.getLogger(name).level for name in list(root.manager.loggerDict)}
     yield
     for handler in [one for one in root.handlers if one not in before]:
         root.removeHandler(handler)
     root.setLevel(level)
-    for name, old in levels.items():
-        logging.getLogger(name).setLevel(old)
+    for name in list(root.manager.loggerDict):
+        logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
     logging.captureWarnings(False)
 
 

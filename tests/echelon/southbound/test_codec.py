@@ -108,7 +108,7 @@ def test_every_kind_of_entry_arrives_as_the_specification_writes_it(
         async with rig.session() as session:
             await session.reconcile(intent)
             read = await session.read_entries()
-            wanted = [session._codec.encode(entry) for entry in intent.entries]
+            wanted = [session.codec.encode(entry) for entry in intent.entries]
             return {(key, entry.value) for key, entry in read.items()}, {(e.key, e.value) for e in wanted}
 
     read, wanted = asyncio.run(write_and_read())

@@ -16,6 +16,7 @@ from finsy.proto import p4r
 from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, TableEntry
 from echelon.p4program import P4Program, program
 from echelon.plan import LEVELS, QueuePlan
+from echelon.southbound.codec import Codec
 from echelon.southbound.session import SouthboundError, SwitchSession
 from softswitch.tm import QueueConfig
 
@@ -165,7 +166,7 @@ def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, m
     """No packet may be classified when what its class needs is not there yet, or gone already."""
 
     async def work(session: SwitchSession) -> None:
-        lookups = [table.id for table in session._schema.tables]
+        lookups = [table.id for table in session.schema.tables]
         seen = batches(rig)
         await session.reconcile(make_intent())
         written = [{lookups.index(table) for _, table in batch} for batch in seen]
@@ -215,7 +216,7 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
 
 def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") -> p4r.TableEntry:
     """As somebody else would write it."""
-    out = p4r.TableEntry.FromString(session._codec.encode(entry).wire)
+    out = p4r.TableEntry.FromString(session.codec.encode(entry).wire)
     out.metadata = metadata
     return out
 
@@ -321,7 +322,7 @@ def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_writt
             assert sorted(line.split(": ", 2)[2] for line in said)[:3] == [
                 "action rank_fixed: parameter flow: 65536 does not fit 14 bits [INVALID_ARGUMENT]",
                 "action rank_fixed: parameter queue: 8 does not fit 3 bits [INVALID_ARGUMENT]",
-                f"not in the P4 program; there are: {', '.join(session._codec.stages)} [INVALID_ARGUMENT]",
+                f"not in the P4 program; there are: {', '.join(session.codec.stages)} [INVALID_ARGUMENT]",
             ]
             assert said[-1] == "switch s1: table shim_flow, job=1, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
             assert len(change.refused) == 4
@@ -337,12 +338,13 @@ def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_writt
 
 def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [Part(f"job {job}", tuple(shim_flow(100 * job + number) for number in range(10))) for job in range(100)]
+    encoded: list[TableEntry] = []
+    encode = Codec.encode
+    monkeypatch.setattr(Codec, "encode", lambda codec, entry: (encoded.append(entry), encode(codec, entry))[1])
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(Intent("s1", tuple(parts)))
-        encoded: list[TableEntry] = []
-        encode = session._codec.encode
-        session._wanted._encode = lambda entry: (encoded.append(entry), encode(entry))[1]
+        encoded.clear()
         rig.kinds()
         changed = Part("job 7", (shim_flow(700, queue=3), shim_flow(701)))
         change = await session.update(Intent("s1", (*parts[:7], changed, *parts[8:])))

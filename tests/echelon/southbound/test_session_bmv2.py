@@ -63,7 +63,7 @@ async def meddle(
     session: SwitchSession, channel: BulkChannel, kind: UpdateKind, *entries: TableEntry, mark: bytes
 ) -> None:
     """Write behind the session's back."""
-    raw = [session._codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
+    raw = [session.codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
     assert all(mark in wire for wire in raw)
     await channel.write(write_request(write_header(1, PRIMARY), kind, raw), len(raw))
 

@@ -261,5 +261,5 @@ def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(new_switch: C
         table.insert(((i, 0xFFFFFFFF), 0), 5, "I.answer", (i, 2))
     table.insert(((0, 0), 0), 1, "I.answer", (999, 2))
     assert [query(switch, 4, x, 0, 0)[1] for x in (0, 7, 199, 200)] == [0, 7, 199, 999]
-    order = table.index._order  # type: ignore[union-attr]
+    order = table.index._order  # type: ignore[union-attr]  # noqa: SLF001
     assert len(order) == 2

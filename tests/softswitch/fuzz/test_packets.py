@@ -17,9 +17,28 @@ from tests.soak.specimens import Specimen, specimens
 
 PACKETS = 500
 SEED = 11
+SHORT = {
+    "echelon",
+    "checksums",
+    "stateful",
+    "hashes",
+    "parsing",
+    "stacks",
+    "replication",
+    "meters",
+    "profiles",
+    "digests",
+}
+"""The programs of the default suite: one for each part of the switch that packets reach. `make test-long` has all."""
 
 
-@pytest.mark.parametrize("specimen", specimens(), ids=lambda specimen: specimen.name)
+@pytest.mark.parametrize(
+    "specimen",
+    [
+        pytest.param(specimen, id=specimen.name, marks=() if specimen.name in SHORT else pytest.mark.long)
+        for specimen in specimens()
+    ],
+)
 def test_no_packet_stops_the_switch(specimen: Specimen) -> None:
     outcome = fuzz(specimen, PACKETS, SEED)
     assert outcome.packets == PACKETS

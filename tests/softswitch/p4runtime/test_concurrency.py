@@ -61,10 +61,10 @@ def test_a_new_primary_waits_for_the_writes_of_the_former(
     controller: Any, connect: Callable[..., Any], program: Any
 ) -> None:
     device = controller.device
-    pipeline = device._pipeline()
-    store = pipeline._stores["register_entry"]
-    ((number, register),) = store._arrays.items()
-    gate = store._arrays[number] = Gate(register)
+    pipeline = device._pipeline()  # noqa: SLF001
+    store = pipeline._stores["register_entry"]  # noqa: SLF001
+    ((number, register),) = store._arrays.items()  # noqa: SLF001
+    gate = store._arrays[number] = Gate(register)  # noqa: SLF001
     cell = 'register_entry { register_id: $last_type index { index: 1 } data { bitstring: "\x07" } }'
     outcome: list[Any] = []
     writing = threading.Thread(

@@ -233,7 +233,7 @@ def test_address_in_use(server: Server, device: Device) -> None:
 def test_a_slow_client_loses_packets_only(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_BACKLOG", 5)
     outbox: SimpleQueue[Any] = SimpleQueue()
-    session = server_module._Session({1: device}, outbox)
+    session = server_module._Session({1: device}, outbox)  # noqa: SLF001
     claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(1))
     requests = [p4r.StreamMessageRequest(arbitration=claim)]
     session.serve(requests)

@@ -141,7 +141,7 @@ def window_scale(window_bytes: int) -> int:
 class SegmentFrames:
     """The frames of one direction of a connection, numbered in the order in which they are built."""
 
-    __slots__ = ("_ethernet", "_heads", "_identification", "_ports", "_stamped", "_sums", "address", "window")
+    __slots__ = ("_ethernet", "_heads", "_ports", "_stamped", "_sums", "address", "identification", "window")
 
     def __init__(self, address: TcpAddress, window: int = 0xFFFF, *, stamped: bool = False) -> None:
         self.address = address
@@ -157,7 +157,8 @@ class SegmentFrames:
             0x4500 + _DO_NOT_FRAGMENT + _TTL_AND_PROTOCOL + addresses,
             6 + addresses + int.from_bytes(self._ports[8:], "big"),
         )
-        self._identification = 0
+        self.identification = 0
+        """The IPv4 identification of the next frame."""
         self._heads: dict[int, tuple[bytes, int, int, int, bytes]] = {}
 
     def agree(self, *, stamped: bool) -> None:
@@ -170,8 +171,8 @@ class SegmentFrames:
     ) -> bytes:
         """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are not agreed on are
         left out."""
-        number = self._identification
-        self._identification = number + 1 & 0xFFFF
+        number = self.identification
+        self.identification = number + 1 & 0xFFFF
         known = self._heads.get(length_bytes << 2 | ecn)
         head, ip_sum, tcp_sum, offset, tail = known if known is not None else self._head(length_bytes, ecn)
         offset_and_flags = offset | flags
@@ -201,8 +202,8 @@ class SegmentFrames:
         """Return a segment without payload but with options. `window` is never scaled here."""
         packed = options.pack()
         length_bytes = 20 + len(packed)
-        number = self._identification
-        self._identification = number + 1 & 0xFFFF
+        number = self.identification
+        self.identification = number + 1 & 0xFFFF
         total = 20 + length_bytes
         offset_and_flags = length_bytes // 4 << 12 | flags
         option_sum = sum(int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2))

@@ -247,7 +247,7 @@ def _end(switch: P4Switch, problem: RunError) -> NoReturn:
     """End the command after one line; the module's docstring says why this is not an exception."""
     error(f"\n*** {problem}\n")
     hosts, switches, _ = reach(switch)
-    for controller in switch._controllers:
+    for controller in switch._controllers:  # noqa: SLF001
         controller.stop()
     for node in (*switches.values(), *hosts.values()):
         node.stop(deleteIntfs=True)

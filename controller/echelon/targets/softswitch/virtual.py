@@ -55,7 +55,8 @@ class VirtualTestbed:
         self._lock = threading.RLock()
         self._network = VirtualFabric(self.clock)
         self._devices: dict[str, Device] = {}
-        self._servers: dict[str, Server] = {}
+        self.servers: dict[str, Server] = {}
+        """The P4Runtime and gNMI server of each switch."""
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self.nics: dict[str, VirtualHost] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
@@ -79,23 +80,23 @@ class VirtualTestbed:
             device = Device(None, description.device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
             device.on_pipeline = partial(self._program, name, node, device)
             self._devices[name] = device
-            self._servers[name] = Server(device)
+            self.servers[name] = Server(device)
 
     def __enter__(self) -> Self:
-        for server in self._servers.values():
+        for server in self.servers.values():
             server.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for server in self._servers.values():
+        for server in self.servers.values():
             server.stop()
 
     @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of the P4Runtime and gNMI services, by switch."""
-        return {name: server.address for name, server in self._servers.items()}
+        return {name: server.address for name, server in self.servers.items()}
 
     @property
     def switches(self) -> Mapping[str, VirtualSwitch]:

@@ -21,7 +21,7 @@ class RecorderOptions(Section):
 
     record: Annotated[
         Path | None,
-        Field(description="the file to append queue settings to, best the switch's own; default: none"),
+        Field(description="the file to append queue settings to; it may be the switch's own record; default: none"),
     ] = None
 
 

@@ -20,11 +20,17 @@ FAST = 10**12
 """Bits per second: a packet takes no time to speak of."""
 
 
+def first_byte(path: Any) -> int:
+    """Return the sequence number of the first byte of data."""
+    first = parse(path.there.frames[0][1])
+    return first.seq + bool(first.flags & SYN)
+
+
 def data_of(path: Any) -> list[tuple[int, int]]:
     """(time in ms, first byte) of what the sender sent with data."""
-    isn = path.connection._sending.sender.isn
+    first = first_byte(path)
     return [
-        (round(now_ns / MS), parse(frame).seq - isn - 1 & 0xFFFFFFFF)
+        (round(now_ns / MS), parse(frame).seq - first & 0xFFFFFFFF)
         for now_ns, frame in path.there.frames
         if parse(frame).length_bytes
     ]
@@ -32,9 +38,9 @@ def data_of(path: Any) -> list[tuple[int, int]]:
 
 def acks_of(path: Any) -> list[tuple[int, int]]:
     """(time in ms, bytes acknowledged) of what the receiver sent."""
-    isn = path.connection._sending.sender.isn
+    first = first_byte(path)
     return [
-        (round(now_ns / MS), parse(frame).ack - isn - 1 & 0xFFFFFFFF)
+        (round(now_ns / MS), parse(frame).ack - first & 0xFFFFFFFF)
         for now_ns, frame in path.back.frames
         if not parse(frame).flags & SYN
     ]

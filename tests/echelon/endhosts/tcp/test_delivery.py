@@ -46,7 +46,7 @@ class Books:
         self._there = bytearray()
         self.prefix = 0
         self._deliver = path.dst.deliver
-        path.there._deliver = self.deliver
+        path.there.deliver = self.deliver
 
     def deliver(self, now_ns: int, frame: bytes) -> None:
         segment = parse(frame)

@@ -73,7 +73,7 @@ def test_segments_as_scapy_has_them(
     stamps: tuple[int, int] | None,
 ) -> None:
     frames = SegmentFrames(address, window, stamped=stamps is not None)
-    frames._identification = before & 0xFFFF
+    frames.identification = before & 0xFFFF
     stamp, echo = stamps or (7, 8)
     frame = frames.build(seq, ack, flags, length, ecn, stamp, echo)
     options = 0 if stamps is None else STAMP_BYTES

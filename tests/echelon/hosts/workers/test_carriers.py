@@ -52,7 +52,7 @@ class Recorder:
         self.sent: list[str] = []
         self.times: list[int] = []
         self.iteration = 1
-        self._loop, self._stop_after = loop, stop_after
+        self._loop, self.stop_after = loop, stop_after
         self.events = FlowEvents(self._on_started, self._on_sent, self._on_received, lambda: self.iteration)
 
     def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
@@ -65,7 +65,7 @@ class Recorder:
 
     def _on_sent(self, flow: str) -> None:
         self.sent.append(flow)
-        if len(self.sent) == self._stop_after:
+        if len(self.sent) == self.stop_after:
             self._loop.stop()
 
 
@@ -127,8 +127,8 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
         assert sorted(recorders["h2"].received) == sorted((name, 1) for name in SIZES)
         assert sorted(recorders["h1"].sent) == sorted(SIZES)
         assert min(recorders["h2"].times) >= min(recorders["h1"].times)
-        recorders["h1"]._stop_after = -1
-        recorders["h2"]._stop_after = 1
+        recorders["h1"].stop_after = -1
+        recorders["h2"].stop_after = 1
         carriers["h2"].send(flow("back"), 1)
         loop.run()
         assert recorders["h1"].received == [("back", 1)]
@@ -234,7 +234,7 @@ def test_a_connection_that_cannot_be_made_is_named() -> None:
 
 def test_a_peer_that_goes_is_named() -> None:
     with pair(tcp, TCP, 1) as (loop, carriers, _, _):
-        ending = carriers["h2"]._outgoing["h1"]._socket  # type: ignore[attr-defined]
+        ending = carriers["h2"]._outgoing["h1"]._socket  # type: ignore[attr-defined]  # noqa: SLF001
         ending.shutdown(socket.SHUT_WR)
         with pytest.raises(RunError, match="job job: connection from h2 was closed at the other end"):
             loop.run()

@@ -137,7 +137,7 @@ def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
         return parse_document(*arguments)
 
     monkeypatch.setattr(body, "parse_document", seen)
-    monkeypatch.setitem(api.app.state._state, "settings", replace(api.app.state.settings, body_bytes=10**6))
+    monkeypatch.setattr(api.app.state, "settings", replace(api.app.state.settings, body_bytes=10**6))
     loop_thread = api.serving.call(threading.current_thread)
     section = {"micro_batches": 1, "activation": "1 MB", "forward": ["1 s"] * 30_000}
     spec = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}

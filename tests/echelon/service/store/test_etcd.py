@@ -158,7 +158,9 @@ def test_a_commit_that_arrives_late_does_not_undo_a_later_one(etcd: EtcdProcess)
 
 
 @pytest.mark.parametrize("stops_after", range(12))
-def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(etcd: EtcdProcess, stops_after: int) -> None:
+def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(
+    etcd: EtcdProcess, stops_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next leader finishes what was committed, and the one that stopped knows which it was."""
     big = Changes({X: {"text": "x" * 2_000_000}, **{("numbers", str(n)): {"n": n} for n in range(250)}})
 
@@ -169,7 +171,7 @@ def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(etcd: EtcdP
             first = await old.campaign(A)
             await old.commit(one(1))
             steps, stopped = 0, False
-            transact = old._etcd.transact
+            transact = Etcd.transact
 
             async def stopping(*arguments: Any) -> Outcome:
                 nonlocal steps, stopped
@@ -179,13 +181,13 @@ def test_a_big_change_that_stops_halfway_is_whole_or_was_never_there(etcd: EtcdP
                 steps += 1
                 return await transact(*arguments)
 
-            old._etcd.transact = stopping  # type: ignore[assignment, method-assign]
+            monkeypatch.setattr(Etcd, "transact", stopping)
             refused: StoreError | None = None
             try:
                 await old.commit(big)
             except StoreError as error:
                 refused = error
-            old._etcd.transact = transact  # type: ignore[method-assign]
+            monkeypatch.undo()
             # Chunks, what commits them, documents, the end.
             kept = stops_after >= 4
             assert (refused is not None) == stopped
@@ -402,7 +404,9 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_an_error_does_not_say_whether_a_transaction_was_carried_out(etcd: EtcdProcess, done: bool) -> None:
+def test_an_error_does_not_say_whether_a_transaction_was_carried_out(
+    etcd: EtcdProcess, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As happens now and then when etcd becomes full: so the store looks."""
 
     async def body() -> None:
@@ -410,21 +414,21 @@ def test_an_error_does_not_say_whether_a_transaction_was_carried_out(etcd: EtcdP
             assert isinstance(store, EtcdStore)
             leadership = await store.campaign(A)
             await store.commit(one(1))
-            transact = store._etcd.transact
+            transact = Etcd.transact
 
             async def failing(*arguments: Any) -> Outcome:
                 if done:
                     await transact(*arguments)
                 raise StoreError("is full")
 
-            store._etcd.transact = failing  # type: ignore[assignment, method-assign]
+            monkeypatch.setattr(Etcd, "transact", failing)
             if done:
                 await store.commit(one(2))
             else:
                 with pytest.raises(StoreError, match="is full"):
                     await store.commit(one(2))
             assert store.problem == "is full"
-            store._etcd.transact = transact  # type: ignore[method-assign]
+            monkeypatch.undo()
             assert await jobs(store) == {"x": {"n": 2 if done else 1}}
             await store.commit(one(3))
             assert await jobs(store) == {"x": {"n": 3}}

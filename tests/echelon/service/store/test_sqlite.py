@@ -162,10 +162,10 @@ def test_the_file_is_set_up_to_lose_nothing(tmp_path: Path) -> None:
             await store.commit(Changes({("jobs", "x"): {"n": 1}}))
             with closing(sqlite3.connect(path)) as other:
                 assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-            [connection] = [store._file._opened]
+            [connection] = [store._file._opened]  # noqa: SLF001
             assert connection is not None
             # 2: FULL.
-            assert await store._run(lambda: connection.execute("PRAGMA synchronous").fetchone()) == (2,)
+            assert await store._run(lambda: connection.execute("PRAGMA synchronous").fetchone()) == (2,)  # noqa: SLF001
 
     asyncio.run(body())
 
