@@ -1,4 +1,4 @@
-"""What goes into a fluid simulation besides jobs, and what comes out."""
+"""The inputs of a fluid simulation besides jobs, and its results."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ DENOMINATOR_BITS = 256
 """Numbers are exact as long as their denominator has no more bits than this."""
 TICK_S = Fraction(1, 10**12)
 GRAIN_BYTES = Fraction(1, 2**40)
-"""So fine that a flow's finish time moves by less than a tick at any rate above a byte per second."""
+"""Grain of remaining bytes, so fine that a flow's finish time moves by less than a tick at any rate above a byte per
+second."""
 
 
 class Rounding:

@@ -61,7 +61,7 @@ class Send:
     kind: UpdateKind
     entries: Sequence[EncodedEntry]
     tries: int = 0
-    """How often they were sent before, in this way or another."""
+    """Number of times that they were sent before, in this way or another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Writing:
         self._window = window
         self._stage: object = None
         self._ready: deque[Send | LookUp] = deque()
-        """What the present stage still has to send."""
+        """The updates that the present stage still has to send."""
         self._ahead: Chunk | None = None
         """The chunk taken from `chunks`; of the present stage or another."""
         self._out = 0

@@ -312,7 +312,7 @@ MAX_FLOWS = 10**7
 """Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of units and would fill
 the memory."""
 _HOST = re.compile(r'[^\s,"#]+')
-"""What the line of a schedule can hold as it is."""
+"""Names that the line of a schedule can hold unquoted."""
 
 
 def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
