@@ -80,12 +80,12 @@ def test_known_tokens_and_no_others(known: dict[str, Role], other: str) -> None:
         (
             f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: a, role: operator, sha256: {'cd' * 32}}}]",
             "tokens[1].name",
-            "is that of tokens[0] as well",
+            "is also that of tokens[0]",
         ),
         (
             f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: b, role: operator, sha256: {SHA.upper()}}}]",
             "tokens[1].sha256",
-            "is that of tokens[0] as well",
+            "is also that of tokens[0]",
         ),
     ],
 )
