@@ -75,7 +75,7 @@ def test_a_good_file(parallelism: str) -> None:
         (
             "parameter_server",
             {"server": "h2"},
-            "parameter_server.server: 'h2' is one of the workers (give the server a host of its own: what it sends to",
+            "parameter_server.server: 'h2' is one of the workers (give the server a host of its own)",
         ),
         (
             "parameter_server",

@@ -139,7 +139,7 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
     assert tokens.authenticate(second.token) is not None
     faults = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(faults) == 2
-    assert all("the former tokens hold" in fault for fault in faults)
+    assert all("the former tokens remain valid" in fault for fault in faults)
 
     write(file, first)
     now += CHECK_INTERVAL_S
