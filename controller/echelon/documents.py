@@ -44,9 +44,9 @@ MAX_DOCUMENT_BYTES = 4 << 20
 """The size of the largest file that is read; a larger one is certainly not what was meant."""
 
 MAX_DEPTH = 64
-"""How deep lists and mappings may be nested."""
+"""Greatest depth of nested lists and mappings."""
 MAX_CHOICES = 16
-"""How many known names an error lists at most."""
+"""Greatest number of known names that an error lists."""
 
 Key = str | int
 """One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
@@ -64,7 +64,7 @@ class DocumentError(CodedError):
         self.path = path
         """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column. Empty: the file as a whole."""
         self.reason = reason
-        """What is wrong, and in brackets what to do about it."""
+        """The mistake, and in brackets its remedy."""
 
     def __str__(self) -> str:
         return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
@@ -120,7 +120,10 @@ def read_document(path: str | Path) -> dict[str, object]:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)", code="unreadable-file") from None
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise DocumentError(
-            file, "", f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (is it the right file?)", code="too-large"
+            file,
+            "",
+            f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (check that it is the right file)",
+            code="too-large",
         )
     try:
         text = raw.decode("utf-8")

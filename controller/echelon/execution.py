@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Span(Generic[T]):
-    """When something started, and when it finished (None: not yet)."""
+    """The start and finish of something (finish None: not yet)."""
 
     start: T
     finish: T | None = None
@@ -29,7 +29,7 @@ class Span(Generic[T]):
 
 @dataclass(slots=True)
 class IterationRecord(Generic[T]):
-    """What happened in one iteration of a job. `finish` is None while it runs."""
+    """The record of one iteration of a job. `finish` is None while it runs."""
 
     iteration: int
     """Counted from 1."""

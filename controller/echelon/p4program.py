@@ -44,7 +44,7 @@ def program(architecture: str = "v1model") -> P4Program:
     found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / "echelon.json")
     for path in (found.p4info, found.binary):
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: not there; compile the P4 program with `make p4` (needs p4c)")
+            raise FileNotFoundError(f"{path}: does not exist; compile the P4 program with `make p4` (needs p4c)")
     return found
 
 

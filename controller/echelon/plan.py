@@ -93,9 +93,9 @@ class Plan:
     default_schedule: PortSchedule
     """The queues of every egress port that `schedules` does not name."""
     schedules: Mapping[tuple[str, str], PortSchedule] = field(default_factory=dict)
-    """By (node, next node)."""
+    """The setting by (node, next node)."""
     best_effort_queue: int = 0
-    """Where traffic that no job claims goes."""
+    """The queue of traffic that no job claims."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 

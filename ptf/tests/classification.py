@@ -167,7 +167,7 @@ class GapAloneOpensNothing(_ConnectionTest):
 
 
 class BytesAloneOpenNothing(EchelonTest):
-    """Without a gap the iteration goes on, however many bytes pass."""
+    """The iteration continues without a gap, however many bytes pass."""
 
     def runTest(self) -> None:
         number = self.new_connection()

@@ -1,4 +1,4 @@
-"""What the program counts, read through P4Runtime."""
+"""The counters of the program, read through P4Runtime."""
 
 from __future__ import annotations
 

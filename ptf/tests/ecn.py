@@ -131,7 +131,7 @@ class VirtualQueueDrainsWhileItIsUsed(EchelonTest):
 
 
 class VirtualQueueDrains(EchelonTest):
-    """What comes no faster than the line is not marked; what waited for it has gone after a while."""
+    """Packets that come no faster than the line are not marked, and the backlog is gone after a while."""
 
     port = 4
 

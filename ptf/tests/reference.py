@@ -120,7 +120,7 @@ class EpochDelta127(_EpochTest):
 
 
 class EpochDelta128(_EpochTest):
-    """As far ahead as behind: a new iteration."""
+    """An epoch as far ahead as behind is a new iteration."""
 
     def runTest(self) -> None:
         self.assertEqual(self.second(50, 128), "new")

@@ -25,7 +25,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar="ECHELON_URL",
-        help="Of the controller, or of several, with commas: http://..., https://... or unix:/PATH.",
+        help="URL of the controller, or of several, separated by commas: http://..., https://... or unix:/PATH.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -43,7 +43,7 @@ Authority = Annotated[
     typer.Option(
         "--ca",
         envvar="ECHELON_CA",
-        help="Who signed the service's certificate, if not an authority that this machine knows.",
+        help="The authority that signed the service's certificate, if this machine does not know it.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -52,7 +52,7 @@ Certificate = Annotated[
     typer.Option(
         "--certificate",
         envvar="ECHELON_CERTIFICATE",
-        help="Your certificate with its key, in one PEM file, if the service asks for one.",
+        help="Your certificate with its key in one PEM file, if the service asks for one.",
         rich_help_panel=_PANEL,
     ),
 ]

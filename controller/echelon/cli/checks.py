@@ -65,7 +65,7 @@ a fabric."""
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Job, fabric, scenario, service configuration and tokens files.", metavar="FILE"),
+        typer.Argument(help="Files of jobs, fabrics, scenarios, service configurations and tokens.", metavar="FILE"),
     ],
 ) -> None:
     """Check files without running anything.

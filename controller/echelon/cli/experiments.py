@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from echelon.experiments.sweep import Task
 
 app = typer.Typer(
-    help="Run published experiments again, beside the published numbers.",
+    help="Repeat published experiments and compare the numbers.",
     cls=CommandGroup,
     invoke_without_command=True,
     no_args_is_help=True,
@@ -37,7 +37,7 @@ _DIRECTORY = "DIRECTORY"
 @app.callback()
 def experiment(
     context: typer.Context,
-    listed: Annotated[bool, typer.Option("--list", help="List the experiments and end.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
 ) -> None:
     """Repeat published experiments beside the published numbers."""
     if listed:
@@ -51,7 +51,7 @@ def experiment(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(help="Where experiments were run into.", metavar=_DIRECTORY)],
+    directory: Annotated[Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)],
 ) -> None:
     """Redraw tables, figures and reports from what was measured; nothing is run."""
     with _one_line_errors(directory):
@@ -66,30 +66,36 @@ def _command(name: str) -> Callable[..., None]:
         out: Annotated[
             Path,
             typer.Option(
-                help="Where points, tables, figures and the report go. What is there already is not measured again.",
+                help="The directory for points, tables, figures and the report. Existing points are kept.",
                 metavar=_DIRECTORY,
             ),
         ],
-        quick: Annotated[bool, typer.Option("--quick", help="A subset that takes less than two minutes.")] = False,
-        model: Annotated[list[str] | None, typer.Option(help="Only this model; repeatable.")] = None,
+        quick: Annotated[
+            bool, typer.Option("--quick", help="Measure a subset that takes less than two minutes.")
+        ] = False,
+        model: Annotated[list[str] | None, typer.Option(help="Measure only this model; repeatable.")] = None,
         load: Annotated[
             list[str] | None,
-            typer.Option(help="Only this load, as a part of the link: 0.8 or 80%; repeatable.", metavar="PART"),
+            typer.Option(
+                help="Measure only this load, as a share of the link: 0.8 or 80%; repeatable.", metavar="PART"
+            ),
         ] = None,
-        policy: Annotated[list[str] | None, typer.Option(help="Only this policy; repeatable.")] = None,
+        policy: Annotated[list[str] | None, typer.Option(help="Measure only this policy; repeatable.")] = None,
         fabric: Annotated[
-            str, typer.Option(help="virtual, or with real sockets in real time (root): namespaces, mininet.")
+            str, typer.Option(help="virtual, or real sockets in real time (root): namespaces, mininet.")
         ] = "virtual",
         target: Annotated[
-            str, typer.Option(help=f"What to run on: {FLUID} (without switches), or a target.")
+            str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
         ] = DEFAULT_TARGET,
         scale: Annotated[
-            str, typer.Option(help="Of rates and sizes against the published ones.", metavar="FRACTION")
+            str, typer.Option(help="Factor of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",
         seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
         workers: Annotated[
             int | None,
-            typer.Option(help="Processes that measure (in real time: one). Default: one for each processor.", min=1),
+            typer.Option(
+                help="Number of processes that measure (in real time: one). Default: one for each processor.", min=1
+            ),
         ] = None,
     ) -> None:
         with _one_line_errors(out):
@@ -203,4 +209,4 @@ def _one_line_errors(out: Path) -> Iterator[None]:
     except (RunError, SweepError) as error:
         fail(str(error), FAILED)
     except KeyboardInterrupt:
-        fail("interrupted; what was measured is kept, run the same command again to go on", INTERRUPTED)
+        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)

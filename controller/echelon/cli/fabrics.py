@@ -22,20 +22,23 @@ Out = Annotated[
     Path | None, typer.Option("--out", "-o", help="The file to write; default: standard output.", metavar="FILE")
 ]
 Oversubscription = Annotated[
-    str, typer.Option(help="What the hosts of a switch can send, over what its uplinks carry.", metavar="RATIO")
+    str,
+    typer.Option(
+        help="Rate at which the hosts of a switch can send, divided by the rate of its uplinks.", metavar="RATIO"
+    ),
 ]
-Rate = Annotated[str, typer.Option(help="Of the links of hosts.", metavar="RATE")]
-Bottleneck = Annotated[str, typer.Option(help="Of the links between switches.", metavar="RATE")]
-NicRate = Annotated[str, typer.Option(help="Of the links of hosts.", metavar="RATE")]
+Rate = Annotated[str, typer.Option(help="Rate of the links of hosts.", metavar="RATE")]
+Bottleneck = Annotated[str, typer.Option(help="Rate of the links between switches.", metavar="RATE")]
+NicRate = Annotated[str, typer.Option(help="Rate of the links of hosts.", metavar="RATE")]
 EveryRate = Annotated[str, typer.Option(help="Of every link.", metavar="RATE")]
-Delay = Annotated[str, typer.Option(help="Of propagation, of every link.", metavar="TIME")]
+Delay = Annotated[str, typer.Option(help="Propagation delay of every link.", metavar="TIME")]
 Servers = Annotated[int, typer.Option(help="How many servers.")]
-Pairs = Annotated[int, typer.Option(help="How many pairs of hosts.")]
+Pairs = Annotated[int, typer.Option(help="Number of pairs of hosts.")]
 Switches = Annotated[int, typer.Option(help="How many switches.")]
 Leaves = Annotated[int, typer.Option(help="How many leaves.")]
 Spines = Annotated[int, typer.Option(help="How many spines.")]
-HostsPerLeaf = Annotated[int, typer.Option(help="How many hosts at each leaf.")]
-Rails = Annotated[int, typer.Option(help="How many rails, each with one NIC of every server.")]
+HostsPerLeaf = Annotated[int, typer.Option(help="Number of hosts at each leaf.")]
+Rails = Annotated[int, typer.Option(help="Number of rails, each with one NIC of every server.")]
 
 _RATE = "10 Mbit/s"
 _NIC = "1 Gbit/s"
@@ -109,7 +112,7 @@ def leaf_spine(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A leaf-spine fabric: every leaf is linked to every spine."""
+    """Write a leaf-spine fabric, in which every leaf is linked to every spine."""
     from echelon.fabric import builders
 
     about = (
@@ -122,12 +125,12 @@ def leaf_spine(
 
 @app.command("fat-tree")
 def fat_tree(
-    k: Annotated[int, typer.Option("--k", help="Ports of a switch, an even number.")] = 4,
+    k: Annotated[int, typer.Option("--k", help="Number of ports of a switch, which is even.")] = 4,
     rate: EveryRate = _RATE,
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
+    """Write a fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
     from echelon.fabric import builders
 
     about = f"The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008)."
@@ -144,7 +147,7 @@ def rail_optimised(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """A rail-optimised fabric: each NIC of a server is at the switch of its own rank, a rail; each NIC is a host."""
+    """Write a rail-optimised fabric, in which each NIC of a server is a host at the switch (rail) of its rank."""
     from echelon.fabric import builders
 
     about = (

@@ -41,7 +41,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What there is to show."""
+    """The contents of a frame."""
 
     url: str
     at: float
@@ -52,7 +52,7 @@ class View:
     jobs: Sequence[JobSummary] = ()
     histories: Mapping[str, History] | None = None
     answered_at: float | None = None
-    """When all of this was answered."""
+    """Time of the answers."""
     problem: str | None = None
     """Why there is nothing newer."""
 

@@ -31,11 +31,11 @@ _FLOWS_SHOWN = 20
 def submit(
     client: Client,
     files: Annotated[list[Path], typer.Argument(help="Job files.", metavar="FILE")],
-    replace: Annotated[bool, typer.Option("--replace", help="Change the job if there is another of its name.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another job of the same name.")] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until every switch that is up has the plan with the job.")
+        bool, typer.Option("--wait", help="Wait until every reachable switch has the plan with the job.")
     ] = False,
-    timeout: Annotated[float, typer.Option(help="So many seconds at most, with --wait.", min=0)] = 60.0,
+    timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
@@ -89,7 +89,9 @@ def list_jobs(client: Client, as_json: tables.AsJson = False) -> None:
 def show(
     client: Client,
     name: Name,
-    flows: Annotated[bool, typer.Option("--flows", help="Also the numbers that senders write into packets.")] = False,
+    flows: Annotated[
+        bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
+    ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Show one job: its state, its iterations, its EchelonFlows."""
@@ -120,7 +122,9 @@ def remove(client: Client, names: Annotated[list[str], typer.Argument(help="The 
 def distances(
     client: Client,
     name: Name,
-    echelonflow: Annotated[str, typer.Argument(help="As 'echelon job show' names it.", metavar="ECHELONFLOW")],
+    echelonflow: Annotated[
+        str, typer.Argument(help="Name of the EchelonFlow, from 'echelon job show'.", metavar="ECHELONFLOW")
+    ],
     offsets: Annotated[
         list[str],
         typer.Argument(

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: progress bars, and the frame of the service that runs beside it, if any."""
+"""The live view of a run: progress bars, and the frame of the service that runs beside it, if any."""
 
 from __future__ import annotations
 

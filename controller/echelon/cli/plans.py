@@ -28,8 +28,8 @@ TROUBLE = BAD_INPUT
 @on_service
 def show(
     client: Client,
-    job: Annotated[str | None, typer.Option(help="Only flows of this job.", metavar="NAME")] = None,
-    switch: Annotated[str | None, typer.Option(help="Only flows through this switch.", metavar="NAME")] = None,
+    job: Annotated[str | None, typer.Option(help="Show only flows of this job.", metavar="NAME")] = None,
+    switch: Annotated[str | None, typer.Option(help="Show only flows through this switch.", metavar="NAME")] = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Show path and ranking of every flow."""

@@ -49,7 +49,7 @@ def set_policy(
     name: Annotated[str, typer.Argument(help="The policy.", metavar="NAME")],
     parameters: Annotated[
         list[str] | None,
-        typer.Argument(help="Its parameters; default: the policy's own.", metavar="PARAMETER=VALUE"),
+        typer.Argument(help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"),
     ] = None,
 ) -> None:
     """Change the policy: all jobs are planned anew.

@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
-    out: Annotated[Path, typer.Option(help="Where results.json, report.md and timeline.png go.", metavar="DIRECTORY")],
+    out: Annotated[
+        Path, typer.Option(help="The directory for results.json, report.md and timeline.png.", metavar="DIRECTORY")
+    ],
     target: Annotated[
-        str, typer.Option(help=f"What to run it on: {FLUID} (without switches), or a target.")
+        str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
     ] = DEFAULT_TARGET,
     fabric: Annotated[
         str,
         typer.Option(
             help="virtual: in virtual time, in this process. namespaces, mininet: real sockets in real time, on hosts "
-            "and switches made for the run and gone after it (needs root)."
+            "and switches that exist only for the run (needs root)."
         ),
     ] = "virtual",
     policy: Annotated[

@@ -18,11 +18,12 @@ def serve(
     store: Annotated[
         str | None,
         typer.Option(
-            help="Keep jobs there, instead of where the file says: sqlite:FILE or etcd://HOST:PORT/NAME.", metavar="URL"
+            help="Keep jobs in this store instead of the configured one: sqlite:FILE or etcd://HOST:PORT/NAME.",
+            metavar="URL",
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the configuration and the files it names.")
+        bool, typer.Option("--check", help="Only check the configuration and the files that it names.")
     ] = False,
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.

@@ -22,7 +22,7 @@ HIGHEST_BACKUP_ID = 10**6
 _BANNER = """\
 {name} at {address}, device id {device_id}, election id {election_id}: below the controller's, so that you are a backup.
 You can read: table_entry["..."].read(lambda entry: print(entry)), tables, table_entry, counter_entry...
-Writes are refused while the controller is connected; what you change otherwise it mends. Leave with Ctrl-D.
+Writes are refused while the controller is connected; it reverts your other changes. Leave with Ctrl-D.
 """
 
 
@@ -46,7 +46,7 @@ def shell(
         typer.Option(help="Look the switch up in this configuration, its TLS files too; default: ask the service."),
     ] = None,
     tls: Annotated[bool, typer.Option("--tls", help="The switch speaks TLS; implied by --switch-ca.")] = False,
-    switch_ca: Annotated[Path | None, typer.Option(help="Who signed the switch's certificate.")] = None,
+    switch_ca: Annotated[Path | None, typer.Option(help="The authority that signed the switch's certificate.")] = None,
     switch_certificate: Annotated[
         Path | None, typer.Option(help="Your certificate, if the switch asks for one.")
     ] = None,

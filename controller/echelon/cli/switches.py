@@ -57,7 +57,9 @@ def list_switches(client: Client, as_json: tables.AsJson = False) -> None:
 def show(
     client: Client,
     name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME")],
-    intent: Annotated[bool, typer.Option("--intent", help="Also every entry and queue that it should have.")] = False,
+    intent: Annotated[
+        bool, typer.Option("--intent", help="Also show every entry and queue that the switch should have.")
+    ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Show one switch; with --intent, what it should hold."""
@@ -81,7 +83,7 @@ def show(
             ("election id", figures.NONE if switch.election_id is None else str(switch.election_id)),
             ("entries", f"{switch.entries} held, {switch.wanted_entries} wanted, {switch.foreign_entries} of others"),
             ("sessions", f"{switch.sessions} opened so far"),
-            ("drift", f"{switch.drift_found} entries found different and mended"),
+            ("drift", f"{switch.drift_found} entries found changed and repaired"),
             ("last audit", ago(switch.last_audit_at)),
             ("last write", ago(switch.last_written_at)),
         ]

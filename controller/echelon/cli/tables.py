@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from echelon.service.resources import Resource
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write what the API answers, as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer of the API as JSON.")]
 
 STYLES = {
     "installed": "green",

@@ -12,13 +12,13 @@ from echelon.cli.usage import fail
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="What the access log calls the token.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The token's name in the access log.", metavar="NAME")],
     role: Annotated[
-        str, typer.Option(help="operator: may change things; read-only: may look.", metavar="operator|read-only")
+        str, typer.Option(help="operator may change things; read-only may only read.", metavar="operator|read-only")
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the token to this new file, readable by you alone, instead of showing it."),
+        typer.Option(help="Write the token to this new file, which only you can read, instead of printing it."),
     ] = None,
 ) -> None:
     """Make a token for the API.

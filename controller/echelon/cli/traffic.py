@@ -76,19 +76,20 @@ SizeScale = Annotated[str, typer.Option(help="Factor of all sizes, e.g. 0.01 or 
 Reading = Annotated[
     str,
     typer.Option(
-        help="Of the distribution: points (only the sizes in its table occur) or linear (those between them, too)."
+        help="How to read the distribution: points (only sizes in its table) or linear (also sizes between them)."
     ),
 ]
-Gaps = Annotated[str, typer.Option(help="Between starts: exponential, or poisson as printed in the thesis.")]
+Gaps = Annotated[
+    str, typer.Option(help="Distribution of the gaps between starts: exponential, or poisson as printed in the thesis.")
+]
 DrawOption = Annotated[
     str,
     typer.Option(
         "--draw",
-        help="matched: the schedule has the load that was asked for; printed: as in the thesis, which leaves that to"
-        " chance.",
+        help="matched: the schedule has the requested load; printed: as in the thesis, where the load is random.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of all that is random. The same seed gives the same schedule.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed of everything random. The same seed gives the same schedule.", min=0)]
 
 
 @generate.command()
@@ -122,7 +123,7 @@ def burst(
     src: Sources,
     dst: Destinations,
     burst: Annotated[
-        str, typer.Option(help="Length of a burst, e.g. 1ms; there is one each ten times that.", metavar="TIME")
+        str, typer.Option(help="Length of a burst, e.g. 1ms; the period is ten times as long.", metavar="TIME")
     ] = "1ms",
     sizes: Sizes = "web_search",
     size_scale: SizeScale = "1",
@@ -131,7 +132,7 @@ def burst(
     draw: DrawOption = "matched",
     seed: Seed = 0,
 ) -> None:
-    """The same with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
+    """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
     from echelon.traffic.models import Burst, pairs_of
 
     with _one_line_errors():
@@ -147,9 +148,9 @@ def long_flows(
     out: Out,
     src: Sources,
     dst: Destinations,
-    parallel: Annotated[int, typer.Option(help="Number of flows in all; they share the load.", min=1)] = 4,
+    parallel: Annotated[int, typer.Option(help="Total number of flows; they share the load.", min=1)] = 4,
     piece: Annotated[
-        str, typer.Option(help="Length of the pieces in which a flow's load is told, e.g. 1s.", metavar="TIME")
+        str, typer.Option(help="Length of the pieces into which a flow's load is divided, e.g. 1s.", metavar="TIME")
     ] = "1s",
 ) -> None:
     """Flows like iperf's: from the beginning to the end, each at a fixed rate."""
@@ -200,7 +201,7 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
 
     duration_us = _microseconds("--duration", duration)
     if not duration_us:
-        fail(f"--duration: '{duration}' is nothing (give a microsecond or more)")
+        fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
     # Shown on a terminal only.
     with Console(stderr=True).status("drawing flows"):
         drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
@@ -226,7 +227,7 @@ _PAIRS_SHOWN = 20
 def show(
     file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
     png: Annotated[
-        Path | None, typer.Option(help="Draw its load and its flows over time.", metavar="PICTURE.png")
+        Path | None, typer.Option(help="Draw the load and the flows over time to this file.", metavar="PICTURE.png")
     ] = None,
 ) -> None:
     """Show what a schedule holds: load, sizes, pairs of hosts, bursts."""
@@ -338,7 +339,7 @@ _SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 # --- receive, send -------------------------------------------------------------------------------------------------
 
-Processes = Annotated[int | None, typer.Option(help="Processes to share the work.", min=1, max=256)]
+Processes = Annotated[int | None, typer.Option(help="Number of processes that share the work.", min=1, max=256)]
 
 
 @app.command()
@@ -367,19 +368,22 @@ def send(
     file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
     sources: Annotated[
         list[str],
-        typer.Option("--from", help="Send the flows of this host, which is the one that this runs on; repeatable."),
+        typer.Option(
+            "--from", help="Send the flows of this host, which must be the one that runs the command; repeatable."
+        ),
     ],
     host: Annotated[
         list[str] | None,
-        typer.Option(help="Where a host of the schedule is reached; repeatable.", metavar="NAME=ADDRESS[:PORT]"),
+        typer.Option(help="Address of a host of the schedule; repeatable.", metavar="NAME=ADDRESS[:PORT]"),
     ] = None,
     fabric: Annotated[Path | None, typer.Option(help="Take addresses of hosts from this fabric file.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write every flow's outcome there.", metavar="OUTCOMES.csv")
+        Path | None,
+        typer.Option("--out", "-o", help="Write the outcome of every flow to this file.", metavar="OUTCOMES.csv"),
     ] = None,
     processes: Processes = None,
     wait: Annotated[
-        str, typer.Option(help="How long flows may go on after the schedule's end.", metavar="TIME")
+        str, typer.Option(help="How long flows may continue after the end of the schedule.", metavar="TIME")
     ] = "10s",
     begin: Annotated[
         float | None,
@@ -388,10 +392,12 @@ def send(
     interval: Annotated[str, typer.Option(help="Report the load by intervals of this length.", metavar="TIME")] = "1s",
     capacity: Annotated[
         str | None,
-        typer.Option(help="Of the bottleneck: report by how much flows took longer than alone.", metavar="RATE"),
+        typer.Option(
+            help="Capacity of the bottleneck: report by how much longer flows took than alone.", metavar="RATE"
+        ),
     ] = None,
     ecn: Annotated[
-        bool, typer.Option("--ecn", help="Make sure that the system asks for ECN, and count flows that have it.")
+        bool, typer.Option("--ecn", help="Check that the system asks for ECN, and count flows that have it.")
     ] = False,
     congestion: Annotated[
         str | None, typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME")
@@ -411,12 +417,12 @@ def send(
     with _one_line_errors(), _interruptible() as going:
         length_s = float(_option("--interval", duration_s, interval))
         if not length_s:
-            fail("--interval: '0' is no interval (write for example 1s)")
+            fail("--interval: '0' is too short (write for example 1s)")
         capacity_bps = None if capacity is None else _option("--capacity", rate_bps, capacity)
         if capacity_bps == 0:
             fail("--capacity: '0' carries nothing (write for example 10Mbit/s)")
         if begin is not None and not 0 <= begin <= _MOST_S:
-            fail(f"--begin: {begin:g} is no time of the monotonic clock (give seconds, from 0 on)")
+            fail(f"--begin: {begin:g} is not a time of the monotonic clock (give seconds, from 0 on)")
         _check_ecn(ecn)
         addresses = _addresses(fabric, host or [])
         schedule = _read(file)
@@ -513,7 +519,7 @@ def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str
     for text in hosts:
         name, equals, address = text.partition("=")
         if not equals or not name:
-            fail(f"--host: {shown(text)} is no host (write NAME=ADDRESS)")
+            fail(f"--host: {shown(text)} is not a host (write NAME=ADDRESS)")
         addresses[name] = _address("--host", address)
     return addresses
 
@@ -531,7 +537,7 @@ def _address(option: str, text: str) -> tuple[str, int]:
             raise ValueError
         return str(ipaddress.IPv4Address(address)), number
     except ValueError:
-        fail(f"{option}: {shown(text)} is no address (write it as 10.0.0.1 or 10.0.0.1:{DEFAULT_PORT})")
+        fail(f"{option}: {shown(text)} is not an address (write it as 10.0.0.1 or 10.0.0.1:{DEFAULT_PORT})")
 
 
 def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:

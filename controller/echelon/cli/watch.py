@@ -29,7 +29,7 @@ _ASKED = 32
 
 
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="Show one frame and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show one frame and exit.")] = False,
     interval: Annotated[float, typer.Option(help="Seconds between frames.", min=0.1, max=3600)] = 1.0,
     url: calls.Url = calls.DEFAULT_URL,
     token_file: calls.TokenFile = None,
@@ -44,7 +44,7 @@ def watch(
 
     console = Console(highlight=False)
     if not once and not console.is_terminal:
-        fail("watch: the output is no terminal (use --once)")
+        fail("watch: the output is not a terminal (use --once)")
     with calls.service(url, token_file, ca, certificate, timeout_s=_TIMEOUT_S) as client:
         watcher = Watcher(client, url)
         if once:

@@ -37,7 +37,7 @@ URL_VARIABLE = "ECHELON_URL"
 TOKEN_FILE_VARIABLE = "ECHELON_TOKEN_FILE"
 
 CONNECT_S = 5.0
-"""How long to wait for a connection. A machine that is gone does not answer at all, and there may be others to ask."""
+"""Timeout for connecting. A machine that is gone never answers, and there may be other controllers to ask."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
@@ -233,7 +233,7 @@ class Client:
                 try:
                     response = self._follow(endpoint, method, path, parameters, body, more_s)
                 except httpx.HTTPError as error:
-                    # What one controller said tells more than the silence of another.
+                    # An answer of one controller tells more than the silence of another.
                     fault = fault or self._no_answer(self._current, error)
                     # A leader that is gone is not asked first again.
                     self._current = endpoint if endpoint in self._endpoints else self._endpoints[0]
@@ -312,7 +312,7 @@ class Client:
             why = f"no answer in {self._timeout_s:g} s"
         else:
             why = one_line(str(error)) or type(error).__name__
-        hint = "check ca, certificate and address" if "SSL" in why else "is the service running, and at that address?"
+        hint = "check ca, certificate and address" if "SSL" in why else "check that the service runs at that address"
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
 
 
@@ -335,7 +335,7 @@ def _as(resource: type[R], response: httpx.Response) -> R:
 def _not_understood(response: httpx.Response, error: ValidationError) -> ClientError:
     first = error.errors(include_url=False, include_input=False)[0]
     what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".strip(": ")
-    reason = f"the answer is not understood: {what} (is that a controller, and of this version?)"
+    reason = f"the answer is not understood: {what} (check that a controller of this version runs there)"
     return ClientError(response.status_code, reason)
 
 
@@ -385,5 +385,7 @@ def read_token(path: str | Path) -> SecretStr:
 def _checked_token(token: str | SecretStr, source: str = "the token") -> SecretStr:
     secret = token if isinstance(token, SecretStr) else SecretStr(token)
     if not secret or not all("!" <= character <= "~" for character in secret.get_secret_value()):
-        raise ClientError(None, f"{source} has characters that no token has (take it as 'echelon token' printed it)")
+        raise ClientError(
+            None, f"{source} has characters that tokens never contain (copy the output of 'echelon token')"
+        )
     return secret

@@ -46,9 +46,9 @@ def parse_endpoint(url: str) -> ServiceEndpoint:
     except ValueError:
         valid = False
     if not valid or parts.username is not None or parts.path.strip("/") or parts.query or parts.fragment:
-        # What follows an @ or precedes it may be a password.
+        # The part before an @, or after it, may be a password.
         text = "the URL" if "@" in text else shown(text)
-        raise ClientError(None, f"{text} is not that of a controller (write it as https://ctl1:8080 or unix:/path)")
+        raise ClientError(None, f"{text} is not the URL of a controller (write it as https://ctl1:8080 or unix:/path)")
     return ServiceEndpoint(f"{parts.scheme}://{parts.netloc}")
 
 

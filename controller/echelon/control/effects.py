@@ -37,7 +37,7 @@ class Answer:
     request: int
     value: Any
     created: bool = False
-    """Of a job: whether there was none of that name."""
+    """Whether there was no job of that name."""
 
 
 @dataclass(frozen=True, slots=True)

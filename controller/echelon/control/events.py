@@ -18,7 +18,7 @@ from echelon.lowering.intent import TableEntry
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """When something happened."""
+    """The time of an event."""
 
     s: float
     """Seconds of a clock that only grows."""
@@ -201,7 +201,7 @@ class Alarm:
 
     what: Literal["coalesce", "save", "hold", "term"]
     number: int = 0
-    """Which of its kind; an alarm that is no longer awaited is ignored."""
+    """The sequence number within its kind; an alarm that is no longer awaited is ignored."""
     switch: str = ""
 
 

@@ -71,7 +71,8 @@ class PlanAdopted:
     policy_s: float
     lowering_s: float
     problems: Mapping[str, str] | None
-    """By job that is left out: why. None: the plan is a reactive policy's decision about the jobs of the last plan."""
+    """The reason by job that was left out. None: the plan is a reactive policy's decision about the jobs of the last
+    plan."""
 
 
 @dataclass(frozen=True, slots=True)

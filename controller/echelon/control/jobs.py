@@ -30,7 +30,7 @@ class BuiltJob:
 
     graph: Job
     identities: Mapping[str, Identity]
-    """By flow."""
+    """The entries are by flow."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
             raise DocumentError(
                 "job",
                 path_text(at),
-                f"'{host}' is no host of fabric '{fabric.name}' ({suggestion(host, fabric.hosts)})",
+                f"'{host}' is not a host of fabric '{fabric.name}' ({suggestion(host, fabric.hosts)})",
             )
 
 

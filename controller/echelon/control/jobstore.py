@@ -1,4 +1,4 @@
-"""What was accepted: jobs, the policy and drained links, in memory as they are in the store."""
+"""The store of accepted jobs, the policy and drained links, in memory as in the durable store."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class JobStore:
 
     def __init__(self, fabric: Fabric, policy: ChosenPolicy, max_jobs: int) -> None:
         self.jobs: dict[str, RegisteredJob] = {}
-        """In the order of their acceptance."""
+        """The jobs in the order of their acceptance."""
         self.policy = policy
         self.drained: frozenset[LinkEnds] = frozenset()
         self.fabric = fabric
-        """Without the drained links."""
+        """The fabric without the drained links."""
         self.generation = 0
         self.generations: dict[str, int] = {}
         self._whole_fabric = fabric

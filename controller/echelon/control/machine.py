@@ -31,16 +31,16 @@ from echelon.fabric.model import Fabric
 from echelon.southbound.lifecycle import State
 from echelon.telemetry.tracker import JobView
 
-OVER = "this controller does not lead any more (ask again: another one does)"
+OVER = "this controller no longer leads (ask again: another one does)"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the controller is told at its start."""
+    """The settings of the controller at its start."""
 
     fabric: Fabric
     policy: ChosenPolicy
-    """Until a client chooses another one, which is saved."""
+    """The policy until a client chooses another one, which is saved."""
     max_jobs: int
     flows_per_job: int
     coalesce_s: float = 0.0
@@ -55,7 +55,7 @@ class InForce:
 
     planned: Planned
     at: float
-    """When it came into force, in seconds since the epoch."""
+    """Time at which the plan came into force, in seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Machine:
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._switches = {name: _Switch() for name in settings.fabric.switches}
         self._waiters: dict[int, str] = {}
-        """By request: the job that its client waits for."""
+        """The job that the client waits for, by request."""
         self._problem: str | None = None
         """Why the plan in force does not carry out everything that was accepted."""
         self._over = False
@@ -93,12 +93,12 @@ class Machine:
         """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
         self._seen_generation = -1
         self._planning: tuple[int, float] = (-1, 0.0)
-        """What the plan under way has seen (a generation), and when it was begun."""
+        """The generation that the plan under way has seen, and when the plan was begun."""
         self._planned_generation = -1
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
         self._alone: dict[str, tuple[int, float]] = {}
-        """By job: the generation that was timed alone, and how long its iteration takes (seconds)."""
+        """The generation that was timed alone and its iteration time in seconds, by job."""
         self.jobs.load(snapshot)
         planner.restore(snapshot["numbers"])
         for name in self.jobs.jobs:
@@ -213,7 +213,7 @@ class Machine:
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), RETRY_S)
                 return [facts.TermNotRaised(switch, problem), *([again] if retry else [])]
             case _:
-                raise TypeError(f"{event!r} is no event of the controller")
+                raise TypeError(f"{event!r} is not an event of the controller")
         return []
 
     def _alarm(self, alarm: events.Alarm) -> list[Effect]:
@@ -242,7 +242,7 @@ class Machine:
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
         if event.state == "refused" and event.problem is not None:
-            # What was refused before the session was lost is refused again, and no `IntentRefused` tells of it.
+            # A refusal from before the session was lost happens again, and no `IntentRefused` tells of it.
             self.progress.refused(name, event.problem)
         if event.state == "ready" and event.holds is not None and event.holds == switch.told:
             # A switch that was away holds what it held before, and no `Acknowledged` tells of it.

@@ -9,7 +9,7 @@ from echelon.control.planning import Planned, Planner
 from echelon.control.records import Changes
 
 RETRY_S = 1.0
-"""How long to wait before asking again a store that failed."""
+"""Wait before asking a store again that failed."""
 
 
 class PlanPipeline:

@@ -31,12 +31,12 @@ from echelon.policies.base import Policy
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What to make a plan for."""
+    """The input of a plan."""
 
     jobs: tuple[RegisteredJob, ...]
-    """In the order of their acceptance."""
+    """The jobs in the order of their acceptance."""
     fabric: Fabric
-    """Without the drained links."""
+    """The fabric without the drained links."""
     policy: ChosenPolicy
 
 
@@ -52,9 +52,9 @@ class Planned:
     """The jobs in the plan, as they were when planning began."""
     intents: Mapping[str, Intent]
     problems: Mapping[str, str]
-    """By job that was left out: why."""
+    """The reason by job that was left out."""
     kept: Mapping[str, Document]
-    """By job whose numbers or paths changed: the document to save; empty: remove it."""
+    """The document to save by job whose numbers or paths changed; an empty one means to remove it."""
     policy_s: float
     lowering_s: float
 
@@ -96,7 +96,7 @@ class Planner:
     """Keeps what planning can reuse from plan to plan. Not for several threads at once."""
 
     capabilities: Mapping[str, Capabilities]
-    """By switch."""
+    """The intents by switch."""
     make_policy: MakePolicy = registered_policy
     clock: Callable[[], float] = lambda: 0.0
     """Gives the seconds by which the parts of planning are timed."""

@@ -1,4 +1,4 @@
-"""How far every job has come: in the store, in a plan, on the switches. Pure bookkeeping; callers give the times."""
+"""The progress of every job: in the store, in a plan, on the switches. Pure bookkeeping; callers give the times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ refuses the job; the last good plan holds, and the problem says why."""
 
 @dataclass(frozen=True, slots=True)
 class ChangeTimes:
-    """Where the time of a change went, in seconds, from its acceptance to the last acknowledged entry."""
+    """The durations of the phases of a change, in seconds, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
     """Before planning began."""
@@ -35,7 +35,7 @@ class _Change:
 
     accepted_s: float
     planning_s: float | None = None
-    """When planning it began; None: not yet."""
+    """Time at which planning of the change began; None: not yet."""
     policy_s: float = 0.0
     lowering_s: float = 0.0
     encoding_s: float = 0.0
@@ -55,7 +55,7 @@ class _Change:
 
 @dataclass(slots=True)
 class _Standing:
-    """Where one job stands."""
+    """The state of one job."""
 
     change: _Change | None = None
     """The change under way; None: there is none."""
@@ -78,7 +78,7 @@ class Progress:
     _acknowledged: dict[str, int] = field(default_factory=dict)
     """Versions of the intents, by switch; switches without a session are absent."""
     _refusals: dict[str, str] = field(default_factory=dict)
-    """By switch: what it refuses."""
+    """Refusals by switch."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
 

@@ -16,7 +16,7 @@ from echelon.lowering.intent import Intent, TableEntry
 from echelon.telemetry.events import FlowEvent
 
 HOLD_S = 5.0
-"""How long to wait for switches to acknowledge a decision before the next one begins."""
+"""Longest wait for switches to acknowledge a decision before the next one begins."""
 
 _Stage = Literal["idle", "reading", "due", "deciding", "holding"]
 """reading: counters of switches are being read. due: the decision waits for the planner. deciding: it is being made, or
@@ -44,7 +44,7 @@ class Reactions:
         self._reading = 0
         """The number of the last reading."""
         self._awaited: dict[str, dict[TableEntry, FlowKey]] = {}
-        """By switch: the counters that are being read."""
+        """Counters that are being read, by switch."""
         self._unread: set[str] = set()
         """Switches whose counters could not be read."""
 

@@ -1,4 +1,4 @@
-"""What clients ask to change: checked, built where it is a job, saved, then applied and answered."""
+"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Requests:
         self._fabric = fabric
         self._flows_per_job = flows_per_job
         self._lines: dict[str, deque[ChangeRequest]] = {}
-        """By job: the change whose turn it is, and those that wait for it."""
+        """The change whose turn it is and those that wait for it, by job."""
         self._turns: dict[int, _Change] = {}
-        """By request: the changes whose turn it is."""
+        """The changes whose turn it is, by request."""
 
     def ask(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
         """Take a request; begin with it at once if no change of the same job is under way."""

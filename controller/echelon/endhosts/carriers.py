@@ -40,7 +40,7 @@ class Carrier(Protocol):
 
     @property
     def tally(self) -> PacketTally:
-        """What happened to the job's packets."""
+        """Return the counts of the job's packets."""
         ...
 
     def open(self) -> None:
@@ -76,7 +76,7 @@ class ShimCarrier:
                     f"{MAX_REMAINING} (make the job's data smaller)"
                 )
         self.tally = PacketTally()
-        """What happened to the job's packets."""
+        """The counts of the job's packets."""
         self._network = network
         self._job = job.name
         self._transport = transport
@@ -133,7 +133,7 @@ class TcpCarrier:
         self, network: HostNetwork, job: Job, identities: Mapping[str, SegmentIdentity], settings: TcpSettings
     ) -> None:
         self.tally = TcpTally()
-        """What happened to the job's packets."""
+        """The counts of the job's packets."""
         self._network = network
         self._job = job.name
         self._lines: dict[str, _Line] = {}
@@ -167,8 +167,8 @@ class TcpCarrier:
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(
             f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} "
-            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; is there a way from {src} to its "
-            "destination and back, and is its queue ever served?"
+            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
+            f"{src} to its destination and back, and that its queue is served"
         )
 
 

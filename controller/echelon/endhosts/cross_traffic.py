@@ -73,7 +73,7 @@ class CrossTraffic:
 
     @property
     def outcomes(self) -> Mapping[str, Sequence[FlowOutcome]]:
-        """What became of the flows until now or the end, by source, in order of their starts."""
+        """Return the outcomes of the flows until now or the end, by source, in order of their starts."""
         return {name: player.outcomes() for name, player in self._players.items()}
 
     @property

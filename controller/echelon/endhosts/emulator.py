@@ -83,7 +83,7 @@ class TrainingEmulator:
         self._jobs = jobs
         self._transport = Transport() if transport is None else transport
         self.completion = Completion((job.name for job in jobs), iterations, until)
-        """How far the jobs have come."""
+        """The progress of the jobs."""
         self._on_iteration = on_iteration
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
@@ -119,7 +119,7 @@ class TrainingEmulator:
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
-        """What has happened so far, by job, in seconds from the beginning of the run."""
+        """Return the records of the jobs so far, in seconds from the beginning of the run."""
         return {name: _in_seconds(execution.record, self._origin_ns) for name, execution in self._executions.items()}
 
     @property

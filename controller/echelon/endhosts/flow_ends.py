@@ -125,8 +125,8 @@ class FlowEnds:
             if sender.timeouts == MAX_TIMEOUTS:
                 raise RunError(
                     f"{sending.what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at "
-                    f"{now_ns / NS_PER_S:.3f} s; is there a way from {self._host} to its destination and back, "
-                    "and is its queue ever served?"
+                    f"{now_ns / NS_PER_S:.3f} s; check that packets can pass from {self._host} to its "
+                    "destination and back, and that its queue is served"
                 )
             for segment in sender.on_timeout(now_ns):
                 sending.transmit(segment)

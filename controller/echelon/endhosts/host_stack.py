@@ -38,7 +38,7 @@ class BackgroundStats:
 
 
 class HostStack:
-    """What sends and receives at one host. It takes the frames that arrive there."""
+    """The senders and receivers of one host. It takes the frames that arrive there."""
 
     __slots__ = ("_background", "flows", "nic", "tcp", "unknown_packets")
 

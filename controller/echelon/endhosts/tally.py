@@ -1,4 +1,4 @@
-"""What happened to the packets of several flows, as their end hosts saw it."""
+"""Counts of the packets of several flows, as seen by their end hosts."""
 
 from __future__ import annotations
 

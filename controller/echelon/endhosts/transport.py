@@ -97,7 +97,7 @@ class FlowSender:
         self.timeouts = 0
         """Time-outs since the last acknowledgement."""
         self.deadline_ns = 0
-        """When to call `on_timeout`, unless an acknowledgement moves it."""
+        """Time to call `on_timeout`, unless an acknowledgement moves it."""
 
     @property
     def finished(self) -> bool:
@@ -212,7 +212,7 @@ class FlowReceiver:
         self._every = max(1, window // 2)
         self._tally = PacketTally() if tally is None else tally
         self._unanswered = 0
-        # What remains behind the last packet that may be in flight when the last echo of `drain` reaches the sender.
+        # The part behind the last packet that may be in flight when the last echo of `drain` reaches the sender.
         self._prompt_to = self.size_bytes
         self._furthest = self.size_bytes + 1  # smallest `remaining` of an original so far
         # Packets that arrived ahead of something missing: first byte, and the byte after the last.

@@ -1,4 +1,4 @@
-"""What all pictures of experiments have in common."""
+"""Common parts of the pictures of experiments."""
 
 from __future__ import annotations
 

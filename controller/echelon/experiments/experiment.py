@@ -33,7 +33,9 @@ class Selection:
                     raise DocumentError(option, "", reason)
         for load in self.loads:
             if not 0 <= load < 1:
-                raise DocumentError("--load", "", f"{load} is not a part of the link (give one from 0 up to 1, as 0.8)")
+                raise DocumentError(
+                    "--load", "", f"{load} is not a share of the link (give a number from 0 to below 1, such as 0.8)"
+                )
 
 
 Stages = Generator[Sequence[Task], Mapping[str, Stored], None]

@@ -97,7 +97,7 @@ def _records(out: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(records, dict) or not all(
         isinstance(record, dict) and isinstance(record.get("settings"), dict) for record in records.values()
     ):
-        raise DocumentError(str(out / MACHINE), "", "is not what an experiment writes (remove it)")
+        raise DocumentError(str(out / MACHINE), "", "was not written by an experiment (remove it)")
     return {name: record for name, record in records.items() if name in EXPERIMENTS}
 
 

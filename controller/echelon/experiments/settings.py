@@ -31,7 +31,9 @@ class ExperimentSettings:
 
     def __post_init__(self) -> None:
         if not Fraction(1, 10_000) <= self.scale <= 1:
-            raise DocumentError("--scale", "", f"{self.scale} is not between 1/10000 and 1 (give a fraction, as 1/100)")
+            raise DocumentError(
+                "--scale", "", f"{self.scale} is not between 1/10000 and 1 (give a fraction, such as 1/100)"
+            )
 
     def identity(self) -> dict[str, Any]:
         """Return the settings as JSON."""

@@ -76,7 +76,7 @@ def sweep(tasks: Sequence[Task], store: PointStore, workers: int, done: Callable
         _in_processes(missing, min(workers, len(missing)), keep)
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise SweepError(f"{failures[0]}{more}; what was measured is kept, run the same command again to go on")
+        raise SweepError(f"{failures[0]}{more}; measured points are kept, run the same command again to continue")
     return out
 
 
@@ -88,7 +88,7 @@ class _Outcome:
 
 
 def _in_processes(tasks: Sequence[Task], workers: int, keep: Callable[[Task, _Outcome], None]) -> None:
-    # Not forked, because gRPC has threads.
+    # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
     try:
         # No more than can run: an interrupt then waits only for those.

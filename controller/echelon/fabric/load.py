@@ -30,7 +30,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.quantities import shown
 
 MAX_HOSTS = 250 * 256
-"""How many addresses 10.0.0.0/16 has if none ends in 0 or in 251 to 255."""
+"""Number of addresses in 10.0.0.0/16 if none ends in 0 or in 251 to 255."""
 MAX_PORT = 509
 """Ports of v1model have 9 bits; by convention, 510 is the controller's port and 511 means drop."""
 
@@ -267,5 +267,7 @@ def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> 
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
-            raise problem(f"{value} is also that of '{owner[value]}' (give another)", kind, name, key, code="duplicate")
+            raise problem(
+                f"{value} is also the address of '{owner[value]}' (give another)", kind, name, key, code="duplicate"
+            )
         owner[value] = name

@@ -33,7 +33,7 @@ class LinkEnd:
 
     node: str
     port: int
-    """From 1 on a switch; 0 on a host, which has one interface."""
+    """The port number: from 1 on a switch; 0 on a host, which has one interface."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class ShortestPaths:
         self.nodes = {*hosts, *switches}
         self._hosts, self._switches = hosts, switches
         self._edge: dict[str, str] = {}
-        """By host: its edge switch."""
+        """The edge switch of each host."""
         between = []
         for one, other in links:
             if one in hosts:
@@ -46,7 +46,7 @@ class ShortestPaths:
                 between.append((one, other))
         self._graph = graph_of(switches, between)
         self._hops_left: dict[str, dict[str, int]] = {}
-        """By edge switch: the distance of every switch that has a path to it."""
+        """The distances to each edge switch, of every switch that has a path to it."""
         self._paths: dict[tuple[str, str], tuple[Path, ...]] = {}
 
     def switches(self, src: str, dst: str) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""Which of several equally short paths a connection takes."""
+"""The choice of one among several equally short paths for a connection."""
 
 from __future__ import annotations
 
@@ -94,8 +94,7 @@ class Router:
         self._fabric: Fabric | None = None
         self._jobs: dict[str, tuple[Job, Routes]] = {}
         self.users: Counter[Path] = Counter()
-        """How many connections take each path between the switches of their hosts."""
-        """By path between edge switches: how many connections have it."""
+        """Number of connections by path between edge switches."""
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
@@ -113,7 +112,7 @@ class Router:
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
-        """By job that is new or may have to move: for each connection the path that it may keep, or an empty one."""
+        """For each connection of a job that is new or may have to move, the path that it may keep, or an empty one."""
         for name, job in present.items():
             known, routes = self._jobs.get(name, (None, {}))
             if known is not job or moved:

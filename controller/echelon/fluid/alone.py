@@ -33,7 +33,7 @@ def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
 
 
 def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
-    """As `run_alone`, over these paths."""
+    """Return the result of `run_alone` over these paths."""
     return _Run(job, fabric, paths).to_the_end()
 
 
@@ -92,7 +92,7 @@ class _Run:
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:
-        """What has finished by now: flows, with their sequence, and compute units in order."""
+        """Remove and return what has finished by now: flows, with their sequence, and compute units in order."""
         flows, units = [], []
         while self._due and self._due[0][1] <= self._now_s:
             _, _, _, name, flow, version = heapq.heappop(self._due)

@@ -50,12 +50,13 @@ class _Shape:
     """All that an iteration alone depends on."""
 
     size: tuple[int, int, int]
-    """How many bytes, flows and compute units: the hash, since these tell most jobs apart, and all of it takes long."""
+    """The numbers of bytes, flows and compute units. They are the hash, since they tell most jobs apart, and hashing
+    everything takes long."""
     computes: tuple[tuple[object, ...], ...]
     flows: tuple[tuple[object, ...], ...]
     echelonflows: tuple[tuple[object, ...], ...]
     links: tuple[tuple[tuple[int, Fraction], ...], ...]
-    """By flow: for each link of its path a number, and bytes per second."""
+    """The number and the bytes per second of each link of a flow's path."""
 
     def __hash__(self) -> int:
         return hash(self.size)

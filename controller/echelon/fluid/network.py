@@ -36,10 +36,10 @@ class FlowUnderWay:
     remaining_bytes: Fraction
     rate_Bps: Fraction = _ZERO  # noqa: N815
     finish_s: Fraction | None = None
-    """At the present rate; None: not at all."""
+    """Finish time at the present rate; None: it never finishes."""
 
     def as_seen(self) -> ActiveFlow:
-        """What a policy sees of it."""
+        """Return the flow as a policy sees it."""
         return ActiveFlow(
             job=self.key[0],
             flow=self.key[1],
@@ -109,7 +109,7 @@ class FluidNetwork:
         return done
 
     def next_finish_s(self) -> Fraction | None:
-        """When the next flow finishes at the present rates; None if none does."""
+        """Return when the next flow finishes at the present rates; None if none does."""
         return min((flow.finish_s for flow in self._flows.values() if flow.finish_s is not None), default=None)
 
     def advance(self, now_s: Fraction) -> list[ActiveFlow]:

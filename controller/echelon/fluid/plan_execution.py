@@ -65,7 +65,7 @@ class PlanExecution:
         self._known: dict[tuple[_Standing, ...], tuple[tuple[Fraction, bool], ...]] = {}
         """The results of `_shares`."""
         self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
-        """By job and EchelonFlow: the iteration, and its reference time."""
+        """The iteration and its reference time, by job and EchelonFlow."""
         self._ports: dict[Link, SharedPort] = {
             link: SharedPort(
                 capacity_Bps,

@@ -25,14 +25,14 @@ class RankedLink:
     def __init__(self, capacity_Bps: Fraction) -> None:  # noqa: N803
         self.capacity_Bps = capacity_Bps
         self.under_way: list[tuple[Rank, RankedFlow]] = []
-        """In order of rank."""
+        """The flows in order of rank."""
         self.served: list[tuple[Rank, RankedFlow]] = []
         """Those of them that have a rate."""
         self.change_Bps = _ZERO
         """How much more of the link those have now that have been looked at, since something began or ended."""
 
     def left_for(self, rank: Rank) -> Fraction:
-        """What those that go first leave of it."""
+        """Return the rate that flows of higher rank leave of it."""
         left = self.capacity_Bps
         for other, flow in self.served:
             if other >= rank:
@@ -63,7 +63,7 @@ class RankedFlow:
         self.links = links
         self.rate_Bps = _ZERO
         self.remaining_bytes = Fraction(size_bytes)
-        """At `since_s`, when it got its present rate."""
+        """The value at `since_s`, when the flow got its present rate."""
         self.since_s = _ZERO
         self.version = 0
         """Counts its rates: what was expected of an earlier one is outdated."""
@@ -83,7 +83,7 @@ class RankedNetwork:
         self._ended.append(flow)
 
     def set_rates(self) -> list[tuple[RankedFlow, Fraction]]:
-        """The flows that have another rate now than before, each with what it was, in order of rank."""
+        """Return the flows whose rate changed, each with its former rate, in order of rank."""
         touched: set[RankedLink] = set()
         for flow in self._ended:
             for link in flow.links:

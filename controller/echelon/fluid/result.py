@@ -1,4 +1,4 @@
-"""What goes into a fluid simulation besides jobs, and what comes out."""
+"""The inputs of a fluid simulation besides jobs, and its results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class FluidResult:
     background: Mapping[str, Span[Fraction]]
     end_s: Fraction
     allocations: int
-    """How often rates were set."""
+    """Number of times that rates were set."""
     roundings: int
-    """How many numbers were rounded because they had grown too large."""
+    """Number of values that were rounded because they had grown too large."""
 
     @property
     def exact(self) -> bool:

@@ -8,7 +8,8 @@ DENOMINATOR_BITS = 256
 """Numbers are exact as long as their denominator has no more bits than this."""
 TICK_S = Fraction(1, 10**12)
 GRAIN_BYTES = Fraction(1, 2**40)
-"""So fine that a flow's finish time moves by less than a tick at any rate above a byte per second."""
+"""Grain of remaining bytes, so fine that a flow's finish time moves by less than a tick at any rate above a byte per
+second."""
 
 
 class Rounding:
@@ -26,11 +27,11 @@ class Rounding:
         self.count = 0
 
     def time_s(self, time: Fraction) -> Fraction:
-        """To the next multiple of `TICK_S`."""
+        """Round up to the next multiple of `TICK_S`."""
         return self._up(time, TICK_S)
 
     def bytes(self, amount: Fraction) -> Fraction:
-        """To the next multiple of `GRAIN_BYTES`."""
+        """Round up to the next multiple of `GRAIN_BYTES`."""
         return self._up(amount, GRAIN_BYTES)
 
     def _up(self, number: Fraction, unit: Fraction) -> Fraction:

@@ -242,7 +242,7 @@ class _Run:
         if self._valid_until_s is not None:
             self._valid_until_s = self.rounding.time_s(self._valid_until_s)
             if self._valid_until_s <= self.now_s:
-                raise FluidError(f"at {float(self.now_s)} s the policy's rates are valid for no time")
+                raise FluidError(f"at {float(self.now_s)} s the policy gives rates with no validity")
         if self._observe is not None:
             self._observe(self.now_s, flows, allocation)
 

@@ -35,7 +35,7 @@ from echelon.targets import TARGETS
 from echelon.targets.launching import Place, SwitchProcess
 
 OPENING_S = 30.0
-"""How long to wait until all workers are connected."""
+"""Longest wait until all workers are connected."""
 _QUIET_S = 0.01
 _BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
 _QUIET_ATTEMPTS = 20
@@ -100,9 +100,11 @@ def run(
 def _check(scenario: Scenario) -> None:
     """Raise `RunError` for what real hosts cannot do."""
     if scenario.control_latency_s:
-        raise RunError("control_latency: on real hosts the controller takes the time that it takes (remove the key)")
+        raise RunError(
+            "control_latency: cannot be set on real hosts, where the controller has its own latency (remove the key)"
+        )
     if scenario.ecn_threshold_packets is not None:
-        raise RunError("ecn_threshold: of real switches it is the target's own (remove the key)")
+        raise RunError("ecn_threshold: cannot be set on real switches, which have their target's own (remove the key)")
     for job in scenario.jobs:
         if job.name not in scenario.specs:
             raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
@@ -241,8 +243,8 @@ class _Run:
 def _check_opened(coordinator: Coordinator) -> None:
     if coordinator.missing:
         raise RunError(
-            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after {OPENING_S:g} s (is there "
-            "a way between them in both directions?)"
+            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after {OPENING_S:g} s (check "
+            "that packets pass between them in both directions)"
         )
 
 

@@ -24,7 +24,7 @@ from echelon.scenarios.scenario import PolicyChoice
 from echelon.service.resources import JobResource, StatusResource
 
 START_S = 30.0
-"""How long to wait until the service leads, or until a job is installed."""
+"""Longest wait until the service leads, or until a job is installed."""
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"
 _POLL_S = 0.02
@@ -134,7 +134,7 @@ class ServiceProcess:
                     client.register_job(document(spec))
                 except ClientError as error:
                     self.check()
-                    raise RunError(f"the controller does not take job {spec.job}: {error}") from None
+                    raise RunError(f"the controller refuses job {spec.job}: {error}") from None
             for spec in specs:
                 try:
                     job = client.job(spec.job, wait_s=START_S)
@@ -142,7 +142,7 @@ class ServiceProcess:
                     self.check()
                     raise RunError(f"the controller does not answer about job {spec.job}: {error}") from None
                 if job.problem is not None:
-                    raise RunError(f"the controller cannot carry job {spec.job}: {job.problem}")
+                    raise RunError(f"the controller cannot plan job {spec.job}: {job.problem}")
                 if job.state != "installed":
                     raise RunError(f"job {spec.job} is not on the switches after {START_S:g} s: {said(self._log)}")
                 registered.append(job)

@@ -95,7 +95,7 @@ class HostTraffic:
         for host, (process, log) in self._receivers.items():
             while _RECEIVES not in log.read_bytes():
                 if process.poll() is not None or time.monotonic() > give_up_at:
-                    raise RunError(f"host {host}: it does not receive cross traffic: {said(log)}")
+                    raise RunError(f"host {host}: it cannot receive cross traffic: {said(log)}")
                 time.sleep(_POLL_S)
 
     def start(self, origin_ns: int) -> None:
@@ -165,7 +165,7 @@ class HostTraffic:
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
         done = subprocess.run([*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True)
         if done.returncode:
-            raise RunError(f"host {host}: ECN cannot be asked for: {' '.join(done.stderr.split())}")
+            raise RunError(f"host {host}: ECN cannot be enabled: {' '.join(done.stderr.split())}")
 
     def _write_schedule(self, source: TrafficSource) -> None:
         flows = source.stream(self._scenario.seed)
@@ -182,7 +182,7 @@ class HostTraffic:
         try:
             sender.process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            raise RunError(f"traffic {sender.source}: its sender does not end: {said(sender.log)}") from None
+            raise RunError(f"traffic {sender.source}: its sender does not exit: {said(sender.log)}") from None
         if not sender.outcomes.exists():
             status = sender.process.returncode
             raise RunError(f"traffic {sender.source}: its sender ended with status {status}: {said(sender.log)}")

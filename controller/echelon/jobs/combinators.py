@@ -97,7 +97,7 @@ def series(*blocks: Block) -> Block:
         for rank, names in block.first.items():
             first.setdefault(rank, names)
         for rank, names in block.last.items():
-            # What a rank only receives in this block does not wait for its part of the blocks before.
+            # A rank that only receives in this block does not wait for its part of the blocks before.
             waits = rank in block.first or rank not in last
             last[rank] = names if waits else tuple(dict.fromkeys((*last[rank], *names)))
     return Block(_steps(blocks), _joined((*(block.after for block in blocks), *joints)), first, last)

@@ -79,7 +79,7 @@ class RecognitionSpec(Section):
                 raise problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
             raise problem(
-                "is not between 1 us and 71 min (give what the pause between iterations exceeds)",
+                "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
                 "idle_gap",
                 code="out-of-range",
             )

@@ -60,7 +60,7 @@ class _Job:
     flows: tuple[FlowPlan, ...]
     identities: Mapping[str, Identity]
     at: Mapping[str, LoweredJob]
-    """What was lowered for each switch."""
+    """The lowered parts for each switch."""
     queues: frozenset[int]
     """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]
@@ -317,7 +317,7 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
         ):
             raise LoweringError(
                 f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
-                "maximum; that is a fault of the policy"
+                "maximum; this is a defect of the policy"
             )
         # There are few kinds of switches; the error names the first switch of a kind that lacks something.
         kinds = {

@@ -77,7 +77,7 @@ class Pool:
         """Take this very number. Raise `ValueError` if it is taken or out of bounds."""
         if number in self._taken or not 0 <= number < self.limit:
             raise ValueError(f"number {number} is taken, or not below {self.limit}")
-        # Nobody knows when the numbers below were last taken.
+        # The last use of the numbers below is unknown.
         self._returned.extend(range(self._fresh, number))
         self._fresh = max(self._fresh, number + 1)
         self._taken.add(number)
@@ -155,7 +155,7 @@ class _AtSwitch:
 
 @dataclass(slots=True)
 class _Held:
-    """What one job holds at one switch."""
+    """The numbers that one job holds at one switch."""
 
     numbers: dict[_Part, int] = field(default_factory=dict)
     unused: dict[_Part, int] = field(default_factory=dict)
@@ -264,7 +264,7 @@ class Numbering:
         self._jobs: dict[str, dict[str, _Held]] = {}
         self._changed: set[str] = set()
         self.freed = 0
-        """How many numbers have become free so far."""
+        """Number of numbers that have become free so far."""
 
     @property
     def jobs(self) -> frozenset[str]:
@@ -396,5 +396,5 @@ def _frozen(key: object) -> Hashable:
     if isinstance(key, list):
         return tuple(_frozen(item) for item in key)
     if not isinstance(key, str | int):
-        raise TypeError(f"{key!r} is no key")
+        raise TypeError(f"{key!r} is not a key")
     return key

@@ -1,4 +1,4 @@
-"""What every policy offers."""
+"""The interface of every policy."""
 
 from __future__ import annotations
 

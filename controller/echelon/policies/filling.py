@@ -16,14 +16,14 @@ ZERO = Fraction(0)
 
 
 def residual_of(capacities: Mapping[Link, Fraction], flows: Iterable[ActiveFlow]) -> dict[Link, Fraction]:
-    """The capacity of the links that `flows` use, for a filling to take from."""
+    """Return the capacity of the links that `flows` use, for a filling to take from."""
     return {link: capacities[link] for flow in flows for link in flow.links}
 
 
 def fill_in_order(
     flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
 ) -> None:
-    """Each flow in turn takes all that is left on its path: adds to `rates`, takes from `residual`.
+    """Give each flow in turn all that is left on its path: add to `rates`, take from `residual`.
 
     `order` holds indices into `flows`. Afterwards every one of these flows has a full link or is at its own limit.
     """

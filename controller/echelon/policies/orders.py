@@ -24,7 +24,7 @@ EchelonFlow are apart.
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What the orders know of a job."""
+    """The facts about a job that orders use."""
 
     alone_s: Fraction
     """Its iteration time alone on the fabric."""
@@ -40,13 +40,13 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class Urgency:
-    """How urgent a flow is, as a linear function of time: `value` now, growing by `slope` per second."""
+    """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per second."""
 
     value: Fraction
     slope: Fraction
     deadline_s: Fraction
     ideal_finish_s: Fraction
-    """In its own EchelonFlow: keeps that in order where deadlines are equal."""
+    """The rank in its own EchelonFlow, which keeps that in order if deadlines are equal."""
     sequence: int
 
     @property
@@ -57,7 +57,8 @@ class Urgency:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """How a switch ranks a job's packets: one level up from `lowest` for each threshold that its tardiness reached."""
+    """The levels of a job's packets in a switch: one level up from `lowest` for each threshold that their tardiness
+    reached."""
 
     thresholds_s: tuple[Fraction, ...]
     lowest: int = LOWEST
@@ -68,7 +69,7 @@ class Order(Protocol):
     """Who goes first between EchelonFlows; inside one, every order is by ideal finish time."""
 
     def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
-        """Of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
+        """Return the urgency of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
         """For switches, by job. Asked again for other jobs, it changes what it said of a job only if it has to."""
@@ -89,7 +90,7 @@ class NormalisedTardiness:
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
-"""By this factor the typical iteration time may change before the thresholds that all jobs share do."""
+"""The factor by which the typical iteration time may change before the common thresholds of all jobs do."""
 
 
 class EarliestDeadline:
@@ -142,7 +143,7 @@ class SmallestTardiness:
 
 
 def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]:
-    """The thresholds between `levels` levels, taken evenly from those between all."""
+    """Return the thresholds between `levels` levels, taken evenly from those between all."""
     return tuple(period_s * THRESHOLDS[k * JOB_LEVELS // levels - 1] for k in range(1, levels))
 
 

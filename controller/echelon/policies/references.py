@@ -32,7 +32,7 @@ Dues = Mapping[str, Due]
 
 
 class Reference(Protocol):
-    """Where the deadlines of a job's flows count from."""
+    """The origin from which the deadlines of a job's flows count."""
 
     def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
         """For switches, by job: when each flow of an EchelonFlow is due, given one iteration of each job alone.
@@ -41,7 +41,7 @@ class Reference(Protocol):
         """
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
-        """When each of these flows is due in this run; all of them belong to EchelonFlows."""
+        """Return when each of these flows is due in this run; all of them belong to EchelonFlows."""
 
 
 class OwnEchelonFlow:

@@ -45,7 +45,7 @@ def to_schedule(
                 crowd[link][queue] += 1
                 load[link][queue] = load[link].get(queue, ZERO) + rates_Bps[i]
 
-    # Whoever has a queue stays in it, if it is free, before anybody else chooses.
+    # A unit stays in the free queue that it had, before any other chooses.
     choosing = []
     for unit in _units(flows, claimed):
         links = {link for i in unit for link in flows[i].links}
@@ -89,7 +89,7 @@ def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: s
 
 
 def to_port(load: Mapping[int, Fraction]) -> PortSchedule:
-    """The queues of a port, given the rate of each queue that some flow has."""
+    """Return the queues of a port, given the rate of each queue that some flow has."""
     most = max(load.values(), default=ZERO)
 
     def plan(queue: int) -> QueuePlan:

@@ -22,7 +22,7 @@ class Spread:
     def __init__(self, queues: Sequence[int]) -> None:
         self._queues = queues
         self._first: dict[str, int] = {}
-        """By job: the index into the queues at which it begins."""
+        """The index into the queues at which each job begins."""
         self._flows = Kept(self._of_job)
 
     def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> dict[str, tuple[FlowPlan, ...]]:

@@ -1,4 +1,4 @@
-"""How far behind an EchelonFlow falls even if it has the whole network to itself."""
+"""How far an EchelonFlow falls behind even if it has the whole network to itself."""
 
 from __future__ import annotations
 

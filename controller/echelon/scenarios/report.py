@@ -261,8 +261,8 @@ def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Seq
             )
     return (
         _table(header, rows)
-        + "\n\nLoads are of payload, from time 0 to the run's end. Completion times are of flows that finished, from "
-        "their scheduled start to their last byte's arrival; where many are unfinished they say little."
+        + "\n\nLoads are of payload, from time 0 to the run's end. Completion times are those of finished flows, "
+        "from their scheduled start to their last byte's arrival; they say little if many are unfinished."
     )
 
 
@@ -278,7 +278,7 @@ def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
 
 def _reading(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
     points = [
-        "One run of each policy, the same each time it is repeated. Other start times or fabrics may give others.",
+        "One run of each policy, the same each time it is repeated. Other start times or fabrics may differ.",
         "Every finished iteration counts, the first ones included, in which jobs have not yet found their rhythm.",
     ]
     if scenario.until == "all-done":

@@ -51,7 +51,7 @@ class RunError(CodedError):
 
 @dataclass(frozen=True, slots=True)
 class SwitchStats:
-    """What a switch did during a run."""
+    """Counts of a switch during a run."""
 
     packets_in: int
     packets_out: int
@@ -64,7 +64,7 @@ class SwitchStats:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
-    """What a target measured under one policy; times in seconds from the beginning of the run."""
+    """The measurements of a target under one policy; times in seconds from the beginning of the run."""
 
     records: Mapping[str, JobRecord[Fraction]]
     """Job records by job."""

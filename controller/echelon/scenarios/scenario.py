@@ -165,7 +165,7 @@ class Scenario:
     policies: tuple[PolicyChoice, ...]
     iterations: int
     until: Until
-    """When the run is over (`echelon.completion`)."""
+    """The condition that ends the run (`echelon.completion`)."""
     seed: int
     transport: Transport
     control_latency_s: Fraction
@@ -176,7 +176,7 @@ class Scenario:
     traffic: tuple[TrafficSource, ...] = ()
     """Flows over TCP that belong to no job."""
     compute: Compute = "timed"
-    """What a compute unit does on real hosts. Other targets ignore it."""
+    """The behaviour of a compute unit on real hosts. Other targets ignore it."""
     queue_bytes: int | None = None
     """Size of each queue of a switch's port; None for the switch's own."""
     ecn_threshold_packets: int | None = None
@@ -186,8 +186,8 @@ class Scenario:
 
     @property
     def identities(self) -> dict[FlowKey, Identity]:
-        """How switches recognise each flow, as the jobs' files say. Raises `LoweringError` for more than a shim can
-        number."""
+        """Return how switches recognise each flow, as the jobs' files say. Raise `LoweringError` for more than a shim
+        can number."""
         out: dict[FlowKey, Identity] = dict(number_shims(self.jobs))
         for number, job in enumerate(self.jobs, start=1):
             spec = self.specs.get(job.name)
@@ -322,7 +322,7 @@ class ScenarioSpec(Section):
         for index, job in enumerate(self.jobs):
             if job.job in names:
                 raise problem(
-                    f"the name '{job.job}' is that of jobs[{names[job.job]}] as well (give another)",
+                    f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give another)",
                     "jobs",
                     index,
                     "job",
@@ -331,7 +331,7 @@ class ScenarioSpec(Section):
             names[job.job] = index
             if job.recognition.protocol == "udp":
                 raise problem(
-                    "'udp' is for senders of one's own; a scenario's send over TCP what has no shim (write 'tcp')",
+                    "'udp' is only for external senders; a scenario's send over TCP without the shim (write 'tcp')",
                     "jobs",
                     index,
                     "recognition",
@@ -374,7 +374,7 @@ class ScenarioSpec(Section):
             self._check_host(traffic.dst, "background", index, "dst")
             if traffic.src == traffic.dst:
                 raise problem(
-                    f"'{traffic.dst}' is the source as well (name another host)",
+                    f"'{traffic.dst}' is also the source (name another host)",
                     "background",
                     index,
                     "dst",

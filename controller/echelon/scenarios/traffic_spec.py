@@ -51,7 +51,7 @@ class TrafficSource:
 def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else (value,)
     if not names or not all(isinstance(name, str) for name in names):
-        raise problem(f"{shown(value)} is no host (give the name of a host, or a list of names)", code="not-a-name")
+        raise problem(f"{shown(value)} is not a host (give the name of a host, or a list of names)", code="not-a-name")
     return tuple(dict.fromkeys(names))
 
 
@@ -74,7 +74,7 @@ def _sizes(value: object) -> SizeDistribution:
     if not isinstance(value, str) or value not in builtin_sizes():
         known = ", ".join(builtin_sizes())
         raise problem(
-            f"{shown(value)} is no distribution of sizes (use {known}, or the path of a file)", code="not-allowed"
+            f"{shown(value)} is not a distribution of sizes (use {known}, or the path of a file)", code="not-allowed"
         )
     return load_sizes(value)
 

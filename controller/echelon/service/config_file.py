@@ -84,7 +84,7 @@ def _address(value: object) -> str:
 def _listen(value: object) -> ListenAddress:
     if isinstance(value, str) and value.startswith(_UNIX):
         if not value.removeprefix(_UNIX).strip():
-            raise ValueError("names no socket (write it as unix:/run/echelon/api.sock)")
+            raise ValueError("does not name a socket (write it as unix:/run/echelon/api.sock)")
         return ListenAddress(None, 0, Path(value.removeprefix(_UNIX)))
     host, port = _endpoint(value, "127.0.0.1:8080", 0)
     return ListenAddress(host, port, None)

@@ -32,12 +32,12 @@ BAD_INPUT = 2
 FAILED = 1
 
 _NEW_OBJECTS = 50_000
-"""How many new objects make Python look for cyclic garbage among them."""
+"""Number of new objects after which Python looks for cyclic garbage among them."""
 _LEADER_POLL_S = 1.0
-"""How often a standby asks the store who leads."""
+"""Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
 _LAST_STATUS_S = 1.0
-"""How long to wait for the last status of closed channels."""
+"""Longest wait for the last status of closed channels."""
 
 log = logs.get(__name__)
 
@@ -146,7 +146,7 @@ class _Daemon:
                 leadership = await store.campaign(candidate)
             except StoreUnavailableError as error:
                 # A standby keeps trying.
-                log.error("cannot stand for leader", problem=str(error))
+                log.error("cannot become leader", problem=str(error))
                 await asyncio.sleep(_RETRY_S)
                 continue
             try:
@@ -165,7 +165,7 @@ class _Daemon:
         log.info("leading", term=leadership.term)
         await _until(leadership.lost, leader.run())
         self._service.leading = None
-        log.warning("does not lead any more", term=leadership.term, problem=leadership.reason)
+        log.warning("no longer leads", term=leadership.term, problem=leadership.reason)
 
 
 async def _until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:

@@ -141,7 +141,7 @@ class Leader:
                 await self._failure
         finally:
             self._over = True
-            # Whoever waits for a job is told.
+            # Clients that wait for a job are told.
             self.submit(events.LeadershipLost())
             for alarm in self._alarms:
                 alarm.cancel()
@@ -169,7 +169,7 @@ class Leader:
             self.submit(make(number))
             return await future
         finally:
-            # Where the client has gone, a change goes on all the same.
+            # A change continues even if its client has gone.
             if self._asked.pop(number, None) is not None:
                 self.submit(events.StopWaiting(number))
 
@@ -328,9 +328,7 @@ class Leader:
         except ElectionError as error:
             self.submit(events.TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
         except StoreError as error:
-            self.submit(
-                events.TermFailed(switch, election_id, f"the store does not take a higher term: {error}", retry=True)
-            )
+            self.submit(events.TermFailed(switch, election_id, f"the store refuses a higher term: {error}", retry=True))
         else:
             self.submit(events.TermSaved(term))
 

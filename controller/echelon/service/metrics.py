@@ -70,11 +70,13 @@ class Metrics:
 
         self._plan_phase = histogram("plan_seconds", "Time to make a plan, by phase", _PLAN_BUCKETS, "phase")
         self._plans = counter("plans", "Plans made, and attempts that failed", "result")
-        self._plan_failing = gauge("plan_failing", "1 while the newest change has no plan and the last good one holds")
+        self._plan_failing = gauge(
+            "plan_failing", "1 while the newest change has no plan and the last good plan is in force"
+        )
         self._plan_number = gauge("plan_number", "Number of the plan in force")
         self._plan_flows = gauge("plan_flows", "Flows of the plan in force")
         self._change = histogram(
-            "change_seconds", "From a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
+            "change_seconds", "Time from a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
         )
         for phase in ("policy", "lowering"):
             self._plan_phase.labels(phase)
@@ -88,7 +90,7 @@ class Metrics:
         self._tardiness = gauge(
             "job_tardiness_seconds", "Largest tardiness of a job's EchelonFlows in the latest whole iteration", _JOB
         )
-        self._iterations = counter("job_iterations", "Iterations of a job that were timed", _JOB)
+        self._iterations = counter("job_iterations", "Timed iterations of a job", _JOB)
         self._job_seen = gauge("job_last_seen_timestamp_seconds", "When a switch last reported a flow of a job", _JOB)
         self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
@@ -103,13 +105,13 @@ class Metrics:
             "switch",
         )
         self._written = counter("entries_written", "Table entries written, by operation", "switch", "operation")
-        self._held = gauge("entries", "Entries of ours on a switch", "switch")
-        self._wanted = gauge("entries_wanted", "Entries that the intent of a switch has", "switch")
-        self._foreign = gauge("foreign_entries", "Entries of others on a switch, left alone", "switch")
+        self._held = gauge("entries", "The controller's entries on a switch", "switch")
+        self._wanted = gauge("entries_wanted", "Entries in the intent of a switch", "switch")
+        self._foreign = gauge("foreign_entries", "Entries of other controllers on a switch, left alone", "switch")
         self._refused = gauge("refused_entries", "Entries of the intent that a switch refuses", "switch")
-        self._drift = counter("drift_entries", "Entries found different from what was written, and mended", "switch")
+        self._drift = counter("drift_entries", "Entries that an audit found changed, and repaired", "switch")
         self._digests = counter("digests", "Flow events received in digests", "switch")
-        self._unknown = counter("digests_unknown", "Flow events that name a flow which no intent knows", "switch")
+        self._unknown = counter("digests_unknown", "Flow events of unknown flows", "switch")
         self._of_switches = (
             self._sessions,
             self._writes,
@@ -127,7 +129,7 @@ class Metrics:
             "api_request_seconds", "Time to answer a request", _REQUEST_BUCKETS, "method", "route"
         )
         self._commits = histogram("store_commit_seconds", "Time until a change is durable", _COMMIT_BUCKETS)
-        self._commit_failures = counter("store_commit_failures", "Changes that the store did not take")
+        self._commit_failures = counter("store_commit_failures", "Changes that the store failed to commit")
 
         self._leader = gauge("leader", "1 while this controller leads")
         self._term = gauge("leader_term", "Term (election id) of this controller's leadership; 0 for a standby")

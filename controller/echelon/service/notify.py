@@ -13,7 +13,7 @@ def ready(status: str = "") -> bool:
 
 
 def reloading() -> bool:
-    """The configuration is being read again; `ready` says when that is done."""
+    """Report that the configuration is being read again; `ready` reports the end."""
     return _notify("RELOADING=1", clock=True)
 
 
@@ -22,12 +22,13 @@ def stopping(status: str = "") -> bool:
 
 
 def status(text: str) -> bool:
-    """One line for `systemctl status`."""
+    """Set the line that `systemctl status` shows."""
     return _notify(status=text)
 
 
 def alive() -> bool:
-    """To be said at least every `watchdog_s` seconds, or systemd starts the service anew."""
+    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
+    service."""
     return _notify("WATCHDOG=1")
 
 

@@ -25,7 +25,7 @@ def report(fact: Fact, metrics: Metrics) -> None:
             log.info("distances reported", job=job, echelonflow=echelonflow)
         case facts.DistancesCorrected(job):
             metrics.distances_corrected()
-            log.info("distances corrected by what switches saw", job=job)
+            log.info("distances corrected by observations", job=job)
         case facts.PolicyChosen(policy):
             log.info("policy changed", policy=policy)
         case facts.LinkChanged(link, drained):
@@ -34,11 +34,11 @@ def report(fact: Fact, metrics: Metrics) -> None:
             _plan_adopted(fact, metrics)
         case facts.PlanRefused(policy, problem):
             metrics.plan_failed()
-            log.error("no new plan, the last good one holds", policy=policy, problem=problem)
+            log.error("no new plan, the last good one stays in force", policy=policy, problem=problem)
         case facts.DecisionRefused(problem):
-            log.error("no new plan, the last good one holds", problem=problem)
+            log.error("no new plan, the last good one stays in force", problem=problem)
         case facts.NumbersUnsaved(problem):
-            log.error("the store does not take a plan's numbers; nothing is written meanwhile", problem=problem)
+            log.error("the store fails to commit a plan's numbers; nothing is written meanwhile", problem=problem)
         case facts.JobInstalled(job, version, total_s):
             metrics.changed(total_s)
             log.info("job installed", job=job, plan=version, total_s=round(total_s, 6))
@@ -51,7 +51,7 @@ def report(fact: Fact, metrics: Metrics) -> None:
         case facts.TardinessSeen(job, tardiness_s):
             metrics.job_tardiness(job, tardiness_s)
         case facts.CountersUnread(switch, problem):
-            log.warning("decisions go by the last count of bytes", switch=switch, problem=problem)
+            log.warning("decisions use the last count of bytes", switch=switch, problem=problem)
         case facts.TermContested(switch, election_id):
             log.warning("a switch obeys a controller of a higher election id", switch=switch, election_id=election_id)
         case facts.TermNotRaised(switch, problem):

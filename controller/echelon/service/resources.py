@@ -16,7 +16,7 @@ class Resource(BaseModel):
 
 
 class Timings(Resource):
-    """Where the time of a change went, from its acceptance to the last acknowledged entry."""
+    """The durations of the phases of a change, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
     """Time before planning began: coalescing, and a plan that was still being made."""
@@ -30,7 +30,7 @@ class Timings(Resource):
 
 
 class EchelonFlowReport(Resource):
-    """What switches saw of one EchelonFlow."""
+    """The observations of one EchelonFlow by switches."""
 
     name: str
     flows: int
@@ -167,7 +167,7 @@ class IntentResource(Resource):
 
 
 class SwitchDifference(Resource):
-    """What would be written, without writing it."""
+    """The difference between a switch and its intent, which is not written."""
 
     switch: str
     reachable: bool
@@ -192,7 +192,7 @@ class SwitchResource(Resource):
     state: SwitchState
     problem: str | None = None
     since: float
-    """When it came into that state."""
+    """Time at which the switch came into that state."""
     election_id: int | None = None
     entries: int = 0
     """Number of our entries on the switch."""

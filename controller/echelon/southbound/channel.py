@@ -36,7 +36,7 @@ READ_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
-    """How one update of a Write, or a request as a whole, ended. `code` is gRPC's number."""
+    """The outcome of one update of a Write, or of a request as a whole. `code` is gRPC's number."""
 
     code: int
     message: str

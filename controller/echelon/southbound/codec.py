@@ -89,7 +89,7 @@ class Codec:
             # finsy leaves parameters in the order in which they are given.
             expected = self.of_message(encode_entry(entry, self._schema))
             if self.decode(encoded.wire) != (expected, True) or (expected.key, expected.value) != encoded[:2]:
-                raise ValueError("the P4Info asks for an encoding that is not known here")
+                raise ValueError("the P4Info asks for an unknown encoding")
         table.known[shape] = table.latest[entry.actions[0].name] = template
         return encoded
 

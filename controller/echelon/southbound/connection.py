@@ -71,7 +71,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSnapshot:
-    """What is known of a switch now. Times are seconds since 1970."""
+    """The state of a switch as known now. Times are seconds since 1970."""
 
     name: str
     address: str
@@ -79,9 +79,9 @@ class ConnectionSnapshot:
     device_id: int
     state: State
     problem: str | None
-    """What is wrong, in one line; None: nothing."""
+    """The problem in one line; None: there is none."""
     since: float
-    """When the switch came into `state`."""
+    """Time at which the switch came into `state`."""
     term: int
     """The election id of the session, or of the next one."""
     entries: int
@@ -99,9 +99,9 @@ class ConnectionSnapshot:
     """Number of entries and settings of queues and digests that audits found different from what had been written, and
     repaired."""
     last_audit_at: float | None
-    """When the switch was last read as a whole."""
+    """Time at which the whole switch was last read."""
     last_written_at: float | None
-    """When a write last changed anything."""
+    """Time at which a write last changed anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Refused:
     version: int
     problem: str
     applied: Applied | None
-    """What was written nevertheless; None: not known, the whole attempt failed."""
+    """The entries that were written nevertheless; None: unknown, because the whole attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +421,7 @@ class SwitchConnection:
                     try:
                         self._on_higher_primary(self.name, primary_id)
                     except Exception:
-                        _log.exception("switch %s: the owner failed to take note of a higher primary", self.name)
+                        _log.exception("switch %s: the owner failed to handle a higher primary", self.name)
 
     def _answer(self, number: int, event: lifecycle.Event, *tell: Event) -> None:
         """Handle an event of session `number`, if that is still the current one."""
@@ -469,9 +469,7 @@ class SwitchConnection:
         except TlsError as error:
             event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
         except TimeoutError:
-            text = (
-                f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; is the switch stuck?"
-            )
+            text = f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; it may be stuck"
             event = lifecycle.OpenFailed(text, answered=True)
         except Exception as error:
             _log.exception("switch %s: opening a session failed", self.name)
@@ -593,7 +591,7 @@ class SwitchConnection:
             self._last_audit_at = now
         if applied:
             self._last_written_at = now
-        # What was refused and is accepted now was never on the switch, so it is not drift.
+        # An entry that was refused and is accepted now was never on the switch, so it is not drift.
         taken = len(self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[Event] = []
@@ -634,7 +632,7 @@ class SwitchConnection:
                     try:
                         await deliver(self.name, self._installed, report)
                     except Exception:
-                        _log.exception("switch %s: a report of %s could not be dealt with", self.name, digest)
+                        _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
                     await session.acknowledge(report)
 
 

@@ -31,8 +31,8 @@ def next_term(now_us: int, last: int = 0) -> int:
     if term > LARGEST_TERM:
         raise ElectionError(
             f"no election id above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); "
-            "another controller counts otherwise, or a clock is wrong: stop that one and restart the switch, "
-            "which forgets the election ids it has seen"
+            "another controller counts differently, or a clock is wrong: stop that controller and restart the "
+            "switch, which then forgets election ids"
         )
     return term
 

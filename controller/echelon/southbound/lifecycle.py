@@ -105,7 +105,7 @@ class Written:
     """The switch holds this version's intent, except for what it refuses."""
 
     refused: str | None
-    """What the switch refuses, in one line; None: nothing."""
+    """The refusals of the switch in one line; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +226,9 @@ class Lifecycle:
     def __init__(self, term: int, timing: Timing, rng: random.Random) -> None:
         self.state: State = "connecting"
         self.problem: str | None = None
-        """What is wrong, in one line; None: nothing."""
+        """The problem in one line; None: there is none."""
         self.wake_at: float | None = None
-        """When `handle(Tick(), now)` is due; None: not before another event."""
+        """Time at which `handle(Tick(), now)` is due; None: not before another event."""
         self.session_count = 0
         self._timing = timing
         self._rng = rng
@@ -251,7 +251,7 @@ class Lifecycle:
         self._known = False
         """Whether it is known what the switch holds: this session has written, and the last write did not fail."""
         self._due_at = 0.0
-        """When the attempted version is to be read and written again."""
+        """Time at which the attempted version is to be read and written again."""
         self._ping_at = 0.0
 
     @property
@@ -264,7 +264,7 @@ class Lifecycle:
         return self._wanted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """What to do, in this order. Raises ValueError for an answer to nothing."""
+        """Return the actions to take, in this order. Raise ValueError for an answer without a question."""
         out = self._take(event, now)
         out += self._decide(now)
         self.wake_at = self._next_wake()
@@ -318,7 +318,7 @@ class Lifecycle:
 
     def _expect(self, event: Event, possible: bool) -> None:
         if not possible:
-            raise ValueError(f"{event} does not answer anything: the connection is {self._phase}")
+            raise ValueError(f"{event} is not expected: the connection is {self._phase}")
 
     def _become(self, state: State, problem: str | None = None) -> None:
         self.state, self.problem = state, problem

@@ -1,4 +1,4 @@
-"""What came of bringing a switch to its intent, or of comparing them."""
+"""The outcomes of bringing a switch to its intent, and of comparing them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RefusedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was written. True if anything was; its length is the number of entries."""
+    """The entries that were written. It is true if there were any; its length is their number."""
 
     inserts: int
     modifies: int
@@ -60,7 +60,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a switch holds compared with what it should hold. True if they differ; its length counts the entries."""
+    """The difference between a switch and its intent. It is true if they differ; its length counts the entries."""
 
     inserts: tuple[EntryText, ...]
     """Entries that are missing."""

@@ -113,7 +113,7 @@ class WantedEntries:
     def turn_to(self, parts: Sequence[Part]) -> Turn:
         """Want these parts from now on. What they hold is known when the result has been iterated over."""
         new = {id(part): part for part in parts}
-        # What was invalid may have been so because of a part that is gone.
+        # A part that was invalid may have been so because of a part that is gone.
         stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
         former = [self._parts.pop(number) for number in stale]
         gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
@@ -191,7 +191,7 @@ class Turn:
     """The step from one intent to the next: only the parts that are not the same object in both."""
 
     gone: AbstractSet[bytes]
-    """In a fixed order: keys of entries of former parts; new parts may want them too."""
+    """The keys of entries of former parts, in a fixed order; new parts may want them too."""
     come: Iterator[list[EncodedEntry]]
     """Entries of new parts: each list of one stage, stages in ascending order. They are encoded on demand."""
 

@@ -80,7 +80,7 @@ class DigestReport:
 
 @dataclass(slots=True)
 class _Tables:
-    """What a switch holds, except for what belongs to its program."""
+    """The entries of a switch, except those that belong to its program."""
 
     ours: dict[bytes, EncodedEntry] = field(default_factory=dict)
     foreign: set[bytes] = field(default_factory=set)
@@ -88,7 +88,7 @@ class _Tables:
 
 @dataclass(slots=True)
 class _Seconds:
-    """Where the time of a change went."""
+    """The durations of the phases of a change."""
 
     encoding: float = 0.0
     read: float = 0.0
@@ -167,7 +167,7 @@ class SwitchSession:
         """Our entries on the switch, by key; None while unknown."""
         self._foreign: set[bytes] = set()
         self._standing: dict[bytes, RefusedEntry] = {}
-        """What the switch did not accept or give up, by key."""
+        """The entries that the switch refused to write or to delete, by key."""
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
 
@@ -188,7 +188,7 @@ class SwitchSession:
                 raise
             raise SouthboundError(
                 f"switch {self.name} at {self._switch.address} refuses the P4 program; "
-                "is it built for this kind of switch? The log of finsy has the reason"
+                "check that it is built for this kind of switch (the log of finsy has the reason)"
             ) from None
         self._entered = True
         try:
@@ -355,7 +355,7 @@ class SwitchSession:
         with self._changing():
             started = time.perf_counter()
             turn = self._wanted.turn_to(intent.parts)
-            # What goes may make room for what was refused before.
+            # A deletion may make room for an entry that was refused before.
             self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
             again = list(self._standing) if turn.gone else []
             seconds = _Seconds(encoding=time.perf_counter() - started)

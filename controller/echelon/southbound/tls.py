@@ -65,7 +65,7 @@ class TlsFiles:
             raise TlsError(f"TLS key {self.key}: is encrypted; give one without a passphrase") from None
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                reason = f"is not that of the certificate {self.certificate}"
+                reason = f"does not belong to the certificate {self.certificate}"
                 raise TlsError(f"TLS key {self.key}: {reason}; give the pair that belongs together") from None
             raise TlsError(
                 f"TLS certificate {self.certificate}, key {self.key}: not a certificate and its key in PEM form"
@@ -86,4 +86,4 @@ def _read(what: str, path: Path | None) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TlsError(f"TLS {what} {path}: {error.strerror}; check the path and who may read it") from None
+        raise TlsError(f"TLS {what} {path}: {error.strerror}; check the path and its permissions") from None

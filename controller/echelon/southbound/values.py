@@ -131,7 +131,7 @@ def match_values(place: str, field_id: int, bits: int, match_type: Any) -> Value
 
     def make(value: Match) -> bytes:
         if encode is None:
-            raise ValueError(f"it matches by {match_type}, which is not known here")
+            raise ValueError(f"its match type {match_type} is unknown")
         rest = encode(value, bits)
         return delimited(2, start + rest) if rest else b""
 

@@ -61,7 +61,7 @@ class Send:
     kind: UpdateKind
     entries: Sequence[EncodedEntry]
     tries: int = 0
-    """How often they were sent before, in this way or another."""
+    """Number of times that they were sent before, in this way or another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Writing:
         self._window = window
         self._stage: object = None
         self._ready: deque[Send | LookUp] = deque()
-        """What the present stage still has to send."""
+        """The updates that the present stage still has to send."""
         self._ahead: Chunk | None = None
         """The chunk taken from `chunks`; of the present stage or another."""
         self._out = 0
@@ -262,10 +262,11 @@ def _by_stage(entries: Iterable[EncodedEntry]) -> Iterator[Chunk]:
 
 
 FOREIGN = UpdateStatus(
-    GRPCStatusCode.ALREADY_EXISTS, "an entry of somebody else has this key; it is left alone: remove it, or that key"
+    GRPCStatusCode.ALREADY_EXISTS, "a foreign entry has this key and is left alone; remove it, or use another key"
 )
 _CONTRADICTION = UpdateStatus(
-    GRPCStatusCode.ABORTED, "the switch says that the entry exists and that it does not; somebody else may write it too"
+    GRPCStatusCode.ABORTED,
+    "the switch reports that the entry exists and that it does not; another client may be writing it",
 )
 
 Write = Callable[[Send], Awaitable[None]]

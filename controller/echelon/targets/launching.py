@@ -27,7 +27,7 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a switch is to run."""
+    """The place where a switch runs."""
 
     name: str
     device_id: int
@@ -36,7 +36,7 @@ class Place:
     rates_bps: Mapping[int, int] = field(default_factory=dict)
     """The rate of the link at each port, in bits per second. A port that is missing is not limited."""
     queue_bytes: int | None = None
-    """How many bytes each queue holds; None: the target's default."""
+    """Number of bytes that each queue holds; None: the target's default."""
 
 
 class SwitchProcess(Protocol):
@@ -108,7 +108,7 @@ class ExecutableLauncher(ABC):
     target: ClassVar[str]
     executable: ClassVar[str]
     remedy: ClassVar[str]
-    """What to do where the executable is missing."""
+    """The remedy if the executable is missing."""
     unix_ports: bool = False
 
     def find(self) -> str:

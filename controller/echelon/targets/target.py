@@ -1,4 +1,4 @@
-"""What a target brings: its options, its capabilities, its queues, and how test beds start it."""
+"""The interface of a target: its options, its capabilities, its queues, and its launchers for test beds."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class VirtualClock(Clock, Protocol):
 
 
 class PacketCounts(Protocol):
-    """What one switch has counted."""
+    """The packet counts of one switch."""
 
     @property
     def packets_in(self) -> int: ...
@@ -58,7 +58,7 @@ class VirtualSwitches(Protocol):
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """How many flow events each switch has reported."""
+        """Return the number of flow events that each switch has reported."""
         ...
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:

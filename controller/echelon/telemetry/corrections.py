@@ -36,7 +36,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class FlowStart:
-    """When a flow started, and when the one before it on its connection had ended, by the clock of one switch."""
+    """The start of a flow, and the end of the one before it on its connection, by the clock of one switch."""
 
     time_s: Fraction
     before_s: Fraction | None = None
@@ -86,7 +86,7 @@ class Evidence:
     factors: deque[Fraction] = field(default_factory=lambda: deque(maxlen=AGREEING))
 
     def observe(self, starts: Mapping[str, FlowStart]) -> None:
-        """The starts of all flows in one iteration."""
+        """Take the starts of all flows in one iteration."""
         factor = self._factor([starts[flow] for flow in self.flows])
         if factor is None:
             self.factors.clear()
@@ -95,7 +95,7 @@ class Evidence:
 
     @property
     def agreed(self) -> Fraction | None:
-        """What the latest AGREEING iterations agree upon."""
+        """Return the factor on which the latest AGREEING iterations agree."""
         if len(self.factors) < AGREEING:
             return None
         middle = _middle(self.factors)
@@ -117,7 +117,7 @@ class Evidence:
 
 
 def _middle(values: Iterable[Fraction]) -> Fraction:
-    """The median; of an even number of values the upper of the two in the middle."""
+    """Return the median; of an even number of values the upper of the two in the middle."""
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
 
@@ -136,10 +136,10 @@ class Corrections:
                 self.evidence[one.name] = Evidence(one.flows, distances_s)
         self.factor = Fraction(1)
         self.offsets_s: Mapping[str, tuple[Fraction, ...]] = {}
-        """By EchelonFlow, where they differ from the profile's; whole microseconds."""
+        """The corrected offsets by EchelonFlow, if they differ from the profile's; in whole microseconds."""
 
     def observe(self, echelonflow: str, starts: Mapping[str, FlowStart]) -> bool:
-        """The starts of all its flows in one iteration. Returns whether `offsets_s` changed."""
+        """Take the starts of all its flows in one iteration. Return whether `offsets_s` changed."""
         evidence = self.evidence.get(echelonflow)
         if evidence is None:
             return False

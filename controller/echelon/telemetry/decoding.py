@@ -19,7 +19,8 @@ class Decoded:
 
     events: tuple[FlowEvent, ...]
     unknown: int
-    """How many reports name a flow that no intent knows (from before this controller, say), or one of two flows."""
+    """Number of reports that name a flow that no intent knows (from before this controller, say), or one of two
+    flows."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
 
 
 def ahead(epoch: int, of: int) -> int:
-    """How many iterations `epoch` is ahead of the epoch `of`; negative: behind."""
+    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative: behind."""
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 
@@ -35,7 +35,7 @@ class Counting:
         return number
 
     def begin_anew(self) -> None:
-        """What comes now is of another run of the job: it gets numbers that no earlier iteration has."""
+        """Begin another run of the job, whose iterations get numbers that no earlier iteration has."""
         if self.newest is not None:
             self._floor, self.newest = self.newest + BEHIND, None
 
@@ -49,7 +49,7 @@ class IterationClock:
     """
 
     _epoch: int | None = None
-    """Of the latest start; None: unknown."""
+    """Time of the latest start; None: unknown."""
     _time_s: Fraction = Fraction(0)
     _finish_s: Fraction | None = None
     _middle: bool = True
@@ -98,7 +98,7 @@ class IterationClock:
         self._middle = True
 
     def _miss(self) -> None:
-        """The latest start is not the one before the next."""
+        """Note that the latest start is not the one before the next."""
         self._epoch = None
         self._middle = False
 

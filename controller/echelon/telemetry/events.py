@@ -1,4 +1,4 @@
-"""What a switch reports of flows, decoded from its digests."""
+"""Reports of switches about flows, decoded from digests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class FlowEvent:
     epoch: int
     """Iteration modulo 256."""
     time_s: Fraction
-    """By the switch's own clock: never compare it with another switch's."""
+    """Time by the switch's own clock: never compare it with another switch's."""
     tardiness_s: Fraction
-    """Of that packet, at its arrival; negative while early, 0 for flows that no deadline ranks."""
+    """Slack of that packet at its arrival; negative while early, 0 for flows that no deadline ranks."""
     started: bool
     finished: bool
 
 
 def decode_event(switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]) -> FlowEvent:
-    """From the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
+    """Decode the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
 
-    Raises `KeyError` for a flow that is none of them.
+    Raise `KeyError` if the flow is none of them.
     """
     numbers = constants()
     job, flow = flows[data["flow"]]

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from echelon.telemetry.epochs import BEHIND
 
 MAX_VALUES = 4096
-"""Of unfinished iterations: what is lost on its way leaves an iteration unfinished until it is too old."""
+"""Number of unfinished iterations that are kept: a lost event leaves an iteration unfinished until it is too old."""
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class Gathering(Generic[T]):
         self._flows = tuple(flows)
         self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
         self._values: dict[int, dict[str, T] | None] = {}
-        """By iteration; None: it was complete."""
+        """The values by iteration; None: it was complete."""
         self._newest = -1
 
     def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:

@@ -23,18 +23,18 @@ from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.gathering import Gathering
 
 HISTORY = 64
-"""How many iterations of a job are remembered."""
+"""Number of iterations of a job that are remembered."""
 
 SMOOTHING = Fraction(1, 4)
 """The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
 
 Paths = Mapping[str, Sequence[str]]
-"""By flow: the nodes from source host to destination host, both included."""
+"""The nodes of each flow's path from source host to destination host, both included."""
 
 
 @dataclass(frozen=True, slots=True)
 class EchelonFlowView:
-    """What was seen of one EchelonFlow."""
+    """The observations of one EchelonFlow."""
 
     tardiness_s: tuple[Fraction, ...]
     """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest first."""
@@ -44,7 +44,7 @@ class EchelonFlowView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What was seen of one job."""
+    """The observations of one job."""
 
     iteration_times_s: tuple[Fraction, ...]
     """The latest known ones, oldest first. An iteration that was not seen has none."""
@@ -55,7 +55,7 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one event completed."""
+    """The figures that one event completed."""
 
     iteration_s: Fraction | None = None
     """The job's iteration that ended: how long it took."""

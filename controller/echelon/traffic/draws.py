@@ -104,7 +104,7 @@ class _Matched:
         return lasts_us
 
     def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
-        # Of a Poisson process that is known to have had `count` events, these are exactly their times.
+        # These are exactly the times of a Poisson process that is known to have had `count` events.
         mean_us = time_us / count
         times = list(accumulate(gap(mean_us, rng) for _ in range(count + 1)))
         stretch = time_us / times[-1] if times[-1] else 0.0

@@ -266,7 +266,7 @@ class Long:
     def __post_init__(self) -> None:
         _check(self.pairs, self.load_bps, self.window_us)
         if not 1 <= self.parallel <= 65536:
-            raise ValueError(f"{self.parallel} is no number of parallel flows (give 1 to 65536)")
+            raise ValueError(f"{self.parallel} is not a number of parallel flows (give 1 to 65536)")
         if self.load_bps * self.window_us < 8 * 10**6 * self.parallel:
             raise ValueError(
                 f"{self.load_bps} bit/s are less than a byte for each of {self.parallel} flows in {self.window_us} us"
@@ -312,7 +312,7 @@ MAX_FLOWS = 10**7
 """Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of units and would fill
 the memory."""
 _HOST = re.compile(r'[^\s,"#]+')
-"""What the line of a schedule can hold as it is."""
+"""Names that the line of a schedule can hold unquoted."""
 
 
 def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
@@ -320,14 +320,14 @@ def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
         raise ValueError("there is no pair of different hosts (name a source and a destination)")
     for name in dict.fromkeys(name for pair in pairs for name in pair):
         if not _HOST.fullmatch(name):
-            raise ValueError(f"{shown(name)} is no name of a host (no spaces, commas, quotes or '#')")
+            raise ValueError(f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')")
     for src, dst in pairs:
         if src == dst:
             raise ValueError(f"{src} cannot send to itself (name two hosts)")
     if load_bps < 1:
-        raise ValueError(f"{load_bps} bit/s is no load (give 1 or more)")
+        raise ValueError(f"{load_bps} bit/s is not a load (give 1 or more)")
     if window_us < 1:
-        raise ValueError(f"{window_us} us is no window (give 1 or more)")
+        raise ValueError(f"{window_us} us is not a window (give 1 or more)")
 
 
 def _checked(flows: int) -> int:

@@ -1,4 +1,4 @@
-"""What became of scheduled flows, and its summary."""
+"""The outcomes of scheduled flows, and their summary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
 @dataclass(frozen=True, slots=True)
 class FlowOutcome:
-    """What became of a flow. Times are seconds since the run's time 0, which is also that of the schedule."""
+    """The outcome of a flow. Times are seconds since the run's time 0, which is also that of the schedule."""
 
     flow: ScheduledFlow
     started_s: float
-    """When its connection was begun, or for a `PacedFlow` when its first byte was handed over."""
+    """Time at which its connection was begun, or for a `PacedFlow` at which its first byte was handed over."""
     finished_s: float | None
-    """When its last byte had been received; None if it failed or had not when the run ended."""
+    """Time at which its last byte had been received; None if it failed or had not when the run ended."""
     received: tuple[float, int] | None = None
     """Bytes received of an unfinished flow, where that is known: (until when, how many). Otherwise none count."""
     failed: str | None = None

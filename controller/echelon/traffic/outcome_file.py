@@ -32,12 +32,12 @@ def read_outcomes(path: str | Path) -> tuple[FlowOutcome, ...]:
         with Path(path).open(encoding="utf-8", newline="") as lines:
             rows = csv.reader(lines, strict=True)
             if tuple(next(rows, ())) != HEADER:
-                raise DocumentError(file, "line 1", f"is not {','.join(HEADER)} (is it a file of outcomes?)")
+                raise DocumentError(file, "line 1", f"is not {','.join(HEADER)} (check that it is a file of outcomes)")
             return tuple(_outcomes(rows, file))
     except OSError as error:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DocumentError(file, "", f"{error} (is it a file of outcomes?)") from None
+        raise DocumentError(file, "", f"{error} (check that it is a file of outcomes)") from None
 
 
 def _row(outcome: FlowOutcome) -> tuple[object, ...]:
@@ -66,4 +66,6 @@ def _outcomes(rows: Iterator[list[str]], file: str) -> Iterator[FlowOutcome]:
                 failed or None,
             )
         except ValueError:
-            raise DocumentError(file, f"line {number}", f"{shown(','.join(row))} is no outcome (remove it)") from None
+            raise DocumentError(
+                file, f"line {number}", f"{shown(','.join(row))} is not an outcome (remove it)"
+            ) from None

@@ -45,7 +45,7 @@ class Replay:
     duration_s: float
     """Length of the schedule."""
     ended_s: float
-    """When the replay ended."""
+    """Time at which the replay ended."""
     ecn_flows: int
     """Flows whose two ends had agreed on ECN."""
     not_due: int
@@ -53,7 +53,7 @@ class Replay:
 
     @property
     def lateness_s(self) -> list[float]:
-        """How much later than scheduled each flow was begun, ascending. Pieces of long flows wait for each other, so
+        """Return how much later than scheduled each flow began, ascending. Pieces of long flows wait for each other, so
         they are left out."""
         return sorted(o.started_s - o.flow.start_us / 1e6 for o in self.outcomes if not isinstance(o.flow, PacedFlow))
 

@@ -134,7 +134,7 @@ def read_schedule(path: str | Path) -> Schedule:
                 if colon:
                     about[key.strip()] = value.strip()
             else:
-                raise DocumentError(file, "", f"has no line {','.join(HEADER)} (is it a schedule?)")
+                raise DocumentError(file, "", f"has no line {','.join(HEADER)} (check that it is a schedule)")
             columns = tuple(name.strip() for name in text.split(","))
             if columns not in (HEADER, PACED_HEADER):
                 reason = f"{shown(text.strip())} are not the columns of a schedule (write {','.join(HEADER)})"
@@ -144,7 +144,7 @@ def read_schedule(path: str | Path) -> Schedule:
     except OSError as error:
         raise DocumentError(file, "", f"{error.strerror or error} (check the path)") from None
     except UnicodeDecodeError as error:
-        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (is it a schedule?)") from None
+        raise DocumentError(file, "", f"byte {error.start} is not UTF-8 text (check that it is a schedule)") from None
     flows.sort(key=attrgetter("start_us"))
     last_us = flows[-1].start_us + 1 if flows else 0
     duration_us = _duration_us(about.pop("duration_us", str(last_us)), file)

@@ -42,7 +42,7 @@ _TCPI_OPTIONS_OFFSET, _TCPI_OPT_ECN = 5, 8
 
 
 class Result(NamedTuple):
-    """What became of a flow, with times by the monotonic clock."""
+    """The outcome of a flow, with times by the monotonic clock."""
 
     number: int
     """Position among all flows that were to be sent."""
@@ -330,7 +330,7 @@ class TrafficSender:
                 return
             receipt, connection.answer = decode_receipt(connection.answer), b""
             if not connection.waiting:
-                raise WireError("the receiver has answered too early")
+                raise WireError("the receiver answered too early")
         except BlockingIOError:
             return
         except (OSError, WireError) as error:

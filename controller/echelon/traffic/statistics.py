@@ -34,7 +34,7 @@ def pair_loads(schedule: Schedule) -> list[PairLoad]:
 def burst_us(schedule: Schedule) -> int | None:
     """Return the length of the bursts of a schedule that says that it has some."""
     text = schedule.about.get("burst_us", "")
-    # Of more digits than a duration has, it is none, and Python may refuse to read it.
+    # A longer number is not a duration, and Python may refuse to read it.
     length_us = int(text) if text.isdecimal() and len(text) <= len(str(schedule.duration_us)) else 0
     return length_us if 0 < length_us <= schedule.duration_us else None
 

@@ -60,7 +60,7 @@ def decode_receipt(data: bytes) -> Receipt:
     """Return the receipt in `data`. Raises `WireError`."""
     magic, clock, at_ns = _RECEIPT.unpack(data)
     if magic != _MAGIC:
-        raise WireError("the receiver's answer is no receipt")
+        raise WireError("the receiver's answer is not a receipt")
     return Receipt(clock, at_ns)
 
 
@@ -96,7 +96,7 @@ class Reception:
         magic, self.left = _HEADER.unpack(self._partial)
         self._partial = b""
         if magic != _MAGIC:
-            raise WireError("what arrives is no replayed flow")
+            raise WireError("the connection does not carry a replayed flow")
         return not self.left
 
     def take(self, count: int) -> bool:

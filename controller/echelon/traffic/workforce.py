@@ -121,7 +121,7 @@ class Workforce:
         process.join()
         if process.exitcode:
             raise WorkFailedError(
-                f"a process of the replay ended with status {process.exitcode} (look for who killed it)"
+                f"a process of the replay ended with status {process.exitcode} (check what killed it)"
             )
 
 
@@ -130,7 +130,7 @@ def _child(work: Work, stop_read: int, stop_write: int, writer: Connection, inhe
     os.close(stop_write)
     for connection in inherited:
         connection.close()
-    # Whoever interrupts a command interrupts all its processes; the parent tells these to stop, and hears them out.
+    # Ctrl-C interrupts all processes of a command; the parent tells its processes to stop and waits for their results.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -102,9 +102,9 @@ class VirtualController:
         self.machine = Machine(settings, planner, self._store.load(), self._now)
         """The state, for reading."""
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
-        """By switch: how many flow events were received."""
+        """Number of flow events received, by switch."""
         self.failure: BaseException | None = None
-        """What keeps the controller from going on; None: nothing."""
+        """The error that keeps the controller from continuing; None: nothing."""
         self._jobs = jobs
         self._sessions = {
             name: SwitchSession(name, addresses[name], switch.device_id, program(), queues=queues[name])
@@ -205,7 +205,7 @@ class VirtualController:
 
     @property
     def entries(self) -> Mapping[str, int]:
-        """How many table entries each switch holds, by what was written last."""
+        """Return how many table entries each switch holds, by what was written last."""
         return {name: session.entries for name, session in self._sessions.items()}
 
     # -- events --------------------------------------------------------------------------------------------------------

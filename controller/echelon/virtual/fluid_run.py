@@ -28,8 +28,8 @@ def run(
     """
     if scenario.traffic:
         raise RunError(
-            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') is TCP's, which needs packets: this target "
-            "has none (use --target softswitch, or background traffic at a constant rate)"
+            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') uses TCP, which needs packets, and this "
+            "target has none (use --target softswitch, or background traffic at a constant rate)"
         )
     transport = scenario.transport
     try:

@@ -257,7 +257,7 @@ def test_a_token_that_is_none_is_not_repeated(service: Operated, tmp_path: Path)
 def test_nobody_answers(service: Operated) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert service.bad("job", "list", "--url", url, status=1).startswith(f"{url} does not answer: ")
-    assert "is not that of a controller" in service.bad("job", "list", "--url", "ftp://here")
+    assert "is not the URL of a controller" in service.bad("job", "list", "--url", "ftp://here")
 
 
 @pytest.mark.parametrize("width", [80, 120])

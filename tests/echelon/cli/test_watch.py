@@ -145,4 +145,4 @@ def test_one_frame_for_a_pipe(service: Operated) -> None:
 
 def test_without_a_terminal_it_says_how() -> None:
     result = CliRunner().invoke(app, ["watch"])
-    assert (result.exit_code, result.stderr) == (2, "watch: the output is no terminal (use --once)\n")
+    assert (result.exit_code, result.stderr) == (2, "watch: the output is not a terminal (use --once)\n")

@@ -170,9 +170,9 @@ def test_tokens(tmp_path: Path, service: MemoryService, monkeypatch: pytest.Monk
     [
         (b"", "is empty (write the token into its first line)"),
         (b"\n\n", "is empty"),
-        (b"a b\n", "has characters that no token has"),
+        (b"a b\n", "has characters that tokens never contain"),
         (b"\xff\n", "does not hold a token in its first line"),
-        (b"a\x00b\n", "has characters that no token has"),
+        (b"a\x00b\n", "has characters that tokens never contain"),
     ],
 )
 def test_faulty_token_files(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -186,7 +186,7 @@ def test_faulty_token_files(tmp_path: Path, content: bytes, reason: str) -> None
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Evil: 1", "é"])
 def test_tokens_that_would_not_fit_a_header(token: str) -> None:
-    assert "no token has" in str(error_of(lambda: Client(token=token)))
+    assert "tokens never contain" in str(error_of(lambda: Client(token=token)))
 
 
 # --- URLs ------------------------------------------------------------------------------------------------------------

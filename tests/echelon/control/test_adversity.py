@@ -105,7 +105,7 @@ def test_changes_of_one_job_follow_one_another(world: World) -> None:
 def test_what_cannot_be_is_refused_at_once(fabric: Fabric) -> None:
     world = World(fabric, max_jobs=1)
     world.start()
-    with pytest.raises(DocumentError, match="'h9' is no host"):
+    with pytest.raises(DocumentError, match="'h9' is not a host"):
         world.answer(world.register(ring("a", "h1", "h9")))
     with pytest.raises(UnknownError):
         world.answer(world.remove("a"))

@@ -87,7 +87,7 @@ def test_many_jobs_at_fault_are_found(fabric: Fabric) -> None:
 def test_a_job_whose_host_is_gone_is_left_out(fabric: Fabric) -> None:
     planned = planner(fabric).plan(PlanRequest((job("a", "h1", "h9"), job("b", "h1", "h2", number=2)), fabric, ECHELON))
     assert [one.name for one in planned.registered] == ["b"]
-    assert "'h9' is no host of fabric 'two_by_two'" in planned.problems["a"]
+    assert "'h9' is not a host of fabric 'two_by_two'" in planned.problems["a"]
 
 
 def test_nothing_new_and_no_plan_is_an_error(fabric: Fabric) -> None:

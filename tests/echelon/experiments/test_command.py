@@ -37,7 +37,7 @@ def test_the_list_has_all_experiments_and_loads_them() -> None:
     [
         (("--model", "bert"), "--model: the experiment has no 'bert' (known: bert-large, "),
         (("--policy", "fare"), "--policy: the experiment has no 'fare'"),
-        (("--load", "1.5"), "--load: 3/2 is not a part of the link"),
+        (("--load", "1.5"), "--load: 3/2 is not a share of the link"),
         (("--load", "much"), "--load: 'much' is not a number"),
         (("--scale", "2"), "--scale: 2 is not between 1/10000 and 1"),
         (("--scale", "1/0"), "--scale: '1/0' is not a number"),
@@ -54,7 +54,7 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], reaso
 def test_a_directory_without_an_experiment_has_no_report(tmp_path: Path) -> None:
     assert "holds no experiment" in bad("report", tmp_path)
     (tmp_path / "machine.json").write_text("[]")
-    assert "is not what an experiment writes" in bad("report", tmp_path)
+    assert "was not written by an experiment" in bad("report", tmp_path)
     (tmp_path / "machine.json").write_text('{"thesis-iperf": {"settings": {"scale": "x"}}}')
     assert "are not those of a sweep" in bad("report", tmp_path)
 

@@ -101,7 +101,7 @@ def test_what_cannot_be_read_is_measured_again(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int) -> None:
     bad = Task("bad", {"number": 0}, partial(refuse, "the fabric is broken"), cost=9.0)
-    with pytest.raises(SweepError, match=r"^bad: the fabric is broken; what was measured is kept"):
+    with pytest.raises(SweepError, match=r"^bad: the fabric is broken; measured points are kept"):
         sweep([bad, *tasks(tmp_path / "log")], PointStore(tmp_path), workers, quiet)
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 

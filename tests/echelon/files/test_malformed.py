@@ -337,7 +337,7 @@ WORDING = {
     "bad-syntax": "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)",
     "not-allowed": "'tensor' is not allowed (use 'data', 'parameter_server' or 'pipeline')",
     "not-a-mapping": "'500 ms' is not a mapping (write it as {key: value})",
-    "out-of-range": "is not between 1 us and 71 min (give what the pause between iterations exceeds)",
+    "out-of-range": "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
     "unknown-node": "'s9' is neither a host nor a switch (known: h1, h2, h3, s1, s2)",
     "unconnected": "cannot be reached from 'h1' (add a link)",
     "invalid-value": "links two hosts, 'h1' and 'h2' (link each to a switch)",

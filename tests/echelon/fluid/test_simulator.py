@@ -174,7 +174,7 @@ class Stubborn(Fifo):
     [
         (Allocation((Fraction(0),)), "gives no flow a rate"),
         (Allocation(()), "0 rates for 1 flows"),
-        (Allocation((Fraction(1),), valid_until_s=HALF), "valid for no time"),
+        (Allocation((Fraction(1),), valid_until_s=HALF), "gives rates with no validity"),
     ],
 )
 def test_a_policy_that_stalls_is_refused(

@@ -71,14 +71,14 @@ def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> N
     command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--fabric", "namespaces", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     [line] = done.stderr.splitlines()
-    assert line.startswith("s.yaml: control_latency: on real hosts")
+    assert line.startswith("s.yaml: control_latency: cannot be set on real hosts")
 
 
 @pytest.mark.parametrize(
     ("recognition", "message"),
     [
         ({"source_port": 5001, "destination_port": 5001}, "are both 5001"),
-        ({"source_port": 5001, "destination_port": 5002, "protocol": "udp"}, "no sender of plain UDP"),
+        ({"source_port": 5001, "destination_port": 5002, "protocol": "udp"}, "workers cannot send plain UDP"),
     ],
 )
 def test_senders_that_there_are_not(scenario: Scenario, recognition: dict[str, Any], message: str) -> None:
@@ -96,7 +96,7 @@ def test_a_job_on_the_port_of_cross_traffic(scenario: Scenario) -> None:
     alone = replace(scenario, specs={"pipeline": parse_document(JobSpec, document_, "job")})
     check_senders(alone)
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
-    with pytest.raises(RunError, match=f"job pipeline: cross traffic is received at port {DEFAULT_PORT}"):
+    with pytest.raises(RunError, match=f"job pipeline: port {DEFAULT_PORT} is for cross traffic"):
         check_senders(replace(alone, traffic=(traffic,)))
 
 

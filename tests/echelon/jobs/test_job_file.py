@@ -75,7 +75,7 @@ def test_a_good_file(parallelism: str) -> None:
         (
             "parameter_server",
             {"server": "h2"},
-            "parameter_server.server: 'h2' is one of the workers (give the server a host of its own: what it sends to",
+            "parameter_server.server: 'h2' is one of the workers (give the server a host of its own)",
         ),
         (
             "parameter_server",
@@ -135,7 +135,7 @@ FABRIC: dict[str, object] = {
 def test_a_server_that_the_fabric_does_not_have_is_named_where_it_stands() -> None:
     fabric = parse_document(FabricSpec, FABRIC, "fabric")
     spec = parse_document(JobSpec, document("parameter_server", server="h4"), "job")
-    with pytest.raises(DocumentError, match=r"^job: parameter_server.server: 'h4' is no host of fabric 'f' \("):
+    with pytest.raises(DocumentError, match=r"^job: parameter_server.server: 'h4' is not a host of fabric 'f' \("):
         check_hosts(spec, build_fabric(fabric))
     check_hosts(parse_document(JobSpec, document("parameter_server", server="h3"), "job"), build_fabric(fabric))
 

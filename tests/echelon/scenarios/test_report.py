@@ -290,5 +290,5 @@ def test_jobs_over_tcp_are_named() -> None:
 
 def test_the_fluid_model_refuses_cross_traffic(scenario: Scenario) -> None:
     sources = (TrafficSource("seen", Schedule((ScheduledFlow(0, "a1", "b1", 100),), 100)),)
-    with pytest.raises(RunError, match=r"^policy fair: cross traffic \('seen'\) is TCP's, which needs packets"):
+    with pytest.raises(RunError, match=r"^policy fair: cross traffic \('seen'\) uses TCP, which needs packets"):
         fluid_run.run(replace(scenario, traffic=sources), "fair", lambda: make_policy("fair"), lambda *_: None)

@@ -212,7 +212,7 @@ MISTAKES = [
     ("sqlite:state/s.db", "sqlit:s.db", "store", "did you mean 'sqlite'?"),
     ("sqlite:state/s.db", "7", "store", "is not the URL of a store"),
     ('"0.0.0.0:0"', '"0.0.0.0"', "api.listen", "is not an address"),
-    ('"0.0.0.0:0"', '"unix:"', "api.listen", "names no socket"),
+    ('"0.0.0.0:0"', '"unix:"', "api.listen", "does not name a socket"),
     ("https://ctl1:8080/", "ctl1:8080", "api.advertise", "is not the URL of a controller"),
     ("https://ctl1:8080/", "https://me:pw@ctl1:8080/", "api.advertise", "is not the URL of a controller"),
     ("certificate: api.pem, ", "", "api.tls.certificate", "is missing"),

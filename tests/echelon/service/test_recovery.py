@@ -179,7 +179,7 @@ def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
             settle(other)
             held = {name: sorted_bytes(switch.entries()) for name, switch in lab.switches.items()}
             first.signal(signal.SIGCONT)
-            first.wait_event("does not lead any more")
+            first.wait_event("no longer leads")
             assert late.outcome() in (None, 503)
             assert old_term is not None
             with pytest.raises(grpc.RpcError) as refused:

@@ -230,7 +230,7 @@ def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written
         rig.meddle(p4r.Update.INSERT, *theirs)
         first = await session.update(wanted)
         assert (first.inserts, first.deletes, len(first.refused)) == (19, 0, 1)
-        assert str(first.refused[0]).startswith("switch s1: table shim_flow, job=1, flow=7: an entry of somebody else")
+        assert str(first.refused[0]).startswith("switch s1: table shim_flow, job=1, flow=7: a foreign entry")
         assert first.refused[0].code == "ALREADY_EXISTS"
         with pytest.raises(SouthboundError, match="flow=7"):
             first.require()

@@ -107,7 +107,7 @@ def test_a_file_that_is_not_there_or_is_no_file(
 ) -> None:
     missing = tmp_path / "nowhere.pem"
     text = one_line(replace(certificates.ours, **{field: missing}))
-    assert text == f"TLS {word} {missing}: No such file or directory; check the path and who may read it"
+    assert text == f"TLS {word} {missing}: No such file or directory; check the path and its permissions"
     assert "Is a directory" in one_line(replace(certificates.ours, **{field: tmp_path}))
 
 

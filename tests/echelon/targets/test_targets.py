@@ -72,7 +72,7 @@ OK = {"interfaces": "s1-eth{port}"}
 @pytest.mark.parametrize(
     ("entry", "complaint"),
     [
-        ({}, "interfaces: is missing (give the interface of each port: a pattern as s1-eth{port}, or a mapping"),
+        ({}, "interfaces: is missing (give the interface of each port: a pattern such as s1-eth{port}, or a mapping"),
         ({"interfaces": "s1-eth1"}, "interfaces: 's1-eth1' is not a pattern of interface names (write it as in"),
         ({"interfaces": "{port}{port}"}, "is not a pattern"),
         ({"interfaces": "a b{port}"}, "is not a pattern"),

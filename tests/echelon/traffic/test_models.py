@@ -323,13 +323,13 @@ def test_normal_and_cut_off_exponential_values() -> None:
     [
         (lambda: Consistent((), 1000, WEB), "no pair of different hosts"),
         (lambda: Consistent((("a", "a"),), 1000, WEB), "a cannot send to itself"),
-        (lambda: Consistent(PAIR, 0, WEB), "0 bit/s is no load"),
+        (lambda: Consistent(PAIR, 0, WEB), "0 bit/s is not a load"),
         (lambda: Consistent(PAIR, 1000, WEB, gaps="even"), r"unknown gaps 'even' \(known: exponential, poisson\)"),
         (lambda: Burst(PAIR, 10**6, WEB, draw="matchd"), "did you mean 'matched'"),
         (lambda: Burst(PAIR, 1000, WEB), "1.2 bytes in a period of 10000 us"),
         (lambda: Burst(PAIR, 10**6, WEB, burst_us=0), "a burst cannot take 0 us"),
-        (lambda: Long(PAIR, 10**6, 0), "0 is no number of parallel flows"),
-        (lambda: Long(PAIR, 10**6, window_us=0), "0 us is no window"),
+        (lambda: Long(PAIR, 10**6, 0), "0 is not a number of parallel flows"),
+        (lambda: Long(PAIR, 10**6, window_us=0), "0 us is not a window"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(make: object, reason: str) -> None:

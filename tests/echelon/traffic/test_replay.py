@@ -208,7 +208,7 @@ def test_refused_flows_are_counted() -> None:
     ("answer", "reason"),
     [
         (b"", "connection closed by the receiver"),
-        (b"HTTP/1.1 400 Bad Request", "the receiver's answer is no receipt"),
+        (b"HTTP/1.1 400 Bad Request", "the receiver's answer is not a receipt"),
     ],
 )
 def test_a_receiver_that_is_none_is_told(answer: bytes, reason: str) -> None:

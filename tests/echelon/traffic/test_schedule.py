@@ -160,7 +160,7 @@ def test_a_mistake_in_outcomes_is_told_with_its_line(tmp_path: Path) -> None:
     for text, reason in (
         ("", "line 1"),
         ("start_us,src\n", "line 1"),
-        (",".join(HEADER) + "\n1,a,b\n", "line 2: '1,a,b' is no outcome"),
+        (",".join(HEADER) + "\n1,a,b\n", "line 2: '1,a,b' is not an outcome"),
     ):
         file.write_text(text)
         with pytest.raises(DocumentError, match=reason):

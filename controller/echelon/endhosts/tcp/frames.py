@@ -134,7 +134,7 @@ def window_scale(window_bytes: int) -> int:
     """Return the least shift by which a window fits its field. Raises `ValueError` if none does (more than 1 GiB)."""
     scale = max(0, window_bytes.bit_length() - 16)
     if scale > MAX_WINDOW_SCALE:
-        raise ValueError(f"a window of {window_bytes} bytes is more than TCP can say: give less than 1 GiB")
+        raise ValueError(f"a window of {window_bytes} bytes is more than TCP can announce: give less than 1 GiB")
     return scale
 
 

@@ -72,7 +72,7 @@ class TcpReceiver:
         self.ended = False
         """Whether the sender's FIN has arrived, and everything before it."""
         self.deadline_ns: int | None = None
-        """When to call `on_deadline`; None if nothing is waited for."""
+        """Time to call `on_deadline`; None if nothing is awaited."""
 
     @property
     def uses_ecn(self) -> bool:

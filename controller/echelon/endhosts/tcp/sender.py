@@ -50,7 +50,7 @@ class TcpSettings:
     receive_window_bytes: int = 1_000_000
     ecn: bool = False
     delayed_ack_ns: int = 40_000_000
-    """How long a receiver waits for a second segment to acknowledge with the first (Linux's minimum; RFC 5681 allows
+    """Time that a receiver waits for a second segment to acknowledge with the first (Linux's minimum; RFC 5681 allows
     500 ms)."""
 
     @property
@@ -61,7 +61,7 @@ class TcpSettings:
 
 @dataclass(slots=True)
 class TcpTally(PacketTally):
-    """What happened to the segments of several connections."""
+    """Counts of the segments of several connections."""
 
     timeouts: int = 0
     """Retransmission time-outs."""
@@ -151,7 +151,7 @@ class TcpSender:
         self.timeouts = 0
         """Time-outs since the last acknowledgement."""
         self.deadline_ns: int | None = None
-        """When to call `on_deadline`; None if nothing is waited for."""
+        """Time to call `on_deadline`; None if nothing is awaited."""
 
     @property
     def isn(self) -> int:
@@ -198,7 +198,7 @@ class TcpSender:
     def write(self, now_ns: int, length_bytes: int) -> Sequence[bytes]:
         """Queue `length_bytes` more for sending."""
         if self._closing:
-            raise ValueError("the connection is closed: nothing can be written any more")
+            raise ValueError("the connection is closed and takes no more data")
         self._end += length_bytes
         return self._on_written(now_ns)
 
@@ -265,7 +265,7 @@ class TcpSender:
     def _syn(self, now_ns: int) -> bytes:
         window = self._settings.receive_window_bytes
         flags = SYN | ECE | CWR if self._settings.ecn else SYN
-        # What is announced is without options, as RFC 6691 has it.
+        # The announced size is without options, as RFC 6691 has it.
         mss = self._settings.mss_bytes + STAMP_BYTES
         options = Options(mss, window_scale(window), (stamp_of(now_ns), 0))
         return self._frames.build_syn(self._isn, 0, flags, options, min(window, 0xFFFF))
@@ -348,7 +348,7 @@ class TcpSender:
             if at < highest:
                 self._tally.retransmitted += 1
             elif self._ecn and length:
-                # Not on what is sent again (RFC 3168, 6.1.5).
+                # Retransmissions do not carry it (RFC 3168, 6.1.5).
                 ecn = ECT0
                 if self._cwr:
                     self._cwr = False

@@ -1,4 +1,4 @@
-"""What the curves say: congestion points, fits, spare bandwidth, and gain and cost of scheduling."""
+"""The analysis of the curves: congestion points, fits, spare bandwidth, and gain and cost of scheduling."""
 
 from __future__ import annotations
 

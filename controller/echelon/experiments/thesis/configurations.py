@@ -30,7 +30,7 @@ class Configuration:
     cross: tuple[str, str]
     """Source and destination of cross traffic."""
     congested: tuple[Literal["src", "dst"], str]
-    """Which end of the bottleneck is a host, and which host: see `Bottleneck`."""
+    """The end of the bottleneck that is a host, and that host: see `Bottleneck`."""
 
     def bottleneck(self, link_bps: int) -> Bottleneck:
         end, host = self.congested

@@ -23,7 +23,7 @@ class Batch:
 
     lines: Sequence[str]
     where: str
-    """What the lines are about, for error messages."""
+    """The subject of the lines, for error messages."""
     descriptor: int | None = None
     """A descriptor of the network namespace to run in; None: the caller's."""
     named: Sequence[int] = ()

@@ -24,7 +24,7 @@ _ETHERNET_BYTES = 14
 _MTU_BYTES = 1500
 
 Numbers = Mapping[str, tuple[int, Mapping[str, int]]]
-"""By job: its number in the shim header, and the numbers of its flows."""
+"""The number of each job in the shim header, and the numbers of its flows."""
 
 
 def mtu_bytes(scenario: Scenario) -> int:
@@ -46,7 +46,7 @@ def check_senders(scenario: Scenario) -> None:
         carriage = _carriage(scenario.specs[job.name], 0, {})
         if scenario.traffic and isinstance(carriage, TcpCarriage) and carriage.destination_port == DEFAULT_PORT:
             # Both would listen, and the kernel would spread connections over the two.
-            raise RunError(f"job {job.name}: cross traffic is received at port {DEFAULT_PORT} (give it another one)")
+            raise RunError(f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another port)")
 
 
 def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Assignment]:
@@ -117,7 +117,7 @@ def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[s
 
 
 def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> Carriage:
-    raise RunError(f"job {job}: there is no sender of plain UDP (recognise it by shim, or by bytes over tcp)")
+    raise RunError(f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over tcp)")
 
 
 _CARRIAGES = {("shim", "tcp"): _shim, ("bytes", "tcp"): _tcp, ("bytes", "udp"): _plain_udp}

@@ -41,7 +41,7 @@ class Coordination:
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
         self.completion = Completion(self._jobs, iterations, until)
-        """How far the jobs have come."""
+        """The progress of the jobs."""
         self._on_iteration = on_iteration
         self._history: dict[str, list[_Iteration]] = {name: [] for name in self._jobs}
         self._busy: dict[str, set[str]] = {name: set() for name in self._jobs}
@@ -95,7 +95,7 @@ class Coordination:
 
     @property
     def end_s(self) -> float:
-        """When the last step that was reported was finished, in seconds from the beginning of the run."""
+        """Return when the last reported step was finished, in seconds from the beginning of the run."""
         finishes = [max(it.finished.values()) for of in self._history.values() for it in of if it.finished]
         return float(self._seconds(max(finishes))) if finishes else 0.0
 

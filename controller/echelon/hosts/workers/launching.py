@@ -19,7 +19,7 @@ from echelon.scenarios.results import RunError
 
 _WORKER = (sys.executable, "-Pm", "echelon.hosts.workers")
 _LAST_WORDS_NS = 100_000_000
-"""How long to wait for the message of a worker that has ended."""
+"""Longest wait for the message of a worker that has ended."""
 _END_S = 5.0
 
 
@@ -84,7 +84,7 @@ class WorkerProcesses:
             try:
                 process.wait(_END_S)
             except subprocess.TimeoutExpired:
-                raise RunError(f"host {host}: its worker does not end: {said(self._log(host))}") from None
+                raise RunError(f"host {host}: its worker does not exit: {said(self._log(host))}") from None
 
     def _check(self, host: str) -> None:
         if self._processes[host].poll():

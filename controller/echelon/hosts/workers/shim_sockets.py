@@ -112,7 +112,7 @@ class ShimSockets:
         self.loop = loop
         self.assignment = assignment
         self.arrived_ns = 0
-        """When the packet arrived that is being looked at."""
+        """Arrival time of the packet that is being processed."""
         self.unknown_packets = 0
         """Packets for nobody here."""
         self.flows = FlowEnds(assignment.host, loop)

@@ -55,8 +55,7 @@ class ParameterServer(Paradigm):
     def check(self, workers: Sequence[str]) -> None:
         if self.server in workers:
             raise problem(
-                f"'{self.server}' is one of the workers (give the server a host of its own: what it sends to itself is "
-                "no traffic)",
+                f"'{self.server}' is one of the workers (give the server a host of its own)",
                 "server",
                 code="duplicate",
             )

@@ -131,7 +131,7 @@ async def answer_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     reason = {
         404: f"there is no {shown(request.url.path)} (the paths are in /openapi.json)",
-        405: f"{request.method} is not for this path (the header Allow has what is)",
+        405: f"{request.method} is not allowed here (the header Allow lists the methods)",
     }.get(error.status_code, f"{error.detail} (correct the request)")
     headers = dict(error.headers or {})
     if error.status_code == 405:
@@ -149,17 +149,17 @@ HANDLERS: Mapping[Any, Any] = {
 }
 
 _MEANING = {
-    400: "The body is no JSON.",
+    400: "The body is not JSON.",
     401: "No token, or an unknown one.",
     403: "The token's role does not allow it, or a request from a foreign web page.",
-    404: "There is nothing of that name.",
+    404: "Nothing has that name.",
     408: "The body took too long to arrive.",
     409: "Another job has that name.",
     413: "The body is too large.",
     415: "The body is not declared as application/json.",
-    422: "What is asked for cannot be; `path` says which key is to blame.",
+    422: "The request cannot be met; `path` names the wrong key.",
     429: "Too many requests at a time; `Retry-After` says when to come back.",
-    500: "A fault of the controller; its log has the details under the id that is given.",
+    500: "An unexpected error in the controller; its log has the details under the id in the answer.",
     503: "Not now: this controller is a standby (`Location` has the leader, where known), or has no plan or store yet.",
 }
 ALWAYS = (401, 403, 422, 429, 500, 503)

@@ -24,8 +24,8 @@ from echelon.service.resources import DistanceReport, LinkSetting, PolicySetting
 
 DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
-epoch (UTC), durations seconds, sizes bytes, rates bits per second; what is sent in has its units written out, as in
-files (`"2.5 MB"`, `"10 ms"`). Every error has one shape."""
+epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests write units out, as files do
+(`"2.5 MB"`, `"10 ms"`). Every error has the same shape."""
 BODIES = (JobSpec, DistanceReport, PolicySetting, LinkSetting)
 
 

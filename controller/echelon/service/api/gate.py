@@ -78,7 +78,7 @@ class Gate:
             log.exception("fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH])
             if answer.status is not None:
                 raise
-            reason = f"the controller has a fault (its log says more, under {fault})"
+            reason = f"unexpected error in the controller (its log has the details under {fault})"
             await error_answer(500, reason)(scope, receive, answer.send)
         finally:
             self._running -= 1
@@ -185,5 +185,5 @@ def _check_host(host: str) -> None:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        reason = f"{shown(host)} is no name of this machine (no tokens are configured: call it localhost)"
+        reason = f"{shown(host)} is not a name of this machine (no tokens are configured: use localhost)"
         raise RequestError(403, reason) from None

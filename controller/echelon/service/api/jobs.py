@@ -41,7 +41,7 @@ async def list_jobs(service: TheService) -> Sequence[JobSummary]:
 @jobs.post(
     "/jobs",
     responses={**errors(409, *WITH_BODY), 201: CREATED},
-    response_description="Was registered already, the same.",
+    response_description="The same job was registered already.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def register_job(service: TheService, spec: JobMapping, response: Response) -> JobResource:
@@ -55,7 +55,7 @@ async def register_job(service: TheService, spec: JobMapping, response: Response
 @jobs.put(
     "/jobs/{name}",
     responses={**errors(*WITH_BODY), 201: CREATED},
-    response_description="Changed, or the same already.",
+    response_description="The job was changed, or was the same already.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
 async def put_job(service: TheService, name: str, spec: JobMapping, response: Response) -> JobResource:
@@ -75,7 +75,7 @@ async def show_job(
     name: str,
     wait_s: Annotated[
         float | None,
-        Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait for it to be installed."),
+        Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait until the job is installed."),
     ] = None,
 ) -> JobResource:
     """Return one job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that

@@ -78,8 +78,8 @@ async def set_link(
 @plan.get("/plan", response_model=PlanResource, responses=errors(404))
 async def show_plan(
     service: TheService,
-    job: Annotated[str | None, Query(description="Only flows of this job.")] = None,
-    switch: Annotated[str | None, Query(description="Only flows through this switch.")] = None,
+    job: Annotated[str | None, Query(description="Return only flows of this job.")] = None,
+    switch: Annotated[str | None, Query(description="Return only flows through this switch.")] = None,
 ) -> Response:
     """Return the plan in force."""
     made = service.plan()

@@ -1,4 +1,4 @@
-"""What the routers share: the service behind them, and the check that a query has no unknown parameter."""
+"""Common parts of the routers: the service behind them, and the check that a query has no unknown parameter."""
 
 from __future__ import annotations
 

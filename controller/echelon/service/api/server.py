@@ -36,7 +36,7 @@ KEEP_ALIVE_S = 75
 """Keep-alive time, longer than clients and proxies commonly keep an idle connection, so that they close it, not we
 under a request."""
 DRAIN_S = 5
-"""How long requests under way may take to end when the server stops."""
+"""Time that requests under way may take to end when the server stops."""
 LAST_WORD_S = 1
 SOCKET_MODE = 0o600
 """Permissions of a Unix socket: it is for the daemon's own user unless the operator says otherwise."""
@@ -107,7 +107,7 @@ class ApiServer:
         latest."""
         try:
             await self._server.serve(sockets=[self._socket])
-            # What took longer was cancelled; each request says so to its client.
+            # Requests that took longer were cancelled; each tells its client so.
             if late := set(self._server.server_state.tasks):
                 await asyncio.wait(late, timeout=LAST_WORD_S)
         finally:

@@ -33,7 +33,7 @@ class ApiSettings:
     body_bytes: int = 10**6
     """Maximum size of a request's body in bytes; a larger one is refused (413)."""
     body_timeout_s: float = 30.0
-    """How long a body may take to arrive."""
+    """Longest time for a body to arrive."""
     requests: int = 1000
     """Maximum number of concurrent requests; others are told to come back (429). Liveness and readiness are always
     answered."""

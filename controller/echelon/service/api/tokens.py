@@ -78,7 +78,7 @@ class TokensSpec(Section):
                 first = seen.setdefault(getattr(token, key), index)
                 if first != index:
                     raise problem(
-                        f"is that of tokens[{first}] as well (give each token its own)",
+                        f"is also that of tokens[{first}] (give each token its own)",
                         "tokens",
                         index,
                         key,
@@ -153,7 +153,7 @@ class TokensFile:
         try:
             specs = load_tokens(self._path).tokens
         except (DocumentError, OSError) as error:
-            log.error("the tokens file changed and is faulty, the former tokens hold: %s", error)
+            log.error("the changed tokens file is faulty, the former tokens remain valid: %s", error)
             return
         self._tokens = Tokens(specs)
         log.info("read %s again: %d tokens", self._path, len(specs))

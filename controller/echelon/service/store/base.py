@@ -93,8 +93,8 @@ class Leadership:
         """
         if at_least > MAX_TERM:
             raise StoreError(
-                f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); whoever set such an"
-                " election id on a switch has to be found, and the switch restarted"
+                f"cannot lead with a term of {at_least}: terms end at {MAX_TERM} (63 bits); find the"
+                " controller that set such an election id on a switch, and restart the switch"
             )
         async with self._raising:
             if at_least > self._term:
@@ -166,6 +166,4 @@ def next_term(last: int) -> int:
     try:
         return election.next_term(time.time_ns() // 1000, last)
     except election.ElectionError:
-        raise StoreError(
-            f"the last term was {last}: no number of 63 bits is above it (start with an empty store)"
-        ) from None
+        raise StoreError(f"the last term was {last}, the largest of 63 bits (start with an empty store)") from None

@@ -41,7 +41,7 @@ class Schema:
                 f" {self.version}): start that version, or restore the copy made before it was first started"
             )
         if version < 1:
-            raise StoreError(f"{store}: has schema {version}, which never was: this is not a store of echelon's")
+            raise StoreError(f"{store}: has schema {version}, which never existed: this is not a store of Echelon")
 
     def upgrade(self, documents: Mapping[str, Mapping[str, dict[str, Any]]], version: int) -> Snapshot:
         """Return documents of the earlier `version` in this version's schema."""

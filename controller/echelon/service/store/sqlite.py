@@ -59,7 +59,10 @@ _ADVICE = {
     sqlite3.SQLITE_PERM: (StoreError, "cannot be written (its owner or its mode)"),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "cannot be opened (is its directory there, and writable?)"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "is corrupt (put back a copy, or move it away to start without jobs)"),
-    sqlite3.SQLITE_NOTADB: (StoreError, "is not a database (another file, or a corrupt one: name another or move it)"),
+    sqlite3.SQLITE_NOTADB: (
+        StoreError,
+        "is not a database (it is another file, or corrupt: name another file or move it)",
+    ),
     sqlite3.SQLITE_BUSY: (StoreUnavailableError, f"has been locked by another program for {BUSY_TIMEOUT_S:.0f} s"),
     sqlite3.SQLITE_LOCKED: (StoreUnavailableError, "is locked by another program"),
     sqlite3.SQLITE_IOERR: (StoreError, "cannot be read or written: the disk failed, or is full"),
@@ -88,9 +91,9 @@ def path_of(url: str) -> Path:
     if rest.startswith("//"):
         rest = rest.removeprefix("//")
         if not rest.startswith("/"):
-            raise StoreError(f"store {url}: names no file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
+            raise StoreError(f"store {url}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
     if not rest or rest.endswith("/") or "\0" in rest:
-        raise StoreError(f"store {url!r}: names no file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
+        raise StoreError(f"store {url!r}: does not name a file (write sqlite:///ABSOLUTE/PATH or sqlite:PATH)")
     return Path(rest)
 
 

@@ -1,4 +1,4 @@
-"""What BMv2 can carry, with an HTB tree behind each egress port."""
+"""The capabilities of BMv2 with an HTB tree behind each egress port."""
 
 from __future__ import annotations
 

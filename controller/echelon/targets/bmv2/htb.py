@@ -56,7 +56,7 @@ class Port:
     rate_bps: int
     mtu_bytes: int = 1500
     depth_packets: int = 11
-    """How many packets each queue holds."""
+    """Number of packets that each queue holds."""
 
     @property
     def frame_bytes(self) -> int:

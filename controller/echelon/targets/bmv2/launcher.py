@@ -18,7 +18,7 @@ class Bmv2Launcher(ExecutableLauncher):
 
     target = "bmv2"
     executable = "simple_switch_grpc"
-    remedy = "build P4's behavioral-model, or use the packages of p4.org; or take --target softswitch"
+    remedy = "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
 
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
         thrift = ["--thrift-port", str(ports.other)]

@@ -38,7 +38,7 @@ class ServerAddress:
 
 def _namespace(value: str) -> str:
     if not _NAMESPACE.fullmatch(value):
-        raise problem(f"{shown(value)} is not a network namespace (give its name, or a path as /proc/1234/ns/net)")
+        raise problem(f"{shown(value)} is not a network namespace (give its name, or a path such as /proc/1234/ns/net)")
     return value
 
 
@@ -75,7 +75,7 @@ class Bmv2Options(Section):
         str | dict[int, str],
         PlainValidator(_interfaces),
         WithJsonSchema({"type": ["string", "object"], "examples": ["s1-eth{port}"]}),
-        Field(description="the interface of each port: a pattern as s1-eth{port}, or a mapping as {'1': s1-eth1}"),
+        Field(description="the interface of each port: a pattern such as s1-eth{port}, or a mapping, {'1': s1-eth1}"),
     ]
     namespace: Annotated[
         str | None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _AT_ONCE = 4
-"""How many ports of one switch are read or written at the same time."""
+"""Number of ports of one switch that are read or written at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class Bmv2Queues:
         self._shaper = Shaper(namespace)
         self._thrift = thrift
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
-        """By port: the settings that its tree was made from, by queue. The tree alone does not tell them exactly."""
+        """The settings from which the tree of each port was made, by queue. The tree alone does not tell them
+        exactly."""
 
     async def open(self, gnmi: GNMIClient | None) -> None:
         with self._errors():

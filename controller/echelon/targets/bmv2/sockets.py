@@ -39,7 +39,7 @@ def deepest_queue(frame_bytes: int, buffer_bytes: int) -> int:
 
 def mtu_bytes(interface: str) -> int:
     """Return the size of the interface's largest IP packet. Raises OSError where there is no such interface."""
-    # Not from /sys/class/net, which shows the interfaces of the network namespace that it was mounted in.
+    # /sys/class/net shows the interfaces of the network namespace in which it was mounted, so it is not used.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         answer = fcntl.ioctl(here, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))
     (mtu,) = struct.unpack_from("i", answer, 16)

@@ -1,4 +1,4 @@
-"""What the embedded switch can carry."""
+"""The capabilities of the embedded switch."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class GnmiQueues:
         if self._client is None:
             raise SouthboundError(
                 f"switch {self._switch}: does not serve gNMI, which configures the queues of a softswitch; "
-                "is it another kind of switch? (set `target` in its entry)"
+                "if it is another kind of switch, set `target` in its entry"
             )
         return self._client
 

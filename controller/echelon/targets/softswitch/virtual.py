@@ -60,7 +60,7 @@ class VirtualTestbed:
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self.nics: dict[str, VirtualHost] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
-        """How many flow events each switch has reported."""
+        """Number of flow events that each switch has reported."""
         for name in fabric.hosts:
             self.nics[name] = self._network.add_host(name, partial(self._deliver, name))
         nodes = {name: self._network.add_switch(name, _Unprogrammed()) for name in fabric.switches}
@@ -126,7 +126,7 @@ class VirtualTestbed:
             if not device.wait_acknowledged(_ACKNOWLEDGE_TIMEOUT_S):
                 raise ControllerSilentError(
                     f"switch {name}: its controller did not acknowledge a flow event within "
-                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (is it stuck?)"
+                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (check whether it is stuck)"
                 )
 
         def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:

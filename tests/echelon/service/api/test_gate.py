@@ -240,7 +240,7 @@ def test_without_tokens_a_foreign_name_gets_nothing(open_api: httpx.Client, host
     if status == 200:
         assert response.status_code in (200, 201)
     else:
-        assert "is no name of this machine" in fault(response, status)["reason"]
+        assert "is not a name of this machine" in fault(response, status)["reason"]
     assert open_api.get("/healthz", headers={"Host": host}).status_code == 200
 
 

@@ -80,12 +80,12 @@ def test_known_tokens_and_no_others(known: dict[str, Role], other: str) -> None:
         (
             f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: a, role: operator, sha256: {'cd' * 32}}}]",
             "tokens[1].name",
-            "is that of tokens[0] as well",
+            "is also that of tokens[0]",
         ),
         (
             f"tokens: [{{name: a, role: operator, sha256: {SHA}}}, {{name: b, role: operator, sha256: {SHA.upper()}}}]",
             "tokens[1].sha256",
-            "is that of tokens[0] as well",
+            "is also that of tokens[0]",
         ),
     ],
 )
@@ -139,7 +139,7 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
     assert tokens.authenticate(second.token) is not None
     faults = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len(faults) == 2
-    assert all("the former tokens hold" in fault for fault in faults)
+    assert all("the former tokens remain valid" in fault for fault in faults)
 
     write(file, first)
     now += CHECK_INTERVAL_S

@@ -51,15 +51,15 @@ def test_files(tmp_path: Path) -> None:
         ("etcd://u:secret@a:70000/x", "Port out of range"),
         ("etcd://u:secret@[::1/x", "Invalid IPv6"),
         ("etcd://u:secret@h/x?timeout=3", "unknown option 'timeout' (known: ca, certificate, key, password_file)"),
-        ("etcd://u:secret@h/x?ca=", "option ca names no file"),
+        ("etcd://u:secret@h/x?ca=", "option ca does not name a file"),
         ("etcd://u:secret@h/x?ca=/nowhere", "ca: /nowhere cannot be read: No such file"),
         ("etcd://u:secret@h/x?password_file=/dev/null", "a password and a password_file"),
         ("etcd://secret@h/x", "the password (a password_file=FILE) is missing"),
         ("etcd://:secret@h/x", "the user (USER@ before the host) is missing"),
-        ("etcd://u:secret@h/x?ca=/dev/null", "is no PEM file"),
+        ("etcd://u:secret@h/x?ca=/dev/null", "is not a PEM file"),
         ("etcd://u:secret@h/x?certificate=PEM", "key is missing"),
         ("etcd://u:secret@h/x?key=PEM", "certificate is missing"),
-        ("etcd://u:secret@h/x#y", "is no URL of etcd"),
+        ("etcd://u:secret@h/x#y", "is not a URL of etcd"),
     ],
 )
 def test_bad_urls(url: str, reason: str, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def parse(url: str) -> Address:
     except ValueError as error:
         raise StoreError(f"store etcd://...: {error} ({_FORM})") from None
     if parts.scheme != "etcd" or parts.fragment:
-        raise StoreError(f"store etcd://{hosts}: is no URL of etcd ({_FORM})")
+        raise StoreError(f"store etcd://{hosts}: is not a URL of etcd ({_FORM})")
     shown = f"store etcd://{hosts}"
     prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
     options = _options(parts, shown)
@@ -74,7 +74,7 @@ def _options(parts: SplitResult, shown: str) -> Mapping[str, str]:
         if name not in _OPTIONS:
             raise StoreError(f"{shown}: unknown option {name!r} (known: {', '.join(_OPTIONS)})")
         if not value:
-            raise StoreError(f"{shown}: option {name} names no file")
+            raise StoreError(f"{shown}: option {name} does not name a file")
     return options
 
 
@@ -100,7 +100,7 @@ def _tls(options: Mapping[str, str], shown: str) -> Tls | None:
         raise StoreError(f"{shown}: {missing} is missing (a client's certificate and its key go together)")
     for name, content in files.items():
         if b"-----BEGIN " not in content:
-            raise StoreError(f"{shown}: {name}: {options[name]} is no PEM file")
+            raise StoreError(f"{shown}: {name}: {options[name]} is not a PEM file")
     return Tls(files.get("ca"), files.get("certificate"), files.get("key")) if files else None
 
 

@@ -160,7 +160,7 @@ class Etcd:
                 while True:
                     answer = await call.read()
                     if answer is grpc.aio.EOF or answer.canceled:
-                        raise StoreUnavailableError(f"{self._address}: does not let {key.decode()} be watched")
+                        raise StoreUnavailableError(f"{self._address}: refuses to let {key.decode()} be watched")
                     if answer.events:
                         return
             except grpc.aio.AioRpcError as error:
@@ -202,7 +202,7 @@ class Etcd:
             if task is None or task.cancelling():
                 raise
             failed = True
-            raise StoreUnavailableError(f"{self._address}: cancelled a call (is it stopping?)") from None
+            raise StoreUnavailableError(f"{self._address}: cancelled a call (check whether it is stopping)") from None
         finally:
             member.waiting -= 1
             if failed and member is self._member:

@@ -335,7 +335,7 @@ class EtcdStore:
             leader = _candidate(outcome.found.get(layout.leader))
             self._lose(held, f"{leader.id} leads" if leader else "the lease has expired")
             raise NotLeaderError(
-                f"{self.url}: this controller does not lead any more: {held.leadership.reason}",
+                f"{self.url}: this controller no longer leads: {held.leadership.reason}",
                 leader.url if leader else None,
             )
 
@@ -354,7 +354,7 @@ class EtcdStore:
 
     def _outcome(self, held: _Held, unanswered: StoreUnavailableError | None) -> StoreError:
         if unanswered is None:
-            return NotLeaderError(f"{self.url}: this controller does not lead any more: {held.leadership.reason}")
+            return NotLeaderError(f"{self.url}: this controller no longer leads: {held.leadership.reason}")
         return StoreUnavailableError(f"{unanswered.reason} (the change may be kept or not)")
 
     async def _not_leader(self) -> NotLeaderError:
