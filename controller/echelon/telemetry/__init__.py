@@ -1,1 +1,1 @@
-"""Digests and counters -> tardiness, iteration times, observed distances."""
+"""From digests and counters to tardiness, iteration times and observed distances."""

@@ -1,4 +1,4 @@
-"""Is a job's profile wrong, by what switches see? And what should its arrangement functions be then?
+"""Whether a job's profile is wrong, judged by what switches see, and what its arrangement functions should be then.
 
 An arrangement function is made of profiled compute times of the *consumer*; what a switch can see are the starts of
 flows, which are the *producer's* pace. What both have in common is a profile that is wrong as a whole: taken on another
@@ -26,11 +26,11 @@ from fractions import Fraction
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Job
 
 TOLERANCE = Fraction(1, 10)
-"""Profiles are within a few percent when they are right, and plans bear 20 % (docs/policies.md)."""
+"""A right profile is within a few percent, and plans tolerate 20 % (docs/policies.md)."""
 AGREEING = 8
-"""Iterations in a row whose factors are within TOLERANCE of each other."""
+"""How many iterations in a row must have factors within TOLERANCE of each other."""
 MAX_FACTOR = 16
-"""Nothing that was profiled is wrong by more, or by less than one over it: that is another job."""
+"""The largest credible factor, and one over it the smallest. Beyond them, the flows belong to a different job."""
 _MICROSECONDS = 1_000_000
 
 
@@ -40,12 +40,14 @@ class FlowStart:
 
     time_s: Fraction
     before_s: Fraction | None = None
-    """None: it had not, or nothing is known of it."""
+    """None: there was none, or its end is unknown."""
 
 
 def computed_distances_s(job: Job, echelonflow: EchelonFlow) -> tuple[Fraction, ...] | None:
-    """How long (seconds) after the head flow each flow starts, if nothing but computing decides that: all that they
-    wait for is compute units that wait, in turn, for the one that the head flow waits for. Otherwise None."""
+    """Return how many seconds after the head flow each flow starts, if only computing decides that, else None.
+
+    Only computing decides if all that the flows wait for are compute units that depend on the one of the head flow.
+    """
     computes = {unit.name: unit for unit in job.computes}
     after = {flow.name: flow.after for flow in job.flows}
     return _distances_s(computes, after, echelonflow)

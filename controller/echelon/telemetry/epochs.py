@@ -1,4 +1,4 @@
-"""Iterations that switches report modulo 256, counted on."""
+"""Continuous numbers for iterations, which switches report modulo 256."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""Up to so many iterations behind the newest is behind; anything else that differs is newer. As the switches do."""
+"""How many iterations behind the newest one an epoch can be. Any other difference means newer, as for the switches."""
 
 
 def ahead(epoch: int, of: int) -> int:
-    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative: behind."""
+    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative if it is behind."""
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 
 
 @dataclass(slots=True)
 class Counting:
-    """Numbers for the iterations of a job that only grow. A number is no iteration count: a job that is started anew,
-    or was not seen for long, makes it jump."""
+    """Numbers for the iterations of a job, which only grow.
+
+    A number is not an iteration count: it jumps when a job restarts or was not seen for long.
+    """
 
     newest: int | None = None
     _floor: int = 0
@@ -49,16 +51,21 @@ class IterationClock:
     """
 
     _epoch: int | None = None
-    """Time of the latest start; None: unknown."""
+    """The time of the latest start; None if unknown."""
     _time_s: Fraction = Fraction(0)
     _finish_s: Fraction | None = None
     _middle: bool = True
-    """The latest start (or the next, if there is none) may be no start: where a switch begins to follow a flow, the
-    first packet that it sees may be from the middle."""
+    """Whether the latest start (or the next, if there is none) may be a packet from the middle of the flow.
+
+    That happens where a switch begins to follow a flow.
+    """
 
     def start(self, epoch: int, time_s: Fraction) -> tuple[Fraction | None, bool]:
-        """The head flow's first packet. Returns the duration (seconds) of the iteration that ends with it, if it is
-        known, and whether the job was evidently started anew."""
+        """Take the head flow's first packet.
+
+        Return the duration, in seconds, of the iteration that ends with it, if known, and whether the job evidently
+        restarted.
+        """
         if self._epoch is None:
             self._begin(epoch, time_s)
             return None, False
@@ -77,8 +84,11 @@ class IterationClock:
         return duration_s if known else None, distance < 0
 
     def finish(self, epoch: int, time_s: Fraction) -> None:
-        """The head flow's last packet. That comes once in an iteration: of a job that is started anew in its k-th
-        iteration, k <= 16, nothing is reported up to its k-th again, and of that only the finish, once more."""
+        """Take the head flow's last packet, which comes once in an iteration.
+
+        If a job restarts in its k-th iteration, k <= 16, switches report nothing until the k-th iteration comes again,
+        and of that one only the finish, a second time.
+        """
         if epoch != self._epoch:
             return
         if self._finish_s is None:
@@ -87,13 +97,16 @@ class IterationClock:
             self._miss()
 
     def other(self, epoch: int) -> None:
-        """An event of another flow of the job: one that is two iterations on tells that a start was missed, so that
-        the one 256 iterations later is not taken for the next."""
+        """Take an event of another flow of the job.
+
+        An event two iterations ahead shows that a start was missed. Without this, the start 256 iterations later would
+        look like the next one.
+        """
         if self._epoch is not None and ahead(epoch, self._epoch) > 1:
             self._miss()
 
     def lose(self) -> None:
-        """Events may be missing from here on, the clock be another, and the switch follow the flow anew."""
+        """Note that events may be missing, the clock may have changed, and the switch may follow the flow anew."""
         self._epoch = None
         self._middle = True
 

@@ -1,4 +1,4 @@
-"""One value of each flow of an EchelonFlow in one iteration, until all of them are there."""
+"""Collections of one value from each flow of an EchelonFlow in one iteration, until they are complete."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from typing import Generic, TypeVar
 from echelon.telemetry.epochs import BEHIND
 
 MAX_VALUES = 4096
-"""Number of unfinished iterations that are kept: a lost event leaves an iteration unfinished until it is too old."""
+"""How many incomplete iterations are kept. A lost event leaves an iteration incomplete until it is too old."""
 
 T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """Iterations are gathered beside each other: switches report up to a list's timeout apart."""
+    """The values of several iterations at a time, because switches report up to the timeout of a digest list apart."""
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = tuple(flows)
         self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
         self._values: dict[int, dict[str, T] | None] = {}
-        """The values by iteration; None: it was complete."""
+        """The values by iteration; None for an iteration that was complete."""
         self._newest = -1
 
     def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
-        """The values by flow, if this was the last that was missing. What comes twice counts as it came first; what is
-        too old, or of an iteration that was complete, not at all. Numbers of iterations only grow (`Counting`)."""
+        """Take a value, and return the values by flow if this was the last that was missing.
+
+        The first of two values of a flow counts. A value that is too old, or belongs to an iteration that was complete,
+        is ignored. Numbers of iterations only grow (`Counting`).
+        """
         if iteration <= self._newest - self._kept:
             return None
         if iteration > self._newest:
@@ -42,7 +45,7 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget what is not complete: it will not become so, or would be mixed with what does not belong to it."""
+        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of others."""
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None
