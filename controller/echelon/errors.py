@@ -48,6 +48,7 @@ Code = Literal[
     "unknown-path",
     "unknown-name",
     # Plans.
+    "cycle",
     "plan-impossible",
     "no-route",
     "does-not-fit",

@@ -37,7 +37,9 @@ class FlowPaths:
         seen = set()
         for job in jobs:
             if job.name in seen:
-                raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name)
+                raise PlanError(
+                    f"job {job.name}: two jobs have this name; give each its own", job.name, code="duplicate"
+                )
             seen.add(job.name)
         try:
             routes = (chooser or self._router).route(fabric, jobs)

@@ -53,7 +53,7 @@ class ShortestPaths:
         """Return the switches on each of the shortest paths between two hosts, sorted. Raises `NoRouteError`."""
         for one, other in ((src, dst), (dst, src)):
             if one not in self.nodes:
-                raise NoRouteError(f"'{one}' is not a node of the fabric")
+                raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
             if one not in self._edge:
                 raise NoRouteError(f"there is no path from '{one}' to '{other}': its link is drained or missing")
         edges = (self._edge[src], self._edge[dst])

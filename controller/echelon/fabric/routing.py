@@ -120,7 +120,7 @@ class Router:
                 try:
                     wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in connections(job)}
                 except NoRouteError as error:
-                    raise NoRouteError(f"job {name}: {error}", name) from None
+                    raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         self._fabric = fabric
         for name in [name for name in self._jobs if name not in present]:
             self.users.subtract(path[1:-1] for path in self._jobs.pop(name)[1].values())
@@ -145,5 +145,5 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
     graph = graph_of((*fabric.hosts, *fabric.switches), fabric.usable_links)
     for node in needed:
         if node not in graph:
-            raise NoRouteError(f"'{node}' is not a node of the fabric")
+            raise NoRouteError(f"'{node}' is not a node of the fabric", code="unknown-node")
     return graph

@@ -100,7 +100,7 @@ def simulate(
         try:
             path = route(fabric, flow.src, flow.dst, 0)
         except NoRouteError as error:
-            raise PlanError(f"background {flow.name}: {error}") from None
+            raise PlanError(f"background {flow.name}: {error}", code=error.code) from None
         run.add_background(flow, links_of(path))
     run.to_the_end()
     return FluidResult(

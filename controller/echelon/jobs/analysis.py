@@ -55,7 +55,7 @@ def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[st
                     following.append(follower)
         layer = sorted(following, key=rank.__getitem__)
     if len(order) < len(after):
-        raise GraphError(f"job {job.name}: waits for itself: {_a_cycle(after)}")
+        raise GraphError(f"job {job.name}: waits for itself: {_a_cycle(after)}", code="cycle")
     return tuple(order)
 
 
@@ -186,9 +186,13 @@ def _dependencies(job: Job) -> dict[str, tuple[str, ...]]:
     if len(after) != len(nodes):
         names = [name for name, _ in nodes]
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise GraphError(f"job {job.name}: the name '{twice}' is given to more than one compute unit or flow")
+        raise GraphError(
+            f"job {job.name}: the name '{twice}' is given to more than one compute unit or flow", code="duplicate"
+        )
     for name, needs in nodes:
         for other in needs:
             if other not in after:
-                raise GraphError(f"job {job.name}: '{name}' waits for '{other}', which it does not have")
+                raise GraphError(
+                    f"job {job.name}: '{name}' waits for '{other}', which it does not have", code="unknown-name"
+                )
     return after

@@ -114,7 +114,9 @@ def _steps(blocks: Iterable[Block]) -> dict[str, Step]:
         for name, step in block.steps.items():
             known = steps.setdefault(name, step)
             if known is not step and known != step:
-                raise GraphError(f"the name '{name}' is given to two different steps (give each its own)")
+                raise GraphError(
+                    f"the name '{name}' is given to two different steps (give each its own)", code="duplicate"
+                )
     return steps
 
 

@@ -192,7 +192,7 @@ class Lowering:
                 for switch, there in passing.items()
             }
         except ExhaustedError as error:
-            raise LoweringError(str(error), name) from None
+            raise LoweringError(str(error), name, code=error.code) from None
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
         last, before = self._last, self._last.switches.get(name)
@@ -300,6 +300,7 @@ def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> 
                     f"job {name}: {protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job "
                     f"{owners[connection]} already; give the job other ports",
                     name,
+                    code="duplicate",
                 )
 
 

@@ -106,7 +106,7 @@ def _facts(job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities:
     if alone_s <= 0:
         raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send", job.name)
     if job.weight <= 0:
-        raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name)
+        raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name, code="too-small")
     return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, capacities))
 
 

@@ -56,7 +56,10 @@ def registered() -> Mapping[str, EntryPoint]:
     for entry in sorted(entry_points(group=GROUP)):
         other = found.setdefault(entry.name, entry)
         if other.value != entry.value:
-            raise PlanError(f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)}; remove one")
+            raise PlanError(
+                f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)}; remove one",
+                code="duplicate",
+            )
     if not any(entry.module.startswith(f"{GROUP}.") for entry in found.values()):
         raise PlanError(
             "Echelon's own policies are not registered: the installed package is older than its source tree "

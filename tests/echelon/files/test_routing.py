@@ -18,6 +18,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
+from tests.faults import coded
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 LEAVES, SPINES = ("l1", "l2", "l3"), ("p1", "p2", "p3")
@@ -166,11 +167,8 @@ def test_new_connections_fill_what_departed_ones_left() -> None:
 
 def test_a_worker_that_cannot_be_reached_is_named_with_its_job() -> None:
     fabric = FABRIC.without([("h4", "l2")])
-    with pytest.raises(
-        NoRouteError, match=r"^job b: there is no path from 'h4' to 'h1': its link is drained"
-    ) as caught:
+    with pytest.raises(NoRouteError, check=coded("no-route", "h4", "h1", job="b")):
         Router().route(fabric, [ring("a", ["h1", "h2"]), ring("b", ["h1", "h4"])])
-    assert caught.value.job == "b"
     cut_off = FABRIC.without([("l1", spine) for spine in SPINES])
-    with pytest.raises(NoRouteError, match="job b: there is no path from 'h1' to 'h4'"):
+    with pytest.raises(NoRouteError, check=coded("no-route", "h1", "h4", job="b")):
         Router().route(cut_off, [ring("b", ["h1", "h4"])])

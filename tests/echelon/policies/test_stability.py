@@ -21,6 +21,7 @@ from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.base import Policy
 from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
+from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
@@ -134,9 +135,8 @@ def test_a_refused_plan_leaves_no_trace(make: Callable[[], Policy]) -> None:
     jobs = [ring("a", ["h1", "h5"]), pipeline("b", ["h2", "h6"])]
     policy = make()
     before = policy.plan(jobs, FABRIC)
-    with pytest.raises(PlanError, match="job c: 'h99' is not a node") as caught:
+    with pytest.raises(PlanError, check=coded("unknown-node", "h99", job="c")):
         policy.plan([*jobs, ring("c", ["h1", "h99"])], FABRIC)
-    assert caught.value.job == "c"
     after = policy.plan(jobs, FABRIC)
     assert after == before
     assert all(after.by_job[name] is before.by_job[name] for name in "ab")
@@ -144,9 +144,8 @@ def test_a_refused_plan_leaves_no_trace(make: Callable[[], Policy]) -> None:
 
 def test_a_job_that_takes_no_time_is_named() -> None:
     idle = Job("idle", (ComputeUnit("c", "h1", Fraction(0)),), (), ())
-    with pytest.raises(PlanError, match="job idle: its iteration takes no time") as caught:
+    with pytest.raises(PlanError, check=coded("plan-impossible", job="idle")):
         make_policy("echelon").plan([ring("a", ["h1", "h5"]), idle], FABRIC)
-    assert caught.value.job == "idle"
 
 
 def test_fair_begins_jobs_that_come_one_by_one_at_different_queues() -> None:
