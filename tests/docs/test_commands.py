@@ -1,0 +1,134 @@
+"""Every command that the pages print is run, or is in the list of those that need more than a test has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from echelon.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROGRAMS = ("echelon", "softswitch", "make", "python", "python3", "pip", "mn", "sudo", "ptf", "curl", "systemctl")
+PATIENCE_S = 300
+
+ELSEWHERE = {
+    r"^sudo |^mn |demo-mininet|--fabric (mininet|namespaces)": "root",
+    r"^ptf |^make ptf": "root",
+    r"systemctl|pip install|-m venv|^/opt/": "an installation",
+    r"tests\.soak": "hours",
+    r" \[--": "a synopsis",
+    r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
+    r"^echelon (serve|job|watch|token|status|switch|plan|policy|link|telemetry)|^curl": (
+        "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
+    ),
+    r"^softswitch (--no-p4|-i|PROGRAM)": "a switch that runs on, as the tests in tests/softswitch/realtime have",
+    r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
+    r"^echelon experiment (thesis|pipelines|report)": "hours, or what they have measured",
+}
+"""What is not run here, by what it needs."""
+
+PLACEHOLDERS = {
+    "SCENARIO.yaml": "topologies/scenarios/fig2.yaml",
+    "FILE.yaml ...": "topologies/scenarios/fig2.yaml topologies/leaf_spine.yaml",
+    "--out DIR": "--out out",
+    "--duration 10s ... -o": "--duration 10s --src h1 --dst h2 -o",
+    "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
+    "[NAME ...]": "",
+}
+"""What takes the place of words that stand for something of the reader's."""
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Yield the commands in the fenced blocks of a page that name no language, without prompts and comments."""
+    language: str | None = None
+    block = ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            if language is None:
+                language, block = line[3:], ""
+                continue
+            if language == "":
+                yield from _in_block(block)
+            language = None
+        block += line + "\n"
+
+
+def _in_block(block: str) -> Iterator[str]:
+    lines = re.sub(r"\\\n\s*", "", block).splitlines()
+    # Where there are prompts, the rest is output.
+    prompted = [line for line in lines if line.startswith("$ ")]
+    for line in prompted or lines:
+        command = re.sub(r"\s+#.*$", "", line.removeprefix("$ ")).strip()
+        words = command.split()
+        if words and words[0].rpartition("/")[2] in PROGRAMS:
+            yield command
+
+
+def reason_not_to_run(command: str) -> str | None:
+    return next((reason for pattern, reason in ELSEWHERE.items() if re.search(pattern, command)), None)
+
+
+def to_run(page: Path) -> list[str]:
+    found = []
+    for command in commands(page):
+        if reason_not_to_run(command) is None:
+            for word, value in PLACEHOLDERS.items():
+                command = command.replace(word, value)
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    for name in ("topologies", "p4src", "ptf", "controller", "softswitch"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in to_run(page):
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{page.name}: {command}\n{done.stdout}{done.stderr}"
+
+
+def test_the_pages_have_commands() -> None:
+    """Else this module would test nothing after a change of the pages' form."""
+    found = [command for page in PAGES for command in commands(page)]
+    assert len(found) > 40
+    assert len([command for page in PAGES for command in to_run(page)]) >= 8
+    assert all(any(re.search(pattern, command) for command in found) for pattern in ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(part, id=part[:60])
+        for page in PAGES
+        for command in commands(page)
+        for part in re.split(r" && | & ?", command)
+        if part.startswith("echelon ")
+    ],
+)
+def test_every_option_that_is_printed_exists(command: str) -> None:
+    """Also of the commands that are not run."""
+    here, words = typer.main.get_command(app), shlex.split(command)[1:]
+    while words and words[0] in getattr(here, "commands", {}):
+        here = here.commands[words.pop(0)]  # type: ignore[attr-defined]
+    known = {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
+    assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
