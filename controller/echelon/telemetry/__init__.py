@@ -1,1 +1,1 @@
-"""Digests and counters -> tardiness, iteration times, observed distances."""
+"""Telemetry: digests and counters become tardiness, iteration times and observed distances."""

@@ -1,4 +1,4 @@
-"""Iterations that switches report modulo 256, counted on."""
+"""Numbers for iterations that switches report modulo 256."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""Up to so many iterations behind the newest is behind; anything else that differs is newer. As the switches do."""
+"""Number of iterations behind the newest that count as behind; any other difference is newer, as in the switches."""
 
 
 def ahead(epoch: int, of: int) -> int:
@@ -20,8 +20,10 @@ def ahead(epoch: int, of: int) -> int:
 
 @dataclass(slots=True)
 class Counting:
-    """Numbers for the iterations of a job that only grow. A number is no iteration count: a job that is started anew,
-    or was not seen for long, makes it jump."""
+    """Numbers for the iterations of a job that only grow.
+
+    A number is not a count of iterations: it jumps when a job is restarted, or was not seen for long.
+    """
 
     newest: int | None = None
     _floor: int = 0
@@ -42,10 +44,10 @@ class Counting:
 
 @dataclass(slots=True)
 class IterationClock:
-    """Times between the starts of a job's head flow in iterations that follow each other, by the clock of one switch.
+    """The times between the starts of a job's head flow in consecutive iterations, by the clock of one switch.
 
-    Fed with the job's events from that switch, in the switch's order. Where an iteration was missed, or the job or
-    the switch was started anew, there is no time rather than a wrong one.
+    It takes the job's events from that switch, in the switch's order. If an iteration was missed, or the job or the
+    switch was restarted, it gives no time rather than a wrong one.
     """
 
     _epoch: int | None = None
@@ -53,12 +55,15 @@ class IterationClock:
     _time_s: Fraction = Fraction(0)
     _finish_s: Fraction | None = None
     _middle: bool = True
-    """The latest start (or the next, if there is none) may be no start: where a switch begins to follow a flow, the
-    first packet that it sees may be from the middle."""
+    """Whether the latest start (or the next, if there is none) may not be a start: the first packet that a switch sees
+    of a flow may be from its middle."""
 
     def start(self, epoch: int, time_s: Fraction) -> tuple[Fraction | None, bool]:
-        """The head flow's first packet. Returns the duration (seconds) of the iteration that ends with it, if it is
-        known, and whether the job was evidently started anew."""
+        """Take the head flow's first packet.
+
+        Return the duration in seconds of the iteration that ends with it, if it is known, and whether the job was
+        evidently restarted.
+        """
         if self._epoch is None:
             self._begin(epoch, time_s)
             return None, False
@@ -66,19 +71,22 @@ class IterationClock:
         if distance <= 0 and time_s <= self._time_s:
             return None, False  # the same digest again, or an older one
         if distance == 0:
-            # The switch follows the flow by another number now: from its middle.
+            # The switch follows the flow by another number now, from its middle.
             self._miss()
             return None, False
         duration_s = time_s - self._time_s
         known = distance == 1 and duration_s > 0 and not self._middle
-        # A clock that went back is that of a switch which was started anew.
+        # A clock that went back belongs to a restarted switch.
         self._middle = duration_s <= 0
         self._begin(epoch, time_s)
         return duration_s if known else None, distance < 0
 
     def finish(self, epoch: int, time_s: Fraction) -> None:
-        """The head flow's last packet. That comes once in an iteration: of a job that is started anew in its k-th
-        iteration, k <= 16, nothing is reported up to its k-th again, and of that only the finish, once more."""
+        """Take the head flow's last packet, which comes once in an iteration.
+
+        If a job is restarted in its k-th iteration, k <= 16, switches report nothing until its k-th again, and of that
+        only the finish, once more.
+        """
         if epoch != self._epoch:
             return
         if self._finish_s is None:
@@ -87,18 +95,22 @@ class IterationClock:
             self._miss()
 
     def other(self, epoch: int) -> None:
-        """An event of another flow of the job: one that is two iterations on tells that a start was missed, so that
-        the one 256 iterations later is not taken for the next."""
+        """Take an event of another flow of the job.
+
+        An event two iterations ahead shows that a start was missed, so that the start 256 iterations later is not taken
+        for the next.
+        """
         if self._epoch is not None and ahead(epoch, self._epoch) > 1:
             self._miss()
 
     def lose(self) -> None:
-        """Events may be missing from here on, the clock be another, and the switch follow the flow anew."""
+        """Note that events may be missing from here on, that the clock may be another, and that the switch follows the
+        flow anew."""
         self._epoch = None
         self._middle = True
 
     def _miss(self) -> None:
-        """Note that the latest start is not the one before the next."""
+        """Note that the latest start does not belong to the iteration before the next."""
         self._epoch = None
         self._middle = False
 

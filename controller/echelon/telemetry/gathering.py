@@ -1,4 +1,4 @@
-"""One value of each flow of an EchelonFlow in one iteration, until all of them are there."""
+"""A collection of one value for each flow of an EchelonFlow in one iteration, until it is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """Iterations are gathered beside each other: switches report up to a list's timeout apart."""
+    """The values of several iterations at a time: reports of switches differ by up to a list's timeout."""
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = tuple(flows)
@@ -24,8 +24,11 @@ class Gathering(Generic[T]):
         self._newest = -1
 
     def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
-        """The values by flow, if this was the last that was missing. What comes twice counts as it came first; what is
-        too old, or of an iteration that was complete, not at all. Numbers of iterations only grow (`Counting`)."""
+        """Add a value. Return the values by flow, if this was the last missing one.
+
+        The first of two equal reports counts. Values that are too old, or of a complete iteration, are ignored. Numbers
+        of iterations only grow (`Counting`).
+        """
         if iteration <= self._newest - self._kept:
             return None
         if iteration > self._newest:
@@ -42,7 +45,7 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget what is not complete: it will not become so, or would be mixed with what does not belong to it."""
+        """Forget incomplete iterations: they will not become complete, or would be mixed with values of other runs."""
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None
