@@ -1,6 +1,8 @@
-"""What holds for every test: how hypothesis draws its examples, and that groups of tests stay together."""
+"""What holds for every test: how hypothesis draws examples, that groups stay together, and that Ctrl-C works."""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 from hypothesis import settings
@@ -8,6 +10,11 @@ from hypothesis import settings
 # No deadline: a busy machine is not a failure. The same examples in every run; `make soak` draws random ones.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what runs in the background so, and the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,7 @@
-"""Words to systemd (sd_notify(3)): a service of Type=notify says by itself when it is ready."""
+"""Messages to systemd, see sd_notify(3). A service of Type=notify reports itself when it is ready.
+
+Each function returns whether a supervisor was told. None of them raises.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import time
 
 
 def ready(status: str = "") -> bool:
-    """The service does its work from now on. Like all of these: returns whether a supervisor was told, never raises."""
+    """Report that the service does its work from now on."""
     return _notify("READY=1", status)
 
 
@@ -18,6 +21,7 @@ def reloading() -> bool:
 
 
 def stopping(status: str = "") -> bool:
+    """Report that the service is about to end."""
     return _notify("STOPPING=1", status)
 
 
@@ -33,7 +37,7 @@ def alive() -> bool:
 
 
 def watchdog_s() -> float | None:
-    """Half the time (seconds) after which systemd holds a silent service for dead; None: it does not watch."""
+    """Return half the time, in seconds, after which systemd restarts a silent service; None if it does not watch."""
     if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     try:
@@ -53,7 +57,7 @@ def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-            # A supervisor that does not read must not hold up the service.
+            # Never wait for a supervisor that does not read.
             out.setblocking(False)
             out.sendto("\n".join(lines).encode(), address)
     except OSError:

@@ -1,1 +1,1 @@
-"""Telemetry: digests and counters become tardiness, iteration times and observed distances."""
+"""From digests and counters to tardiness, iteration times and observed distances."""

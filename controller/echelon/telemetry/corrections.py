@@ -1,19 +1,19 @@
-"""Corrections of a job's profile by what switches see.
+"""Whether a job's profile is wrong, judged by what switches see, and what its arrangement functions should be then.
 
-An arrangement function is made of profiled compute times of the *consumer*; a switch sees the starts of flows, which
-show the pace of the *producer*. Both are wrong together if the whole profile is wrong: taken on another kind of
-processor, with another batch size or clock. So one factor is estimated, observed over profiled time, and all offsets of
-the job are multiplied by it.
+An arrangement function is made of profiled compute times of the *consumer*; what a switch can see are the starts of
+flows, which are the *producer's* pace. What both have in common is a profile that is wrong as a whole: taken on another
+kind of processor, with another batch size or clock. So one factor is looked for, observed over profiled time, and all
+offsets of the job are multiplied by it.
 
-Starts show computing only where nothing else decides when a flow starts. Two rules keep contention out:
+Starts tell of computing only where nothing else decides when a flow starts. Two rules keep contention out:
 
 * Only EchelonFlows count whose flows, from the head on, wait for nothing but computing (`computed_distances_s`): in a
   pipeline the activations of the first stage and the gradients of the last, not those between.
-* A flow that starts as the previous one on its connection ends may have waited for it. Such an iteration says
+* A flow that starts as the one before it on its connection ends may have waited for it. Such an iteration tells
   nothing.
 
-To keep plans from flapping, `AGREEING` iterations in a row must agree on a factor, and it must differ from the one in
-force by more than `TOLERANCE`.
+And so that plans do not flap: a factor must be agreed upon by `AGREEING` iterations in a row, and differ from the one
+in force by more than `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fractions import Fraction
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Job
 
 TOLERANCE = Fraction(1, 10)
-"""Correct profiles are within a few percent, and plans tolerate 20 % (docs/policies.md)."""
+"""A right profile is within a few percent, and plans tolerate 20 % (docs/policies.md)."""
 AGREEING = 8
-"""Iterations in a row whose factors are within TOLERANCE of each other."""
+"""How many iterations in a row must have factors within TOLERANCE of each other."""
 MAX_FACTOR = 16
-"""The largest credible factor; a larger one, or one below its inverse, belongs to another job."""
+"""The largest credible factor, and one over it the smallest. Beyond them, the flows belong to a different job."""
 _MICROSECONDS = 1_000_000
 
 
@@ -40,14 +40,13 @@ class FlowStart:
 
     time_s: Fraction
     before_s: Fraction | None = None
-    """None: it had not ended, or nothing is known of it."""
+    """None: there was none, or its end is unknown."""
 
 
 def computed_distances_s(job: Job, echelonflow: EchelonFlow) -> tuple[Fraction, ...] | None:
-    """Return how long after the head flow each flow starts, in seconds, if only computing decides that; else None.
+    """Return how many seconds after the head flow each flow starts, if only computing decides that, else None.
 
-    Only computing decides it if everything that the flows wait for is compute units that wait, in turn, for the unit
-    that the head flow waits for.
+    Only computing decides if all that the flows wait for are compute units that depend on the one of the head flow.
     """
     computes = {unit.name: unit for unit in job.computes}
     after = {flow.name: flow.after for flow in job.flows}
@@ -60,7 +59,7 @@ def _distances_s(
     head_needs = after[echelonflow.flows[0]]
     if len(head_needs) != 1 or head_needs[0] not in computes:
         return None
-    # The ends of compute units, counted from the end of that unit, when the head flow starts.
+    # When compute units end, counted from the end of that one: then the head flow starts.
     end_s = {head_needs[0]: Fraction(0)}
     for flow in echelonflow.flows:
         if not after[flow]:
@@ -157,7 +156,7 @@ class Corrections:
         factor = _middle(factors)
         if abs(factor - self.factor) <= TOLERANCE * self.factor:
             return False
-        # A profile that turns out to be right must not be made slightly wrong.
+        # A profile that is right after all is not to be made a little wrong.
         self.factor = Fraction(1) if abs(factor - 1) <= TOLERANCE else factor
         self.offsets_s = (
             {}

@@ -1,4 +1,4 @@
-"""Numbers for iterations that switches report modulo 256."""
+"""Continuous numbers for iterations, which switches report modulo 256."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""Number of iterations behind the newest that count as behind; any other difference is newer, as in the switches."""
+"""How many iterations behind the newest one an epoch can be. Any other difference means newer, as for the switches."""
 
 
 def ahead(epoch: int, of: int) -> int:
-    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative: behind."""
+    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative if it is behind."""
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 
 
 @dataclass(slots=True)
 class Counting:
-    """Numbers for the iterations of a job that only grow.
+    """Numbers for the iterations of a job, which only grow.
 
-    A number is not a count of iterations: it jumps when a job is restarted, or was not seen for long.
+    A number is not an iteration count: it jumps when a job restarts or was not seen for long.
     """
 
     newest: int | None = None
@@ -44,25 +44,27 @@ class Counting:
 
 @dataclass(slots=True)
 class IterationClock:
-    """The times between the starts of a job's head flow in consecutive iterations, by the clock of one switch.
+    """Times between the starts of a job's head flow in iterations that follow each other, by the clock of one switch.
 
-    It takes the job's events from that switch, in the switch's order. If an iteration was missed, or the job or the
-    switch was restarted, it gives no time rather than a wrong one.
+    Fed with the job's events from that switch, in the switch's order. Where an iteration was missed, or the job or
+    the switch was started anew, there is no time rather than a wrong one.
     """
 
     _epoch: int | None = None
-    """Time of the latest start; None: unknown."""
+    """The time of the latest start; None if unknown."""
     _time_s: Fraction = Fraction(0)
     _finish_s: Fraction | None = None
     _middle: bool = True
-    """Whether the latest start (or the next, if there is none) may not be a start: the first packet that a switch sees
-    of a flow may be from its middle."""
+    """Whether the latest start (or the next, if there is none) may be a packet from the middle of the flow.
+
+    That happens where a switch begins to follow a flow.
+    """
 
     def start(self, epoch: int, time_s: Fraction) -> tuple[Fraction | None, bool]:
         """Take the head flow's first packet.
 
-        Return the duration in seconds of the iteration that ends with it, if it is known, and whether the job was
-        evidently restarted.
+        Return the duration, in seconds, of the iteration that ends with it, if known, and whether the job evidently
+        restarted.
         """
         if self._epoch is None:
             self._begin(epoch, time_s)
@@ -71,12 +73,12 @@ class IterationClock:
         if distance <= 0 and time_s <= self._time_s:
             return None, False  # the same digest again, or an older one
         if distance == 0:
-            # The switch follows the flow by another number now, from its middle.
+            # The switch follows the flow by another number now: from its middle.
             self._miss()
             return None, False
         duration_s = time_s - self._time_s
         known = distance == 1 and duration_s > 0 and not self._middle
-        # A clock that went back belongs to a restarted switch.
+        # A clock that went back is that of a switch which was started anew.
         self._middle = duration_s <= 0
         self._begin(epoch, time_s)
         return duration_s if known else None, distance < 0
@@ -84,8 +86,8 @@ class IterationClock:
     def finish(self, epoch: int, time_s: Fraction) -> None:
         """Take the head flow's last packet, which comes once in an iteration.
 
-        If a job is restarted in its k-th iteration, k <= 16, switches report nothing until its k-th again, and of that
-        only the finish, once more.
+        If a job restarts in its k-th iteration, k <= 16, switches report nothing until the k-th iteration comes again,
+        and of that one only the finish, a second time.
         """
         if epoch != self._epoch:
             return
@@ -97,20 +99,19 @@ class IterationClock:
     def other(self, epoch: int) -> None:
         """Take an event of another flow of the job.
 
-        An event two iterations ahead shows that a start was missed, so that the start 256 iterations later is not taken
-        for the next.
+        An event two iterations ahead shows that a start was missed. Without this, the start 256 iterations later would
+        look like the next one.
         """
         if self._epoch is not None and ahead(epoch, self._epoch) > 1:
             self._miss()
 
     def lose(self) -> None:
-        """Note that events may be missing from here on, that the clock may be another, and that the switch follows the
-        flow anew."""
+        """Note that events may be missing, the clock may have changed, and the switch may follow the flow anew."""
         self._epoch = None
         self._middle = True
 
     def _miss(self) -> None:
-        """Note that the latest start does not belong to the iteration before the next."""
+        """Note that the latest start is not the one before the next."""
         self._epoch = None
         self._middle = False
 

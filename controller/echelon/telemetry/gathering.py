@@ -1,4 +1,4 @@
-"""A collection of one value for each flow of an EchelonFlow in one iteration, until it is complete."""
+"""Collections of one value from each flow of an EchelonFlow in one iteration, until they are complete."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Generic, TypeVar
 from echelon.telemetry.epochs import BEHIND
 
 MAX_VALUES = 4096
-"""Number of unfinished iterations that are kept: a lost event leaves an iteration unfinished until it is too old."""
+"""How many incomplete iterations are kept. A lost event leaves an iteration incomplete until it is too old."""
 
 T = TypeVar("T")
 
 
 class Gathering(Generic[T]):
-    """The values of several iterations at a time: reports of switches differ by up to a list's timeout."""
+    """The values of several iterations at a time, because switches report up to the timeout of a digest list apart."""
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = tuple(flows)
         self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
         self._values: dict[int, dict[str, T] | None] = {}
-        """The values by iteration; None: it was complete."""
+        """The values by iteration; None for an iteration that was complete."""
         self._newest = -1
 
     def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
-        """Add a value. Return the values by flow, if this was the last missing one.
+        """Take a value, and return the values by flow if this was the last that was missing.
 
-        The first of two equal reports counts. Values that are too old, or of a complete iteration, are ignored. Numbers
-        of iterations only grow (`Counting`).
+        The first of two values of a flow counts. A value that is too old, or belongs to an iteration that was complete,
+        is ignored. Numbers of iterations only grow (`Counting`).
         """
         if iteration <= self._newest - self._kept:
             return None
@@ -45,7 +45,7 @@ class Gathering(Generic[T]):
         return values
 
     def clear(self) -> None:
-        """Forget incomplete iterations: they will not become complete, or would be mixed with values of other runs."""
+        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of others."""
         for iteration, values in self._values.items():
             if values is not None:
                 self._values[iteration] = None
