@@ -31,7 +31,7 @@ class ActiveFlow:
     sequence: int
     """Counts flow starts in the whole run: breaks ties by arrival."""
     max_rate_Bps: Fraction | None = None  # noqa: N815
-    """Bytes per second at which the sender sends, whatever becomes of its packets (background); None: no limit."""
+    """Bytes per second at which the sender sends, whatever happens to its packets (background); None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)

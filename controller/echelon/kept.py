@@ -1,4 +1,4 @@
-"""Things made for each job, kept for as long as the job is there."""
+"""Objects made for each job, kept for as long as the job is there."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Of = TypeVarTuple("Of")
 
 
 class Kept(Generic[*Of, T]):
-    """A maker of one thing for each job, which keeps it until the job goes or what it is made of changes."""
+    """A maker of one object for each job, which keeps it until the job goes or its inputs change."""
 
     def __init__(self, make: Callable[[*Of], T]) -> None:
         self._make = make
         self._made: dict[str, tuple[tuple[*Of], T]] = {}
 
     def update(self, of: Mapping[str, tuple[*Of]]) -> dict[str, T]:
-        """Return, by job, what is made of `of[job]`: the same object as at the last call if that is equal.
+        """Return, by job, the object made of `of[job]`: the same object as at the last call if the inputs are equal.
 
-        What belongs to other jobs is forgotten. Raises what making raises; then nothing has changed.
+        Objects of other jobs are forgotten. Raise what the maker raises; then nothing has changed.
         """
         made: dict[str, tuple[tuple[*Of], T]] = {}
         for job, inputs in of.items():

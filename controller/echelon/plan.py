@@ -1,4 +1,4 @@
-"""The plan: what a policy decides, in terms of no particular target.
+"""The plan: a policy's decision, in terms of no particular target.
 
 Policies make it from jobs and fabric; `lowering` turns it into one intent per switch.
 """
@@ -17,7 +17,7 @@ from echelon.errors import Code, CodedError
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
 CONTROL_QUEUE = LEVELS - 1
-"""Acknowledgements go here: a policy that does not keep it free must serve it before what waits for them."""
+"""The queue of acknowledgements: a policy that does not keep it free must serve it before what waits for them."""
 
 
 @dataclass(frozen=True, slots=True)

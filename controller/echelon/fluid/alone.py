@@ -1,4 +1,4 @@
-"""A job's iteration when it has the whole network to itself."""
+"""The iteration of a job that has the whole network to itself."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _ZERO = Fraction(0)
 
 
 def run_alone(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    """One iteration of `job` on an otherwise empty fabric, its flows in order of deadline; seconds from its beginning.
+    """Run one iteration of `job` on an otherwise empty fabric, its flows in order of deadline. Times are seconds from
+    its beginning.
 
-    It is what `echelon.fluid.simulate` does with one job whose flows go first by ideal finish time, in time that grows
-    with how many rates change instead of with how many flows there are at each change. Raises `PlanError` if a worker
-    cannot be reached, `ValueError` for a job that cannot run.
+    The result is that of `echelon.fluid.simulate` for one job whose flows go first by ideal finish time, in time that
+    grows with the number of rate changes rather than with the number of flows at each change. Raise `PlanError` if a
+    worker cannot be reached, and `ValueError` for a job that cannot run.
     """
     return run_on(job, fabric, FlowPaths().update([job], fabric)[job.name])
 
 
 def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
-    """Seconds that one iteration of `job` takes on an otherwise empty fabric. Raises as `run_alone`."""
+    """Return how many seconds one iteration of `job` takes on an otherwise empty fabric. Raise as `run_alone`."""
     return duration_s(run_alone(job, fabric))
 
 
@@ -38,14 +39,14 @@ def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
 
 
 _Due = tuple[float, Fraction, int, str, RankedFlow | None, int]
-"""Something that will happen, sorted by time and then by when it was announced: (about when, when, sequence, name, the
-flow whose finish it is or None for a compute unit, version of its rate). The first number tells most times apart, and
-is much faster to compare than the second."""
+"""A future event, sorted by time and then by when it was announced: (approximate time, time, sequence, name, the flow
+whose finish it is or None for a compute unit, version of its rate). The first number tells most times apart, and is
+much faster to compare than the second."""
 
 
 class _Run:
-    """One iteration. What happens at one time is dealt with as in `echelon.fluid.simulator`: finished flows in order of
-    their start, then compute units, and again until nothing more happens; then rates change."""
+    """One iteration. Events of one time are handled as in `echelon.fluid.simulator`: finished flows in order of their
+    start, then compute units, and again until nothing more happens; then rates change."""
 
     def __init__(self, job: Job, fabric: Fabric, paths: Paths) -> None:
         self._now_s = _ZERO
@@ -62,7 +63,7 @@ class _Run:
         self._announced = 0
         self._started = 0
         self._empty: list[tuple[int, str]] = []
-        """Flows that finish as they start: they have no bytes or no links. (Sequence, name)."""
+        """Flows that finish as they start, because they have no bytes or no links: (sequence, name)."""
 
     def to_the_end(self) -> IterationRecord[Fraction]:
         self._obey(self._execution.start(self._now_s))
@@ -88,7 +89,7 @@ class _Run:
             while units:
                 for name in units:
                     self._obey(self._execution.compute_finished(name, self._now_s))
-                # Units of no duration are done before flows are looked at again.
+                # Units of no duration finish before flows are looked at again.
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:

@@ -14,7 +14,7 @@ from echelon.paths import FlowPaths, Paths, links_of
 
 
 class AloneRuns:
-    """`run_alone` of all jobs of a plan, from plan to plan.
+    """The results of `run_alone` for all jobs of a plan, kept from plan to plan.
 
     Jobs of the same graph on links that are as fast and are shared by the same flows have one record; their workers and
     switches may differ.
@@ -25,9 +25,9 @@ class AloneRuns:
         self._shapes: dict[str, tuple[Job, Fabric, _Shape]] = {}
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
-        """By job; the same object as at the last call where nothing changed, and not to be changed by anybody.
+        """Return the records by job: the same object as at the last call where nothing changed. Nobody may change them.
 
-        What belongs to other jobs is forgotten. Raises as `run_alone`; then nothing has changed.
+        Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
         shapes: dict[str, tuple[Job, Fabric, _Shape]] = {}
         records: dict[_Shape, IterationRecord[Fraction]] = {}
@@ -47,11 +47,11 @@ class AloneRuns:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """All that an iteration alone depends on."""
+    """Everything on which an iteration alone depends."""
 
     size: tuple[int, int, int]
-    """The numbers of bytes, flows and compute units. They are the hash, since they tell most jobs apart, and hashing
-    everything takes long."""
+    """The numbers of bytes, flows and compute units. They serve as the hash, since they tell most jobs apart, and
+    hashing everything takes long."""
     computes: tuple[tuple[object, ...], ...]
     flows: tuple[tuple[object, ...], ...]
     echelonflows: tuple[tuple[object, ...], ...]

@@ -15,7 +15,7 @@ _ZERO = Fraction(0)
 
 
 class FluidError(CodedError, RuntimeError):
-    """A run cannot go on because of what the policy answers: no rates, the wrong number of them, or for no time."""
+    """A run cannot go on because of the policy's answer: no rates, the wrong number of them, or for no time."""
 
     code: Code = "run-failed"
 
@@ -56,9 +56,9 @@ class FlowUnderWay:
 
 
 class FluidNetwork:
-    """Flows drain at constant rates from one allocation to the next.
+    """The flows under way, which drain at constant rates from one allocation to the next.
 
-    Rates are due anew when `changed` is true: a flow has started or finished since they were set.
+    New rates are due when `changed` is true: a flow has started or finished since they were set.
     """
 
     def __init__(self, rounding: Rounding) -> None:
@@ -113,7 +113,7 @@ class FluidNetwork:
         return min((flow.finish_s for flow in self._flows.values() if flow.finish_s is not None), default=None)
 
     def advance(self, now_s: Fraction) -> list[ActiveFlow]:
-        """Drain until now, at the present rates; the flows that are left, in order of their start."""
+        """Drain all flows until now, at the present rates. Return the remaining flows, in order of their start."""
         elapsed = now_s - self._allocated_s
         for flow in self._flows.values():
             if flow.rate_Bps:
@@ -122,7 +122,7 @@ class FluidNetwork:
         return [flow.as_seen() for flow in self._flows.values()]
 
     def set_rates(self, rates_Bps: Sequence[Fraction]) -> None:  # noqa: N803
-        """New rates from the time of the last `advance` on, for the flows in the order that it gave."""
+        """Set new rates from the time of the last `advance` on, for the flows in the order that it returned."""
         if len(rates_Bps) != len(self._flows):
             raise FluidError(f"the policy answers with {len(rates_Bps)} rates for {len(self._flows)} flows")
         for flow, rate in zip(self._flows.values(), rates_Bps, strict=True):

@@ -1,7 +1,7 @@
-"""What switches make of a plan, without packets: the rates of flows from rankings, queues, levels, weights and shares.
+"""The rates that switches give flows under a plan, without packets: from rankings, queues, levels, weights and shares.
 
-A flow is in the queue that its ranking says, all of it at once. In a switch, packets that wait keep the queue that they
-were put in, and a flow is promoted when its earlier packets have left; that takes a few packet times.
+A flow is entirely in the queue of its ranking. In a switch, waiting packets keep their queue, and a flow is promoted
+when its earlier packets have left; that takes a few packet times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from echelon.jobs.graph import FlowKey
 from echelon.plan import Deadline, Fixed, Plan
 
 _Standing = tuple[tuple[Link, ...], int, int, Fraction | None]
-"""All that the share of a flow depends on: its path, its queue, its window, and the rate that it does not exceed."""
+"""Everything on which the share of a flow depends: its path, its queue, its window, and its maximum rate."""
 
 _MOST_KNOWN = 1 << 16
 """Number of results kept, as a bound on memory."""
@@ -27,11 +27,12 @@ _MOST_KNOWN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How senders open their windows, and what acknowledging costs.
+    """How senders open their windows, and the cost of acknowledgements.
 
     A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
-    wait, that doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
-    packet until the window is open, but these are few.) Acknowledgements go back on the same path, before all else.
+    wait, this doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
+    packet until the window is open, but these are few.) Acknowledgements return on the same path, before all other
+    traffic.
     """
 
     packet_bytes: int = 1
@@ -41,8 +42,8 @@ class Windows:
     acknowledgement_bytes: int = 0
 
     def at(self, sent_bytes: Fraction) -> tuple[int, int | None]:
-        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the bytes up to which it has no
-        more than these in flight (None: for ever)."""
+        """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
+        that holds (None: for ever)."""
         window = end = min(self.initial, self.full)
         while window < self.full and sent_bytes >= end * self.packet_bytes:
             window = min(2 * window, self.full)
@@ -112,7 +113,7 @@ class PlanExecution:
         in_queue = Counter(place for sharer in sharers for place in sharer.places)
         share(sharers, {})
         if taken_Bps := self._acknowledgements(standings, sharers):  # noqa: N806
-            # Their rates change those of the data, and that changes theirs a little; this is close enough.
+            # Their rates change those of the data, which changes theirs a little; one step is close enough.
             share(sharers, taken_Bps)
         found = tuple(
             (sharer.rate_Bps, any(in_queue[place] > 1 for place in sharer.narrow)) for sharer in sharers

@@ -1,7 +1,7 @@
-"""Flows that go first by rank: each in turn has all that those before it leave on its path.
+"""Flows that go first by rank: each in turn takes all that earlier ones leave on its path.
 
-It is `echelon.policies.filling.fill_in_order`, kept up to date: when flows begin or end, only those are looked at whose
-rate may be another.
+This is `echelon.policies.filling.fill_in_order`, kept up to date: when flows begin or end, it only looks at flows whose
+rate may change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fractions import Fraction
 _ZERO = Fraction(0)
 
 Rank = tuple[Fraction, int]
-"""The smaller goes first; no two flows have the same."""
+"""A rank: the smaller goes first, and no two flows have the same."""
 
 
 class RankedLink:
@@ -27,12 +27,12 @@ class RankedLink:
         self.under_way: list[tuple[Rank, RankedFlow]] = []
         """The flows in order of rank."""
         self.served: list[tuple[Rank, RankedFlow]] = []
-        """Those of them that have a rate."""
+        """The flows among them that have a rate."""
         self.change_Bps = _ZERO
-        """How much more of the link those have now that have been looked at, since something began or ended."""
+        """How much more of the link the flows that have been looked at have now, since a flow began or ended."""
 
     def left_for(self, rank: Rank) -> Fraction:
-        """Return the rate that flows of higher rank leave of it."""
+        """Return the rate that flows of higher rank leave."""
         left = self.capacity_Bps
         for other, flow in self.served:
             if other >= rank:
@@ -41,8 +41,10 @@ class RankedLink:
         return left
 
     def next_concerned(self, rank: Rank) -> tuple[Rank, RankedFlow] | None:
-        """The first after `rank` to which the change may matter. If less is left, that is one that has a rate to lose;
-        if more is left, any."""
+        """Return the first flow after `rank` to which the change may matter.
+
+        If less is left, that is a flow that has a rate to lose; if more is left, any flow.
+        """
         if not self.change_Bps:
             return None
         flows = self.under_way if self.change_Bps < 0 else self.served
@@ -66,11 +68,11 @@ class RankedFlow:
         """The value at `since_s`, when the flow got its present rate."""
         self.since_s = _ZERO
         self.version = 0
-        """Counts its rates: what was expected of an earlier one is outdated."""
+        """Number of rates that the flow has had: events expected of an earlier one are outdated."""
 
 
 class RankedNetwork:
-    """Flows begin and end; `set_rates` then gives every flow the rate that its rank makes of it."""
+    """A network in which flows begin and end; `set_rates` then gives every flow the rate of its rank."""
 
     def __init__(self) -> None:
         self._begun: list[RankedFlow] = []

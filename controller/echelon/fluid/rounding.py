@@ -13,13 +13,13 @@ second."""
 
 
 class Rounding:
-    """Rounds what has outgrown `DENOMINATOR_BITS`, always in the same way, and counts how often.
+    """A rounding of numbers that have outgrown `DENOMINATOR_BITS`, always in the same way, with a count.
 
     In a closed loop each sharing of a link multiplies denominators, without end; a scenario of some iterations (Fig. 2
-    of EchelonFlow, pipelines) never gets there and stays exact. Both round up: a time is then never before the event
-    that it is the time of, and what remains of a flow is never nothing.
+    of EchelonFlow, pipelines) never reaches the limit and stays exact. Both methods round up: a time is then never
+    before its event, and the remainder of a flow is never zero.
 
-    Some closed loops are chaotic, those under fair sharing above all: a difference grows by half with every iteration
+    Some closed loops are chaotic, above all those under fair sharing: a difference grows by half with every iteration
     or so. A long run of one is, once rounded, as good a trajectory as the exact one, but not the same.
     """
 

@@ -1,17 +1,17 @@
 """How the queues of ports divide their links between flows, at one moment.
 
-Packets decide this port by port. Here it is the outcome, with every sender as fast as its path lets it be:
+Packets decide this port by port. Here it is computed as a whole, with every sender as fast as its path allows:
 
-- A queue first gets its minimum share of the port. Of the rest, queues of a higher level are served before those of a
-  lower one, queues of one level in proportion to their weights (DWRR), none above its maximum share.
+- A queue first gets its minimum share of the port. The rest serves queues of a higher level before those of a lower
+  one, and queues of one level in proportion to their weights (DWRR), none above its maximum share.
 - A queue is a FIFO, which serves flows in proportion to the packets that they have in it. A sender that keeps a window
   in flight has that window in the queue where it waits, so flows that wait in one queue share it in proportion to their
-  windows. A sender of constant rate puts in what it sends and gets that out again, before the others share the rest,
-  for as long as the queue carries it; beyond that, such senders share the queue in proportion to their rates.
+  windows. A sender of constant rate gets its full rate through, before the others share the rest, as long as the queue
+  carries it; beyond that, such senders share the queue in proportion to their rates.
 - A flow that waits elsewhere takes less than its share here, and the others share what it leaves: max-min fairness,
   found by fixing the flows of the tightest queue first.
 
-Where every flow waits in a single queue this is what packets do. A flow that waits in several FIFO queues of its path
+If every flow waits in a single queue, this is what packets do. A flow that waits in several FIFO queues of its path
 splits its window between them, and such a network shares in proportional fairness (Massoulié and Roberts, Bandwidth
 sharing: objectives and algorithms, INFOCOM '99); max-min fairness gives such a flow somewhat more.
 """
@@ -49,18 +49,18 @@ Place = tuple[SharedPort, int]
 
 @dataclass(slots=True, eq=False)
 class Sharer:
-    """A flow, for as long as nothing changes."""
+    """A flow during a time in which nothing changes."""
 
     places: tuple[Place, ...]
-    """The queues that it passes."""
+    """The queues on its path."""
     window: int
-    """What it has in flight, in any unit that is the same for all flows."""
+    """Its window in flight, in any unit that is the same for all flows."""
     sent_Bps: Fraction | None = None  # noqa: N815
     """Constant rate at which it sends, in bytes per second; None: as fast as its window lets it."""
     rate_Bps: Fraction = _ZERO  # noqa: N815
     """The result."""
     narrow: tuple[Place, ...] = ()
-    """Of `places`, those that may hold it up because of other flows."""
+    """The members of `places` that may delay it because of other flows."""
     fastest_Bps: Fraction = _ZERO  # noqa: N815
     """Its rate if it were alone."""
 
@@ -68,7 +68,7 @@ class Sharer:
 def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
     """Set the rate of each flow. Every flow ends with a full link or a full queue on its path, or at its own rate.
 
-    `taken_Bps` is what else crosses a port, before all flows.
+    `taken_Bps` is the rate of other traffic at a port, which goes before all flows.
     """
     flows = _held_up(flows, taken_Bps)
     least: dict[Sharer, Sharer] = {}
@@ -86,8 +86,8 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> 
 def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> list[Sharer]:  # noqa: N803
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
-    A port is wide, and need not be looked at, if it has room for all its flows whatever happens, or if a narrower one
-    has the same flows in the same queues.
+    A port is wide, and can be ignored, if it has room for all its flows in any case, or if a narrower port has the same
+    flows in the same queues.
     """
     at: dict[SharedPort, list[tuple[Sharer, int]]] = {}
     for flow in flows:
@@ -113,7 +113,7 @@ def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) 
 def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
     """Give away what is left until no flow can have more.
 
-    Once is enough unless a flow could not use what was kept for it in a FIFO, because of a higher level further on.
+    One pass is enough unless a flow could not use what a FIFO kept for it, because of a higher level further on.
     """
     gained = True
     while gained:
@@ -151,7 +151,7 @@ class _Filling:
                 flow: min(self._alone(flow), *(offers[port].get(flow, _ZERO) for port, _ in flow.narrow))
                 for flow in waiting
             }
-            # A flow below another one on some link is not offered anything there before that one has its rate.
+            # A flow below another one on some link gets no offer there before the other one has its rate.
             ready = [flow for flow in per_unit if all(flow in offers[port] for port, _ in flow.narrow)]
             if not ready:
                 # The levels of the ports contradict each other. The oldest flow goes first.

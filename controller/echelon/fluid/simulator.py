@@ -33,7 +33,7 @@ Until: TypeAlias = completion.Until | Fraction
 Observer: TypeAlias = Callable[[Fraction, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
-"""Stands for the job of background flows where a policy sees them."""
+"""The name of the job of background flows, as a policy sees it."""
 ENDLESS_BYTES = 1 << 80
 
 
@@ -177,7 +177,7 @@ class _Run:
         self._at(flow.start_s, start)
 
     def to_the_end(self) -> None:
-        """Event after event, until every job is satisfied or the time is up."""
+        """Handle event after event, until every job is satisfied or the time is up."""
         while True:
             self._catch_up()
             if self._completion.reached:
@@ -194,7 +194,7 @@ class _Run:
             self.now_s = following
 
     def _catch_up(self) -> None:
-        """Everything that happens now, and what follows from it without any time passing."""
+        """Handle everything that happens now, and what follows from it without any time passing."""
         busy = True
         while busy:
             busy = False

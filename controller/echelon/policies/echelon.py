@@ -1,9 +1,9 @@
 """EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them.
 
 Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon Formation, HotNets '22.
-Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link makes its
-tardiness smallest (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders, see `orders`, and of
-what deadlines count from, see `references`.
+Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link minimises
+its tardiness (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders (see `orders`) and of the
+origin of deadlines (see `references`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fair sharing between flows: what ideal congestion control does, and what fair queueing enforces."""
+"""Fair sharing between flows, as ideal congestion control does and fair queueing enforces."""
 
 from __future__ import annotations
 

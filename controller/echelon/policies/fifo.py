@@ -1,4 +1,4 @@
-"""First come, first served, packet by packet: what a switch does that nobody configured."""
+"""First come, first served, packet by packet: a switch without configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from echelon.policies.base import NoParameters
 
 
 class Fifo:
-    """One queue for all flows. How it divides the link is up to the senders; see `echelon.fluid.sharing`."""
+    """One queue for all flows. The senders determine how it divides the link; see `echelon.fluid.sharing`."""
 
     name = "fifo"
     Parameters = NoParameters

@@ -1,7 +1,7 @@
 """Two ways to fill links with flows, both work conserving: one after the other, and evenly.
 
-They are the building blocks of the policies. Residual capacities (bytes per second, by link) are given as a mutable
-mapping and reduced, so that fillings can follow each other: first these flows, then those on what is left.
+Policies are built from them. Residual capacities (bytes per second, by link) are given as a mutable mapping and
+reduced, so that fillings can follow each other: first some flows, then others on what is left.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def fill_in_order(
 def fill_evenly(
     flows: Sequence[ActiveFlow], chosen: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
 ) -> None:
-    """Max-min fair shares of `residual` by progressive filling: adds to `rates`, takes from `residual`.
+    """Add max-min fair shares of `residual` to `rates` by progressive filling, and take them from `residual`.
 
-    All rates grow together until a link is full; its flows stop there and the others go on. A sender's own limit is
-    one more link that it has to itself. Source: Bertsekas and Gallager, Data Networks (1992), section 6.5.2.
-    Time O(sum of path lengths x log of links).
+    All rates grow together until a link is full; its flows stop there and the others go on. A sender's own limit counts
+    as a link of its own. Source: Bertsekas and Gallager, Data Networks (1992), section 6.5.2. Time O(sum of path
+    lengths x log of links).
     """
     on_link: dict[Link | int, set[int]] = {}
     room: dict[Link | int, Fraction] = {}
@@ -62,7 +62,7 @@ def fill_evenly(
     for flow_link in on_link:
         if not isinstance(flow_link, int):
             room[flow_link] = residual[flow_link]
-    # The share of a link only grows as other links stop its flows, so an outdated entry of the heap is never too large.
+    # The share of a link only grows as other links stop its flows, so an outdated heap entry is never too large.
     heap = [(room[link] / len(members), position, link) for position, (link, members) in enumerate(on_link.items())]
     heapq.heapify(heap)
     while heap:

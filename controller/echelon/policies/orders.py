@@ -12,13 +12,13 @@ from echelon.allocation import ActiveFlow, Link
 from echelon.plan import LEVELS
 
 LOWEST = 1
-"""The level of a job's least urgent packets: what is below is left to best effort alone."""
+"""The level of a job's least urgent packets; lower levels are left to best effort."""
 JOB_LEVELS = LEVELS - LOWEST
 THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
 """Tardiness, as a part of the job's iteration time alone, from which a packet goes one level up.
 
-Fine at first, so that jobs that begin almost together are told apart, then in steps about as wide as flows of one
-EchelonFlow are apart.
+The steps are fine at first, so that jobs that begin almost together are told apart, and then about as wide as the
+distance between flows of one EchelonFlow.
 """
 
 
@@ -46,18 +46,19 @@ class Urgency:
     slope: Fraction
     deadline_s: Fraction
     ideal_finish_s: Fraction
-    """The rank in its own EchelonFlow, which keeps that in order if deadlines are equal."""
+    """The rank in its own EchelonFlow, which decides between equal deadlines."""
     sequence: int
 
     @property
     def rank(self) -> tuple[Fraction, Fraction, Fraction, Fraction, int]:
-        """Sorts the most urgent first; of equals the one that gets ahead from now on, then by deadline and arrival."""
+        """A sort key, the most urgent first; of equals the one that gets ahead from now on, then by deadline and
+        arrival."""
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of a job's packets in a switch: one level up from `lowest` for each threshold that their tardiness
+    """The levels of a job's packets in a switch: one level up from `lowest` for each threshold that their tardiness has
     reached."""
 
     thresholds_s: tuple[Fraction, ...]
@@ -66,19 +67,20 @@ class Levels:
 
 
 class Order(Protocol):
-    """Who goes first between EchelonFlows; inside one, every order is by ideal finish time."""
+    """An order between EchelonFlows; inside one, every order is by ideal finish time."""
 
     def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
         """Return the urgency of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """For switches, by job. Asked again for other jobs, it changes what it said of a job only if it has to."""
+        """Return the levels for switches, by job. Asked again for other jobs, it changes a job's answer only if it
+        must."""
 
 
 class NormalisedTardiness:
     """The job that is furthest behind, measured in its own iterations, goes first: weight * (now - d) / P.
 
-    It is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
+    This is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
     """
 
     def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
@@ -94,7 +96,7 @@ UNIT_TOLERANCE = Fraction(5, 4)
 
 
 class EarliestDeadline:
-    """The smallest ideal finish time first, whoever it belongs to."""
+    """The smallest ideal finish time goes first, whichever job it belongs to."""
 
     def __init__(self) -> None:
         self._unit_s: Fraction | None = None
@@ -103,10 +105,10 @@ class EarliestDeadline:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """The same thresholds for all jobs, so that packets of equal tardiness meet in one queue.
+        """Return the same thresholds for all jobs, so that packets of equal tardiness meet in one queue.
 
-        They are parts of the median iteration time, as it was when the thresholds were last set: a job that comes or
-        goes changes them only where the median has moved by more than a quarter.
+        They are parts of the median iteration time as it was when the thresholds were last set: a job that comes or
+        goes changes them only if the median has moved by more than a quarter.
         """
         if not jobs:
             return {}
@@ -120,7 +122,7 @@ class EarliestDeadline:
 class SmallestTardiness:
     """SETF: the EchelonFlow that would be least tardy alone goes first, over its job's weight (EchelonFlow, section 4).
 
-    It is the analogue of Varys' smallest effective bottleneck first, and the same order where all are coflows.
+    It is the analogue of Varys' smallest effective bottleneck first, and the same order if all are coflows.
     """
 
     def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
@@ -129,7 +131,7 @@ class SmallestTardiness:
         return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """The seven levels of jobs are cut into a band for each, the job of the smallest tardiness on top; more than
+        """Divide the seven levels of jobs into a band for each, the job of the smallest tardiness on top; more than
         seven jobs share levels. Inside its band a job's flows are ranked by tardiness, as far as it has levels."""
         tardiness = {
             n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight for n, facts in jobs.items()
@@ -148,7 +150,8 @@ def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]
 
 
 def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
-    """Seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always positive."""
+    """Return the seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always
+    positive."""
     if behind.slope <= ahead.slope:
         return None
     return (ahead.value - behind.value) / (behind.slope - ahead.slope)
@@ -157,9 +160,9 @@ def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
 def next_overtaking_s(
     flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
 ) -> Fraction | None:
-    """Seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
+    """Return the seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
 
-    The first change on a link is between neighbours of its order, so neighbours are all that has to be looked at.
+    The first change on a link is between neighbours of its order, so only neighbours need to be compared.
     """
     last: dict[Link, int] = {}
     neighbours: dict[tuple[int, int], None] = {}

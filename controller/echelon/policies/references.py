@@ -1,10 +1,10 @@
-"""What deadlines count from: each EchelonFlow's own beginning, or the beginning of the job's iteration.
+"""The origin of deadlines: each EchelonFlow's own beginning, or the beginning of the job's iteration.
 
-The paper's letter is the first (EchelonFlow, HotNets '22, section 3.1): each EchelonFlow takes the real start of its
-head flow as reference time. It forgets what a job has lost before: where EchelonFlows follow each other (the hops of a
-pipeline, forward and backward), every one begins punctual by definition, however late the iteration is, and jobs with
-a single large EchelonFlow overtake. Counted from the beginning of the iteration, lost time stays lost until it is made
-up.
+The paper's rule is the first (EchelonFlow, HotNets '22, section 3.1): each EchelonFlow takes the real start of its head
+flow as reference time. This rule forgets what a job has lost before: where EchelonFlows follow each other (the hops of
+a pipeline, forward and backward), every one begins punctual by definition, however late the iteration is, and jobs with
+a single large EchelonFlow overtake. If deadlines count from the beginning of the iteration, lost time stays lost until
+it is made up.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Due(NamedTuple):
 
 
 Dues = Mapping[str, Due]
-"""By flow of one job; those that are in no EchelonFlow are not in it."""
+"""Ideal finish times by flow of one job; flows that are in no EchelonFlow are absent."""
 
 
 class Reference(Protocol):
     """The origin from which the deadlines of a job's flows count."""
 
     def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
-        """For switches, by job: when each flow of an EchelonFlow is due, given one iteration of each job alone.
+        """Return for switches, by job, when each flow of an EchelonFlow is due, given one iteration of each job alone.
 
-        The same object as at the last call for a job that is the same and has the same iteration.
+        Return the same object as at the last call for a job that is the same and has the same iteration.
         """
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
@@ -67,7 +67,7 @@ class Iteration:
     """All deadlines of a job count from the reference time of the EchelonFlow that starts first in its iteration.
 
     Each EchelonFlow keeps its arrangement function, placed where it would begin in the job's iteration alone. A job of
-    a single EchelonFlow is ranked as by the paper's letter.
+    a single EchelonFlow is ranked as by the paper's rule.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,8 @@ class Iteration:
         return self._due
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
-        """An iteration begins with the first of its flows that is seen, less that flow's offset, as on a switch."""
+        """Return the deadlines. An iteration begins with the first of its flows that is seen, less that flow's offset,
+        as on a switch."""
         new: dict[str, list[ActiveFlow]] = defaultdict(list)
         for flow in flows:
             if self._begun.get(flow.job, (0, None))[0] < flow.iteration:

@@ -15,7 +15,7 @@ BEST_EFFORT_QUEUE = 0
 HIGHEST_WEIGHT = 1023
 """The largest DWRR weight that switches take (Tofino's range is 0..1023)."""
 QUEUES = range(1, CONTROL_QUEUE)
-"""Those of claimed flows."""
+"""The queues of flows that jobs claim."""
 
 
 def to_schedule(
@@ -23,14 +23,14 @@ def to_schedule(
     rates_Bps: Sequence[Fraction],  # noqa: N803
     previous: Mapping[FlowKey, int] | None = None,
 ) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
-    """The queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
+    """Return the queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
 
-    - Best effort has queue 0, level 0. Control has the last, above all.
+    - Best effort has queue 0, level 0. Control has the last queue, above all.
     - Every other flow has a queue of its own, weighted by its rate at level 1, or at level 0 while its rate is zero:
-      what changes is the queue's level and weight, not the flow's queue, so that packets which wait already follow.
-      Where more flows meet at a port than there are queues, the flows of a coflow share one; where that is still too
+      the queue's level and weight change rather than the flow's queue, so that packets which already wait follow.
+      If more flows meet at a port than there are queues, the flows of a coflow share one; if that is still too
       many, coflows share the queue that the fewest flows have. A shared queue's weight is the sum.
-    - A flow keeps its queue of `previous` where it can: a change of queue may reorder its packets.
+    - A flow keeps its queue of `previous` if possible: a change of queue may reorder its packets.
     """
     claimed = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
     of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
@@ -45,7 +45,7 @@ def to_schedule(
                 crowd[link][queue] += 1
                 load[link][queue] = load[link].get(queue, ZERO) + rates_Bps[i]
 
-    # A unit stays in the free queue that it had, before any other chooses.
+    # A unit keeps its former queue, if free, before any other unit chooses.
     choosing = []
     for unit in _units(flows, claimed):
         links = {link for i in unit for link in flows[i].links}
@@ -66,7 +66,8 @@ def _key(flow: ActiveFlow) -> FlowKey:
 
 
 def _units(flows: Sequence[ActiveFlow], claimed: Sequence[int]) -> list[list[int]]:
-    """What gets a queue together, oldest first: one flow, or the flows of one coflow if one of them meets a crowd."""
+    """Return the units that get a queue together, oldest first: one flow, or the flows of one coflow if one of them
+    meets a crowd."""
     at_link: dict[Link, int] = defaultdict(int)
     for i in claimed:
         for link in flows[i].links:
@@ -80,7 +81,8 @@ def _units(flows: Sequence[ActiveFlow], claimed: Sequence[int]) -> list[list[int
 
 
 def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: set[int | None]) -> int:
-    """The queue that the fewest flows have at these ports; of equals one that the flows had before, then the lowest."""
+    """Return the queue that the fewest flows have at these ports; of equals one that the flows had before, then the
+    lowest."""
 
     def cost(queue: int) -> tuple[int, bool, int]:
         return max(crowd[link][queue] for link in links), queue not in wanted, queue

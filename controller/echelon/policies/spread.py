@@ -1,4 +1,4 @@
-"""Flows spread over equal queues, so that those that are likely to meet at a port are in different ones."""
+"""Flows spread over equal queues, so that flows that are likely to meet at a port are in different ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from echelon.plan import Fixed, FlowPlan
 class Spread:
     """A queue of `queues` for each flow of each job.
 
-    Flows that are likely to meet are the consecutive ones of one EchelonFlow, which go round the queues port by port,
+    Two kinds of flows are likely to meet: consecutive ones of one EchelonFlow, which go round the queues port by port,
     and those of different jobs, which begin at different queues. A job keeps its queues while others come and go.
     """
 
@@ -26,7 +26,8 @@ class Spread:
         self._flows = Kept(self._of_job)
 
     def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> dict[str, tuple[FlowPlan, ...]]:
-        """By job; the same object as at the last call if the job is the same and has the same `paths`."""
+        """Return the queues by job; the same object as at the last call if the job is the same and has the same
+        `paths`."""
         self._first = _beginnings(self._first, [job.name for job in jobs], len(self._queues))
         return self._flows.update({job.name: (job, paths[job.name], self._first[job.name]) for job in jobs})
 
@@ -48,7 +49,8 @@ class Spread:
 
 
 def _beginnings(before: Mapping[str, int], jobs: Sequence[str], size: int) -> dict[str, int]:
-    """Where each job begins, 0 to `size` - 1: where it did before; new ones as far from each other as they can."""
+    """Return where each job begins, 0 to `size` - 1: jobs keep their place, and new ones are as far apart as
+    possible."""
     known = {job: before[job] for job in jobs if job in before}
     if not known:
         step = max(1, size // max(1, len(jobs)))

@@ -1,4 +1,4 @@
-"""How far an EchelonFlow falls behind even if it has the whole network to itself."""
+"""The tardiness of an EchelonFlow that has the whole network to itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests become flow events, while the numbers by which a switch reports flows are given to one flow after another."""
+"""The decoding of digests into flow events, while switches report one flow after another by the same number."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from echelon.lowering.intent import Intent
 from echelon.telemetry.events import FlowEvent, decode_event
 
 SETTLING_S = 2.0
-"""How long reports of a number are ambiguous after it was given to another flow: a switch keeps a list of digests back
-for up to 0.1 s, and then the list has to arrive."""
+"""How long reports of a number are ambiguous after it was given to another flow: a switch holds a list of digests for
+up to 0.1 s, and then the list has to arrive."""
 
 
 @dataclass(frozen=True, slots=True)

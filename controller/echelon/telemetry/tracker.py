@@ -1,10 +1,10 @@
-"""Flow events become iteration times, tardiness, observed distances and corrected arrangement functions.
+"""The tracker: flow events become iteration times, tardiness, observed distances and corrected arrangement functions.
 
-Goes on while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
+It works while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
 
-Starts are taken at the first switch of a flow's path: there the flow has not waited in the network yet. Tardiness is
-taken at the last: there its last packet has passed every queue but one. Times of different switches are never compared:
-each has its own clock.
+Starts are taken at the first switch of a flow's path, where the flow has not waited in the network yet. Tardiness is
+taken at the last switch, where the flow's last packet has passed every queue but one. Times of different switches are
+never compared: each has its own clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class JobView:
     """The observations of one job."""
 
     iteration_times_s: tuple[Fraction, ...]
-    """The latest known ones, oldest first. An iteration that was not seen has none."""
+    """The latest known times, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
     """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
     echelonflows: Mapping[str, EchelonFlowView]
@@ -58,7 +58,7 @@ class Observation:
     """The figures that one event completed."""
 
     iteration_s: Fraction | None = None
-    """The job's iteration that ended: how long it took."""
+    """Duration of the iteration of the job that ended."""
     tardiness_s: Fraction | None = None
     """The job's largest tardiness in an iteration that is newer than those reported before."""
     corrected: bool = False
@@ -69,7 +69,8 @@ NOTHING = Observation()
 
 
 class Tracker:
-    """What was seen of jobs. Tell it of every event: those of one switch in its order, switches in any order."""
+    """The record of what switches saw of jobs. It takes every event: those of one switch in its order, switches in any
+    order."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
@@ -307,7 +308,7 @@ class _Formation:
         if not self._has_distances:
             return None
         if self._begun_in is None:
-            # Where the switch began to follow a flow that was under way, its "first" packet is from the middle.
+            # If the switch began to follow a flow that was under way, its "first" packet is from the middle.
             self._begun_in = iteration
         if iteration <= self._begun_in:
             return None

@@ -126,7 +126,8 @@ def test_halves_pairs_that_do_not_match_and_locked_keys(certificates: Certificat
     ours = certificates.ours
     assert "without a key; give both or neither" in one_line(replace(ours, key=None))
     assert "without a certificate; give both or neither" in one_line(replace(ours, certificate=None))
-    assert f"is not that of the certificate {ours.certificate}" in one_line(replace(ours, key=certificates.switch[1]))
+    strange = one_line(replace(ours, key=certificates.switch[1]))
+    assert f"does not belong to the certificate {ours.certificate}" in strange
     locked = tmp_path / "locked.key"
     assert ours.key is not None
     openssl("ec", "-in", ours.key, "-aes256", "-passout", "pass:secret", "-out", locked)
