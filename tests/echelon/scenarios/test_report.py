@@ -187,7 +187,7 @@ def png_size(path: Path) -> tuple[int, int]:
     return width, height
 
 
-@pytest.mark.parametrize("name", ["fig2", "dp_pair", "shared_link"])
+@pytest.mark.parametrize("name", ["fig2", "dp_pair", pytest.param("shared_link", marks=pytest.mark.long)])
 def test_draws_every_kind_of_scenario(name: str, tmp_path: Path) -> None:
     scenario = replace(load_scenario(SCENARIOS / f"{name}.yaml"), iterations=3)
     runs = {
