@@ -18,10 +18,9 @@ MIXES: dict[str, tuple[job_mix.Kind, int, float]] = {
     "mix_mixed6": ("mix", 6, 1.2),
     "mix_dpsame4": ("dp-same", 4, 1.0),
 }
-SHORT = ("mix_mixed4",)
-"""The row of the default suite: both paradigms. A row takes a minute, so `make test-long` has the others."""
 # Tests of one row share its runs, so they belong in one process.
-ROWS = [grouped(row, row, *([] if row in SHORT else [pytest.mark.long])) for row in MIXES]
+# A row takes a minute, so `make test-long` has them; the default suite has the pair of jobs above.
+ROWS = [grouped(row, row, pytest.mark.long) for row in MIXES]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
 

@@ -13,7 +13,7 @@ from echelon.cli import app
 SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 
 
-@pytest.mark.parametrize("name", ["fig2", "dp_pair"])
+@pytest.mark.parametrize("name", ["fig2", pytest.param("dp_pair", marks=pytest.mark.long)])
 def test_two_runs_write_identical_results(tmp_path: Path, name: str) -> None:
     document = yaml.safe_load((SCENARIOS / f"{name}.yaml").read_text())
     if isinstance(document["fabric"], str):

@@ -18,6 +18,7 @@ PEM = b"-----BEGIN CERTIFICATE-----\n"
     [
         ("etcd://h", Address(("h:2379",), "echelon")),
         ("etcd://h/", Address(("h:2379",), "echelon")),
+        ("etcd://etcd/lab", Address(("etcd:2379",), "lab")),
         ("etcd://h:1/lab", Address(("h:1",), "lab")),
         ("etcd://a,b:2,[::1],[fe80::2]:3/lab/one/", Address(("a:2379", "b:2", "[::1]:2379", "[fe80::2]:3"), "lab/one")),
         ("etcd://u:p%40ss@h/a%20b", Address(("h:2379",), "a b", user="u", password=SecretStr("p@ss"))),

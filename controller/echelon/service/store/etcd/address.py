@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +45,12 @@ class Address:
 
 def parse(url: str) -> Address:
     """Parse `url` and read the files that it names. Raise `StoreError`, which shows neither user nor password."""
+    # Some versions of urlsplit refuse an authority that lists several IPv6 addresses, so it is split off first.
+    scheme, separator, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    credentials, _, hosts = authority.rpartition("@")
     try:
-        parts = urlsplit(url)
-        credentials, _, hosts = parts.netloc.rpartition("@")
+        parts = urlsplit(f"{scheme}{separator}{rest[len(authority) :]}")
         endpoints = tuple(_endpoint(host) for host in hosts.split(","))
     except ValueError as error:
         raise StoreError(f"store etcd://...: {error} ({_FORM})") from None
