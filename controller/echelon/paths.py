@@ -13,7 +13,7 @@ from echelon.kept import Kept
 from echelon.plan import PlanError
 
 Paths = Mapping[str, Path]
-"""By flow of one job: its path, both hosts included. The flows of one connection take the same."""
+"""The path of each flow of one job, both hosts included. The flows of one connection take the same."""
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:

@@ -1,4 +1,4 @@
-"""Where a scenario can run: in virtual time inside this process, or on real hosts with real sockets."""
+"""The places where a scenario can run: in virtual time inside this process, or on real hosts with real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From accepted jobs to intents: the CPU-heavy work that the machine asks for.
+"""Planning, from accepted jobs to intents: the CPU-heavy work that the machine asks for.
 
 A plan that fails changes nothing: the numbers that were taken for it are given back, and the last good plan holds. Jobs
 at fault are found and left out, so that a job that the fabric cannot carry does not keep the others waiting.

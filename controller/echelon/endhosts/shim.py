@@ -47,7 +47,7 @@ _UDP = Struct("!HHHH")
 _SHIM = Struct("!B5sHI")
 """Version and flags, key, reserved, remaining."""
 _HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI")
-"""Of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, then the shim."""
+"""Fields of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, the shim."""
 
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17

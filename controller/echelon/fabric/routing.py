@@ -112,7 +112,7 @@ class Router:
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
-        """For each connection of a job that is new or may have to move, the path that it may keep, or an empty one."""
+        """Return the path that each connection may keep, or an empty one, for jobs that are new or may have to move."""
         for name, job in present.items():
             known, routes = self._jobs.get(name, (None, {}))
             if known is not job or moved:

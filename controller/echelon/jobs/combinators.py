@@ -38,11 +38,11 @@ class Block:
     steps: Mapping[str, Step]
     """Steps by name, in order of first mention. Their own `after` is empty."""
     after: Names
-    """By step: the steps that must finish before it starts. Steps without any are left out."""
+    """The steps that must finish before each step starts. Steps without any are left out."""
     first: Names
-    """By rank: steps that the rank starts, such that each step that it starts is or follows one of them."""
+    """Steps that each rank starts, such that each step that it starts is or follows one of them."""
     last: Names
-    """By rank: steps that the rank takes part in, such that each such step is or precedes one of them."""
+    """Steps that each rank takes part in, such that each such step is or precedes one of them."""
 
     @property
     def flows(self) -> tuple[str, ...]:

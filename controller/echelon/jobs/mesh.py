@@ -17,7 +17,7 @@ class Mesh:
 
     ranks: Sequence[str]
     axes: Mapping[str, int]
-    """By axis: its length."""
+    """The length of each axis."""
 
     def __post_init__(self) -> None:
         if math.prod(self.axes.values()) != len(self.ranks):

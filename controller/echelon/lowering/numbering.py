@@ -105,9 +105,9 @@ class _AtSwitch:
     def __init__(self, limits: Mapping[NumberKind, int]) -> None:
         self.pools = {kind: Pool(limit) for kind, limit in limits.items()}
         self.profiles: dict[Hashable, list[int]] = {}
-        """By content: the number, and how many jobs hold it."""
+        """The number of each content, and how many jobs hold it."""
         self.unused: dict[int, list[tuple[str, _Part]]] = {}
-        """By version since which they are unused: (job, part). A part that has been used again is skipped."""
+        """Unused parts as (job, part), by the version since which they are unused. A part used again is skipped."""
 
     def take(self, part: _Part) -> int:
         kind, key = part

@@ -109,7 +109,7 @@ class ServiceConfig:
     fabric: Fabric
     fabric_file: Path
     policy: ChosenPolicy
-    """Until one is chosen through the API, which is kept in the store."""
+    """The policy in force until one is chosen through the API, which the store keeps."""
     store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
