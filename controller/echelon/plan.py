@@ -13,36 +13,12 @@ from itertools import chain
 from typing import Any, Self
 
 from echelon.errors import Code, CodedError
+from echelon.rankings.base import Ranking
 
 LEVELS = 8
 """Strict-priority levels (and queues) of an egress port; 0 is the lowest."""
 CONTROL_QUEUE = LEVELS - 1
 """The queue of acknowledgements: a policy that does not keep it free must serve it before what waits for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Every packet of the flow goes to this queue of each port on its path."""
-
-    queue: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The switch ranks each packet by its slack: reference time of `echelonflow` + `offset_s` - now.
-
-    `thresholds_s` are `highest - lowest` ascending tardiness values in seconds: a packet whose tardiness has reached k
-    of them goes to queue `lowest + k`.
-    """
-
-    echelonflow: str
-    offset_s: Fraction
-    thresholds_s: tuple[Fraction, ...]
-    lowest: int = 0
-    highest: int = LEVELS - 1
-
-
-Ranking = Fixed | Deadline
 
 
 class PlanError(CodedError, ValueError):

@@ -15,7 +15,8 @@ from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Routes
 from echelon.jobs.graph import Flow, Job
-from echelon.plan import CONTROL_QUEUE, Fixed, PlanError
+from echelon.plan import CONTROL_QUEUE, PlanError
+from echelon.rankings.fixed import Fixed
 from echelon_example_plugins.least_loaded import LeastLoaded, LeastLoadedPaths, connection_bytes
 
 SPINES = 3

@@ -14,9 +14,10 @@ from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Allocator
 from echelon.jobs.graph import FlowKey, Job
-from echelon.plan import Fixed, FlowPlan, Plan, PlanError
+from echelon.plan import FlowPlan, Plan, PlanError
 from echelon.policies.base import Policy
 from echelon.policies.schedule import to_schedule
+from echelon.rankings.fixed import Fixed
 
 
 @dataclass

@@ -16,7 +16,9 @@ from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fluid.sharing import SharedPort, Sharer, share
 from echelon.jobs.graph import FlowKey
-from echelon.plan import Deadline, Fixed, Plan
+from echelon.plan import Plan
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 
 _Standing = tuple[tuple[Link, ...], int, int, Fraction | None]
 """Everything on which the share of a flow depends: its path, its queue, its window, and its maximum rate."""
@@ -128,6 +130,7 @@ class PlanExecution:
         ranking = self._rankings.get(_key(flow), self._best_effort)
         if isinstance(ranking, Fixed):
             return ranking.queue, None
+        assert isinstance(ranking, Deadline)
         due_s = self._references[flow.job, ranking.echelonflow][1] + ranking.offset_s
         reached = bisect_right(ranking.thresholds_s, now_s - due_s)
         until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None

@@ -14,7 +14,10 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, Shim
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry
 from echelon.lowering.numbering import JobNumbers
 from echelon.lowering.profile import Steps, slack_steps
-from echelon.plan import Deadline, Fixed, FlowPlan, Ranking
+from echelon.plan import FlowPlan
+from echelon.rankings.base import Ranking
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 
 _HEAD_SHARE = Fraction(95, 100)
 
@@ -146,6 +149,10 @@ class _JobAtSwitch:
                     "profile": self._profile_of(ranking),
                     "offset_us": offset_us,
                 }
+            case _:
+                raise LoweringError(
+                    f"job {flow.job}, flow {flow.flow}: switches have no ranking {type(ranking).__name__}", flow.job
+                )
 
     def _profile_of(self, ranking: Deadline) -> int:
         thresholds = (ranking.thresholds_s, ranking.lowest, ranking.highest)

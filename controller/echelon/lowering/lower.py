@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey
@@ -16,7 +17,7 @@ from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.profile import Steps, profile_part
-from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, FlowPlan, Plan, PortSchedule, Ranking
+from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 
@@ -272,16 +273,7 @@ def _profiles(jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Steps, Part
 
 def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
     """Return the queues that some packet of these flows can enter."""
-    rankings = {_queue_range(flow.ranking) for flow in flows}
-    return frozenset(queue for lowest, highest in rankings for queue in range(lowest, highest + 1))
-
-
-def _queue_range(ranking: Ranking) -> tuple[int, int]:
-    match ranking:
-        case Fixed(queue=queue):
-            return queue, queue
-        case Deadline():
-            return ranking.lowest, ranking.highest
+    return frozenset(chain.from_iterable({flow.ranking.queues for flow in flows}))
 
 
 def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity]) -> frozenset[FiveTuple]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from echelon.lowering.entry import entry, microseconds
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.intent import Interval, Part
-from echelon.plan import Deadline
+from echelon.rankings.deadline import Deadline
 
 Steps = tuple[tuple[int, int, int], ...]
 """The range entries of a profile as (lowest slack key, highest slack key, queue), the most tardy first."""

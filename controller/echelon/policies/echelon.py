@@ -21,11 +21,14 @@ from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, PlanError, QueuePlan, Ranking
+from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
 from echelon.policies.references import REFERENCES, Dues
 from echelon.policies.tardiness import EffectiveTardiness
+from echelon.rankings.base import Ranking
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 
 MIN_SHARE = Fraction(1, 100)
 """The part of the port that every queue below the highest is guaranteed: a packet that waits there still moves, so

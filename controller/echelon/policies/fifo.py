@@ -9,8 +9,9 @@ from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
-from echelon.plan import CONTROL_QUEUE, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
 from echelon.policies.base import NoParameters
+from echelon.rankings.fixed import Fixed
 
 
 class Fifo:

@@ -9,7 +9,8 @@ from echelon.allocation import Link
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import Paths, links_of
-from echelon.plan import Fixed, FlowPlan
+from echelon.plan import FlowPlan
+from echelon.rankings.fixed import Fixed
 
 
 class Spread:

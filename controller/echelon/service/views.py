@@ -10,7 +10,9 @@ from echelon.control.jobstore import ends_of
 from echelon.control.machine import InForce, Machine
 from echelon.fabric.model import CableLink
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
-from echelon.plan import Deadline, Fixed, FlowPlan
+from echelon.plan import FlowPlan
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from echelon.service.resources import (
     EchelonFlowReport,
     EntryResource,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.control.progress import Progress
-from echelon.plan import Fixed, FlowPlan
+from echelon.plan import FlowPlan
+from echelon.rankings.fixed import Fixed
 
 JOBS = st.sampled_from(["a", "b", "c"])
 SWITCHES = ["s1", "s2", "s3"]

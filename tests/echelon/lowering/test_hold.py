@@ -16,7 +16,8 @@ from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.intent import Intent, Part, QueueSetting
 from echelon.lowering.lower import Lowering, lower
 from echelon.p4program import constants
-from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.rankings.deadline import Deadline
 from echelon.targets.bmv2.capabilities import bmv2
 from echelon.targets.bmv2.htb import Port, tree_of
 from echelon.targets.softswitch.capabilities import softswitch

@@ -15,7 +15,10 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, Part, TableEntry
 from echelon.lowering.lower import Lowering, LoweringError, lower
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.rankings.base import Ranking
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
 from tests.faults import coded
 

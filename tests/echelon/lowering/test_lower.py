@@ -18,8 +18,10 @@ from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, Interval, TableEntry
 from echelon.lowering.lower import LoweringError, lower
 from echelon.lowering.profile import slack_steps
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.policies import make_policy
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
 from tests.faults import coded
 

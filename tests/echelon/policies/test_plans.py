@@ -12,9 +12,11 @@ from echelon.allocation import ActiveFlow
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import Routes
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import CONTROL_QUEUE, LEVELS, Deadline, Fixed, QueuePlan
+from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
 from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.orders import THRESHOLDS
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from tests.faults import coded
 
 

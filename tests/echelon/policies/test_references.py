@@ -12,10 +12,10 @@ from echelon.fabric.model import Fabric
 from echelon.fluid import alone_iteration_s, run_alone, simulate
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import Deadline
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.policies.references import Due, Iteration, OwnEchelonFlow
+from echelon.rankings.deadline import Deadline
 from echelon.scenarios.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"

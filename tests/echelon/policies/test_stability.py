@@ -16,11 +16,13 @@ from echelon.jobs.graph import ComputeUnit, Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.kept import Kept
-from echelon.plan import Deadline, Fixed, FlowPlan
+from echelon.plan import FlowPlan
 from echelon.policies import PlanError, make_policy, policy_names
 from echelon.policies.base import Policy
 from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")

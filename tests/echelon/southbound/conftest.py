@@ -13,7 +13,9 @@ from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from echelon.southbound.session import SwitchSession
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues

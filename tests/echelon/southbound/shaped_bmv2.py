@@ -29,7 +29,8 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
-from echelon.plan import LEVELS, Deadline, FlowPlan, Plan, QueuePlan
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.rankings.deadline import Deadline
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
 from echelon.targets.bmv2.capabilities import bmv2 as capabilities

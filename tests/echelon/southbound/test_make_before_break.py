@@ -17,7 +17,10 @@ from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import Fabric
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.lower import Lowering
-from echelon.plan import LEVELS, Deadline, Fixed, FlowPlan, Plan, QueuePlan, Ranking
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.rankings.base import Ranking
+from echelon.rankings.deadline import Deadline
+from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
 
 PORT_OF = {"s2": 2, "s3": 3}

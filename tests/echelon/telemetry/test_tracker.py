@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import Fixed, FlowPlan
+from echelon.plan import FlowPlan
+from echelon.rankings.fixed import Fixed
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.tracker import HISTORY, NOTHING, SMOOTHING, Tracker, paths_of
 from tests.echelon.telemetry.training import Passage, reports
