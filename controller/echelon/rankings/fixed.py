@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from echelon.rankings.base import RankingAction, SwitchNumbers
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
@@ -14,3 +16,6 @@ class Fixed:
     @property
     def queues(self) -> range:
         return range(self.queue, self.queue + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        return RankingAction("fixed", {"queue": self.queue})
