@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.base import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +45,49 @@ class Deadline:
     @property
     def queues(self) -> range:
         return range(self.lowest, self.highest + 1)
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
+        return DeadlineExecution(number)
+
+
+class DeadlineExecution:
+    """The execution of `Deadline`: reference times, which all switches share, and the times when flows change queue.
+
+    As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first flow that is seen,
+    less that flow's offset.
+    """
+
+    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+        self._number = number
+        self._references: dict[tuple[str, str], tuple[int, Number, Number]] = {}
+        """The iteration, the start of the first flow and its offset, by job and EchelonFlow."""
+        self._changes_s: dict[ActiveFlow, list[Number]] = {}
+        """When each flow goes one queue up."""
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        key = flow.job, ranking.echelonflow
+        offset_s = self._number(ranking.offset_s)
+        known = self._references.get(key)
+        if known is None or (known[0], -known[1], -known[2]) < (flow.iteration, -flow.start_s, -offset_s):
+            # Of flows that start at the same time, the one of the least offset counts.
+            self._references[key] = flow.iteration, flow.start_s, offset_s
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        self._changes_s.pop(flow, None)
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
+        out = []
+        for flow, ranking in flows:
+            changes_s = self._changes_s.get(flow)
+            if changes_s is None:
+                _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
+                due_s = start_s - offset_s + self._number(ranking.offset_s)
+                changes_s = self._changes_s[flow] = [due_s + self._number(t) for t in ranking.thresholds_s]
+            reached = bisect_right(changes_s, now_s)
+            until_s = changes_s[reached] if reached < len(changes_s) else None
+            out.append(Rank(ranking.lowest + reached, until_s))
+        return out
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
+        return None
