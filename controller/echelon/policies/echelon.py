@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Literal
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
@@ -49,7 +49,7 @@ class Echelon:
     class Parameters(Section):
         """The choices that the paper leaves open."""
 
-        order: Literal["memory", "memory-two-levels", "normalised", "deadline", "setf"] = "normalised"
+        order: Literal["normalised", "memory", "memory-two-levels", "deadline", "setf"] = "normalised"
         """Who goes first between EchelonFlows; see `orders`."""
         reference: Literal["iteration", "echelonflow"] = "iteration"
         """What deadlines count from; see `references`."""
@@ -88,14 +88,14 @@ class Echelon:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until the order changes on some link.
 
         In the order of urgency each flow takes what is left on its path. Best effort shares the rest max-min fairly.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
         deadlines = self._reference.deadlines_s([flows[i] for i in ranked])
-        self._memories.observe(self._jobs, [flows[i] for i in ranked], deadlines)
+        self._memories.observe(self._jobs, [flows[i] for i in ranked])
         urgencies = {
             i: self._order.urgency(
                 self._jobs[flows[i].job], now_s, flows[i], deadline_s, self._memories.delay_s(flows[i].job)
@@ -108,9 +108,8 @@ class Echelon:
         fill_in_order(flows, order, residual, rates)
         fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
         change = next_overtaking_s(flows, order, urgencies)
-        allocation = Allocation(tuple(rates), None if change is None else now_s + change)
-        self._memories.expect(now_s, flows, allocation)
-        return allocation
+        self._memories.expect(now_s, [flows[i] for i in ranked], deadlines, [rates[i] for i in ranked])
+        return Allocation(tuple(rates), None if change is None else now_s + change)
 
 
 def _facts(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from statistics import median
 from typing import Protocol
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.plan import LEVELS
 from echelon.rankings.deadline import Relative
 
@@ -54,15 +54,15 @@ class JobFacts:
 class Urgency:
     """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per second."""
 
-    value: Fraction
-    slope: Fraction
-    deadline_s: Fraction
-    ideal_finish_s: Fraction
+    value: Number
+    slope: Number
+    deadline_s: Number
+    ideal_finish_s: Number
     """The rank in its own EchelonFlow, which decides between equal deadlines."""
     sequence: int
 
     @property
-    def rank(self) -> tuple[Fraction, Fraction, Fraction, Fraction, int]:
+    def rank(self) -> tuple[Number, Number, Number, Number, int]:
         """A sort key, the most urgent first; of equals the one that gets ahead from now on, then by deadline and
         arrival."""
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
@@ -84,7 +84,7 @@ class Order(Protocol):
     """An order between EchelonFlows; inside one, every order is by ideal finish time."""
 
     def urgency(
-        self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction, memory_s: Fraction | int = 0
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
         """Return the urgency of a flow of an EchelonFlow that is due at `deadline_s`.
 
@@ -103,7 +103,7 @@ class NormalisedTardiness:
     """
 
     def urgency(
-        self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction, memory_s: Fraction | int = 0
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
         slope = 1 / facts.period_s
         return Urgency((now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
@@ -124,7 +124,7 @@ class TardinessWithMemory:
     steps = STEPS
 
     def urgency(
-        self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction, memory_s: Fraction | int = 0
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
         slope = 1 / facts.period_s
         value = (now_s - deadline_s + memory_s) * slope - facts.head_start
@@ -160,7 +160,7 @@ class EarliestDeadline:
         self._unit_s: Fraction | None = None
 
     def urgency(
-        self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction, memory_s: Fraction | int = 0
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
@@ -186,7 +186,7 @@ class SmallestTardiness:
     """
 
     def urgency(
-        self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction, memory_s: Fraction | int = 0
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
         assert flow.echelonflow is not None
         tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
@@ -211,7 +211,7 @@ def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]
     return tuple(period_s * THRESHOLDS[k * JOB_LEVELS // levels - 1] for k in range(1, levels))
 
 
-def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
+def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
     """Return the seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always
     positive."""
     if behind.slope <= ahead.slope:
@@ -221,7 +221,7 @@ def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
 
 def next_overtaking_s(
     flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
-) -> Fraction | None:
+) -> Number | None:
     """Return the seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
 
     The first change on a link is between neighbours of its order, so only neighbours need to be compared.
@@ -238,9 +238,9 @@ def next_overtaking_s(
 
 
 ORDERS: Mapping[str, type[Order]] = {
+    "normalised": NormalisedTardiness,
     "memory": TardinessWithMemory,
     "memory-two-levels": TardinessWithMemoryInTwoLevels,
-    "normalised": NormalisedTardiness,
     "deadline": EarliestDeadline,
     "setf": SmallestTardiness,
 }
