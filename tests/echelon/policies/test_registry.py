@@ -81,7 +81,12 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
         ("zzz", {}, None, "unknown policy 'zzz' (known: echelon, fair, fifo, varys, tuned)"),
         ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
         ("echelon", {"odrer": "setf"}, "odrer", "is not a parameter of policy 'echelon' (did you mean 'order'?)"),
-        ("echelon", {"order": "edf"}, "order", "'edf' is not allowed (use 'normalised', 'deadline' or 'setf')"),
+        (
+            "echelon",
+            {"order": "edf"},
+            "order",
+            "'edf' is not allowed (use 'normalised', 'memory', 'memory-two-levels', 'deadline' or 'setf')",
+        ),
         ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
         ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),
         ("tuned", {"levels": "many"}, "levels", "'many' is not a whole number (write for example 3)"),
