@@ -40,7 +40,7 @@ class Varys:
     start and finish, so a central scheduler has to hear of each (the plan is `reactive`).
     """
 
-    name = "coflow"
+    name = "varys"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
