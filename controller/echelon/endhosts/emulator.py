@@ -69,7 +69,7 @@ class TrainingEmulator:
         jobs: Sequence[Job],
         identities: Mapping[FlowKey, Identity],
         *,
-        iterations: int,
+        iterations: int | None,
         until: Until = "all-done",
         transport: Transport | None = None,
         delays: Sequence[Delay] = (),

@@ -1,8 +1,8 @@
 """Segments as packets: the shim that tells a switch job, flow and position, and the headers before it.
 
 The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries, `ShimFrames` the
-Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire, with all headers. The last 8 bytes
-of the shim are the stamp, which `echelon.endhosts.agreement` writes and reads.
+Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire, with all headers. The last
+8 bytes of the shim are the stamp, which `echelon.endhosts.agreement` writes and reads.
 """
 
 from __future__ import annotations

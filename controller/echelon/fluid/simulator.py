@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from echelon import completion
-from echelon.allocation import ActiveFlow, Allocation, Allocator, Link
+from echelon.allocation import ActiveFlow, Allocation, Allocator, Link, Number
 from echelon.completion import Completion
 from echelon.execution import Instruction, IterationFinished, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
@@ -150,7 +150,7 @@ class _Run:
         self._observe = observe
         self._on_iteration = on_iteration
         self._network = FluidNetwork(self.rounding)
-        self._valid_until_s: Fraction | None = None
+        self._valid_until_s: Number | None = None
         self._timers: list[_Timer] = []
         self._timers_set = 0
 

@@ -14,7 +14,7 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, Shim
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.base import Profile, microseconds
+from echelon.rankings.in_switches import Profile, microseconds
 
 _HEAD_SHARE = Fraction(95, 100)
 

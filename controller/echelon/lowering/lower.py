@@ -18,7 +18,7 @@ from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.profile import profile_part
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
-from echelon.rankings.base import Profile
+from echelon.rankings.in_switches import Profile
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from echelon.lowering.entry import entry
 from echelon.lowering.intent import Interval, Part
-from echelon.rankings.base import Profile
+from echelon.rankings.in_switches import Profile
 
 
 def profile_part(number: int, profile: Profile) -> Part:

@@ -2,58 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from echelon.allocation import ActiveFlow
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 
-
-class Step(NamedTuple):
-    """The keys from `lowest` to `highest`, both included, mean `queue`."""
-
-    lowest: int
-    highest: int
-    queue: int
-
-
-class Profile(NamedTuple):
-    """What a switch needs to turn the key of a packet into a queue, for all flows that share it."""
-
-    steps: tuple[Step, ...]
-    """Ascending; together they cover every key."""
-    period: tuple[tuple[str, int], ...] = ()
-    """The arguments of action `set_period` (ranking `deadline`); empty: no entry in table `period`."""
-
-
-class RankingAction(NamedTuple):
-    """An action of the switch's table `flow`, with its arguments after `port` and `dst_mac`."""
-
-    name: str
-    arguments: Mapping[str, int]
-
-
-class SwitchNumbers(Protocol):
-    """The numbers by which one switch knows what the flows of one job share, and the widths of its registers."""
-
-    @property
-    def key_bits(self) -> int:
-        """Width of the key that a profile maps to a queue."""
-
-    @property
-    def offset_bits(self) -> int:
-        """Width of a time of a flow, an unsigned number of microseconds."""
-
-    def echelonflow(self, name: str) -> int:
-        """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
-
-    def group(self, name: str) -> int:
-        """Return the number of a group of flows of the job."""
-
-    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
-        """Return the number of the profile that `make` returns. Equal `content` means the same profile."""
+R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
 
 
 class Ranking(Protocol):
@@ -69,64 +25,53 @@ class Ranking(Protocol):
         Raise `ValueError`, which says what does not fit the switch and what would.
         """
 
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:
+        """Return the state of all switches for rankings of this class, at the beginning of a fluid run.
 
-def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[Step, ...]:
-    """Return the steps in which the keys below the first of the ascending `edges` mean the first of the `queues`, those
-    from there to below the second edge the second, and so on: there is one queue more than there are edges.
-
-    Edges are cut to the keys that exist; neighbours that mean the same queue become one step.
-    """
-    end = 1 << key_bits
-    lows = [0, *(min(max(edge, 0), end) for edge in edges)]
-    highs = [*lows[1:], end]
-    out: list[Step] = []
-    for low, high, queue in zip(lows, highs, queues, strict=True):
-        if low >= high:
-            continue
-        if out and out[-1].queue == queue:
-            out[-1] = Step(out[-1].lowest, high - 1, queue)
-        else:
-            out.append(Step(low, high - 1, queue))
-    return tuple(out)
+        `number` turns an exact number of the plan into one of the type that the run uses: `float` or `Fraction`.
+        """
 
 
-def microseconds(seconds: Fraction) -> int:
-    """Return the nearest whole number of microseconds."""
-    return round(seconds * 1_000_000)
-
-
-def unsigned_us(what: str, seconds: Fraction, bits: int) -> int:
-    """Return a time in microseconds. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
-    found = microseconds(seconds)
-    if not 0 <= found < 1 << bits:
-        raise ValueError(
-            f"{what} {float(seconds):g} s does not fit {bits} bits of microseconds "
-            f"({(1 << bits) // 60_000_000} minutes); shorten the iteration"
-        )
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(NamedTuple):
     """The queue of a flow at one port, and how long the flow stays in it.
 
-    It holds until `until_s`, or until `until_bytes` of the flow have passed, whichever comes first (None: for ever), as
-    long as the same flows are at the port.
+    The rank holds as long as the same flows are at the port, until `until_s`, or until the flows `counted` have sent
+    `until_bytes` more together, whichever comes first (None: no such limit).
     """
 
     queue: int
-    until_s: Fraction | None = None
-    until_bytes: Fraction | None = None
+    until_s: Number | None = None
+    until_bytes: Number | None = None
+    counted: Sequence[ActiveFlow] = ()
 
 
-class Execution(Protocol):
-    """The state that switches keep for all flows of one kind of ranking, during a fluid run."""
+class Execution(Protocol[R_contra]):
+    """The state that switches keep for all flows with one class of ranking, during a fluid run.
 
-    def started(self, now_s: Fraction, flow: ActiveFlow, ranking: Ranking) -> None:
+    All starts and finishes of one moment are announced before ranks of that moment are asked for. A flow without bytes
+    or links is never announced. The engine asks for the ranks at a port when a flow starts or finishes there, when a
+    rank has expired, and, if a rank has `until_bytes`, when one of the flows `counted` gets another rate. A time
+    `until_s` that has been reached must not be returned again: compare `now_s` with the same sum that gave `until_s`,
+    since differences of floats may not reach it.
+    """
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
         """Take note that a flow has started."""
 
-    def finished(self, now_s: Fraction, flow: ActiveFlow, ranking: Ranking) -> None:
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
         """Take note that a flow has finished."""
 
-    def ranks(self, now_s: Fraction, flows: Sequence[tuple[ActiveFlow, Ranking]]) -> Sequence[Rank]:
-        """Return the rank of each of the flows that are at one port, in their order."""
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, R_contra]]) -> Sequence[Rank]:
+        """Return the rank of each of the flows that are at one port of a switch, in their order.
+
+        The port belongs to the switch `port[0]` and leads to `port[1]`. The `remaining_bytes` of the flows, and of all
+        flows with the same `neighbourhood`, are those of `now_s`.
+        """
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: R_contra) -> Hashable:
+        """Return what couples the flow's rank to flows at other ports; None if nothing does.
+
+        Flows with the same value have their rates set together. All flows `counted` in a rank must have the same value
+        as the flow that is ranked.
+        """

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from echelon.p4program import constants
 from echelon.rankings.attained import Attained
-from echelon.rankings.base import Profile
 from echelon.rankings.deadline import Deadline, Relative
+from echelon.rankings.in_switches import Profile
 from echelon.rankings.window import Window
 
 BIAS = 1 << 31
