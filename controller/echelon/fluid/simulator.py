@@ -234,7 +234,7 @@ class _Run:
     def _allocate(self) -> None:
         flows = self._network.advance(self.now_s)
         allocation = Allocation(())
-        if flows:
+        if flows or isinstance(self._allocator, PlanExecution):
             allocation = self._allocator.allocate(self.now_s, flows)
             self.allocations += 1
         self._network.set_rates(allocation.rates_Bps)
