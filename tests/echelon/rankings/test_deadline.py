@@ -16,7 +16,7 @@ PORT: Link = ("s1", "h2")
 STEPS = (Fraction(1, 1000), Fraction(3, 100), Fraction(8, 100), Fraction(3, 20), Fraction(3, 10), Fraction(3, 5))
 values = st.fractions(-2, 2, max_denominator=50)
 slopes = st.sampled_from([Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1), Fraction(7, 5), Fraction(3)])
-lines = st.lists(st.builds(Line, values, slopes), min_size=1, max_size=6)
+lines = st.lists(st.builds(Line, values, slopes), min_size=1, max_size=5)
 steps = st.sampled_from([STEPS, STEPS[:1], (), (Fraction(1, 2), Fraction(1))])
 
 
@@ -36,7 +36,7 @@ def change_times(made: list[Line], steps: tuple[Fraction, ...]) -> list[Fraction
     return [Fraction(time) for time in out if time > 0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(made=lines, steps=steps)
 def test_levels_hold_until_they_change(made: list[Line], steps: tuple[Fraction, ...]) -> None:
     """Brute force: levels are those of the definition just after now, halfway, and just before a hold ends."""
