@@ -72,6 +72,8 @@ class Plan:
     """The setting by (node, next node)."""
     best_effort_queue: int = 0
     """The queue of traffic that no job claims."""
+    shifts_s: Mapping[str, Fraction] = field(default_factory=dict)
+    """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 

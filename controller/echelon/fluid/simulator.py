@@ -143,6 +143,7 @@ class _Run:
         self.allocations = 0
         self.rounding = Rounding()
         self._allocator = allocator
+        self._shifts_s = plan.shifts_s
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[tuple[str, str], tuple[str, Fraction]] = {}
         self._end_s = until if isinstance(until, Fraction) else None
@@ -165,7 +166,9 @@ class _Run:
             job, delays=delays, more=partial(self._completion.begins, job.name)
         )
         self.executions[job.name] = execution
-        self._at(job.start_s, lambda: self._obey(job.name, execution.start(self.now_s)))
+        self._at(
+            job.start_s + self._shifts_s.get(job.name, 0), lambda: self._obey(job.name, execution.start(self.now_s))
+        )
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
         def start() -> None:
