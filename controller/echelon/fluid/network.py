@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.errors import Code, CodedError
 from echelon.fluid.rounding import Rounding
 from echelon.jobs.graph import FlowKey
@@ -20,39 +20,13 @@ class FluidError(CodedError, RuntimeError):
     code: Code = "run-failed"
 
 
-@dataclass(slots=True)
-class FlowUnderWay:
+@dataclass(slots=True, eq=False)
+class FlowUnderWay(ActiveFlow):
     """A flow in the network; `remaining_bytes` and `rate_Bps` are as of the last allocation."""
 
-    key: FlowKey
-    iteration: int
-    echelonflow: str | None
-    links: tuple[Link, ...]
-    size_bytes: int
-    start_s: Fraction
-    ideal_finish_s: Fraction
-    max_rate_Bps: Fraction | None  # noqa: N815
-    sequence: int
-    remaining_bytes: Fraction
-    rate_Bps: Fraction = _ZERO  # noqa: N815
-    finish_s: Fraction | None = None
+    rate_Bps: Number = _ZERO  # noqa: N815
+    finish_s: Number | None = None
     """Finish time at the present rate; None: it never finishes."""
-
-    def as_seen(self) -> ActiveFlow:
-        """Return the flow as a policy sees it."""
-        return ActiveFlow(
-            job=self.key[0],
-            flow=self.key[1],
-            iteration=self.iteration,
-            echelonflow=self.echelonflow,
-            links=self.links,
-            size_bytes=self.size_bytes,
-            remaining_bytes=self.remaining_bytes,
-            start_s=self.start_s,
-            ideal_finish_s=self.ideal_finish_s,
-            sequence=self.sequence,
-            max_rate_Bps=self.max_rate_Bps,
-        )
 
 
 class FluidNetwork:
@@ -85,7 +59,8 @@ class FluidNetwork:
     ) -> None:
         """Put a flow into the network. Without bytes or links to cross, it is finished at once."""
         self._flows[key] = FlowUnderWay(
-            key=key,
+            job=key[0],
+            flow=key[1],
             iteration=iteration,
             echelonflow=echelonflow,
             links=links,
@@ -102,13 +77,13 @@ class FluidNetwork:
 
     def take_finished(self, now_s: Fraction) -> list[FlowKey]:
         """Remove the flows that have finished by now, in order of their start."""
-        done = [flow.key for flow in self._flows.values() if flow.finish_s is not None and flow.finish_s <= now_s]
+        done = [key for key, flow in self._flows.items() if flow.finish_s is not None and flow.finish_s <= now_s]
         for key in done:
             del self._flows[key]
         self.changed = self.changed or bool(done)
         return done
 
-    def next_finish_s(self) -> Fraction | None:
+    def next_finish_s(self) -> Number | None:
         """Return when the next flow finishes at the present rates; None if none does."""
         return min((flow.finish_s for flow in self._flows.values() if flow.finish_s is not None), default=None)
 
@@ -119,9 +94,9 @@ class FluidNetwork:
             if flow.rate_Bps:
                 flow.remaining_bytes = self._rounding.bytes(flow.remaining_bytes - flow.rate_Bps * elapsed)
         self._allocated_s = now_s
-        return [flow.as_seen() for flow in self._flows.values()]
+        return list(self._flows.values())
 
-    def set_rates(self, rates_Bps: Sequence[Fraction]) -> None:  # noqa: N803
+    def set_rates(self, rates_Bps: Sequence[Number]) -> None:  # noqa: N803
         """Set new rates from the time of the last `advance` on, for the flows in the order that it returned."""
         if len(rates_Bps) != len(self._flows):
             raise FluidError(f"the policy answers with {len(rates_Bps)} rates for {len(self._flows)} flows")

@@ -6,22 +6,21 @@ when its earlier packets have left; that takes a few packet times.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fabric.model import Fabric
 from echelon.fluid.sharing import SharedPort, Sharer, share
-from echelon.jobs.graph import FlowKey
 from echelon.plan import Plan
-from echelon.rankings.deadline import Deadline
+from echelon.rankings.base import Execution, Rank, Ranking
 from echelon.rankings.fixed import Fixed
 
-_Standing = tuple[tuple[Link, ...], int, int, Fraction | None]
-"""Everything on which the share of a flow depends: its path, its queue, its window, and its maximum rate."""
+_Standing = tuple[tuple[Link, ...], tuple[int, ...], int, Number | None]
+"""Everything on which the share of a flow depends: its path, its queues, its window, and its maximum rate."""
 
 _MOST_KNOWN = 1 << 16
 """Number of results kept, as a bound on memory."""
@@ -43,7 +42,7 @@ class Windows:
     initial: int = 1
     acknowledgement_bytes: int = 0
 
-    def at(self, sent_bytes: Fraction) -> tuple[int, int | None]:
+    def at(self, sent_bytes: Number) -> tuple[int, int | None]:
         """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
         that holds (None: for ever)."""
         window = end = min(self.initial, self.full)
@@ -65,10 +64,10 @@ class PlanExecution:
         self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
-        self._known: dict[tuple[_Standing, ...], tuple[tuple[Fraction, bool], ...]] = {}
+        self._known: dict[tuple[_Standing, ...], tuple[tuple[Number, bool], ...]] = {}
         """The results of `_shares`."""
-        self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
-        """The iteration and its reference time, by job and EchelonFlow."""
+        self._executions: dict[type[Ranking], Execution[Any]] = {}
+        self._under_way: dict[ActiveFlow, Ranking] = {}
         self._ports: dict[Link, SharedPort] = {
             link: SharedPort(
                 capacity_Bps,
@@ -77,29 +76,68 @@ class PlanExecution:
             for link, capacity_Bps in fabric.capacity_Bps.items()
         }
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates until a flow reaches a threshold of its ranking, or opens its window further."""
-        self._take_references(flows)
-        at_port = Counter(link for flow in flows for link in flow.links)
-        changes_s: list[Fraction] = []
-        standings: list[_Standing] = []
-        openings: list[Fraction | None] = []
+        self._announce(now_s, flows)
+        at_port: dict[Link, list[ActiveFlow]] = {}
         for flow in flows:
-            queue, until_s = self._queue(now_s, flow)
-            if until_s is not None and any(at_port[link] > 1 for link in flow.links):
-                changes_s.append(until_s)
+            for link in flow.links:
+                at_port.setdefault(link, []).append(flow)
+        changes_s: list[Number] = []
+        ranks: dict[tuple[Link, ActiveFlow], Rank] = {}
+        for link, present in at_port.items():
+            self._rank(now_s, link, present, ranks)
+            if len(present) > 1:
+                changes_s += [s for flow in present if (s := ranks[link, flow].until_s) is not None]
+        standings: list[_Standing] = []
+        openings: list[Number | None] = []
+        for flow in flows:
             sent_bytes = flow.size_bytes - flow.remaining_bytes
             window, open_bytes = self._windows.at(sent_bytes)
             openings.append(None if open_bytes is None else open_bytes - sent_bytes)
-            standings.append((flow.links, queue, window, flow.max_rate_Bps))
+            queues = tuple(ranks[link, flow].queue for link in flow.links)
+            standings.append((flow.links, queues, window, flow.max_rate_Bps))
         shares = self._shares(tuple(standings))
+        rates = dict(zip(flows, (rate_Bps for rate_Bps, _ in shares), strict=True))
         for (rate_Bps, is_held_up), left_bytes in zip(shares, openings, strict=True):  # noqa: N806
             # A window matters only where others wait in the same queue.
             if left_bytes is not None and rate_Bps and is_held_up:
                 changes_s.append(now_s + left_bytes / rate_Bps)
-        return Allocation(tuple(rate_Bps for rate_Bps, _ in shares), min(changes_s, default=None))
+        for rank in ranks.values():
+            if rank.until_bytes is not None and (together_Bps := sum(rates[flow] for flow in rank.counted)):  # noqa: N806
+                changes_s.append(now_s + rank.until_bytes / together_Bps)
+        return Allocation(tuple(rates.values()), min(changes_s, default=None))
 
-    def _shares(self, standings: tuple[_Standing, ...]) -> tuple[tuple[Fraction, bool], ...]:
+    def _announce(self, now_s: Number, flows: Sequence[ActiveFlow]) -> None:
+        """Tell the executions of the rankings which flows have finished and started."""
+        present = set(flows)
+        for flow in [flow for flow in self._under_way if flow not in present]:
+            ranking = self._under_way.pop(flow)
+            self._execution(ranking).finished(now_s, flow, ranking)
+        for flow in flows:
+            if flow not in self._under_way:
+                ranking = self._under_way[flow] = self._rankings.get((flow.job, flow.flow), self._best_effort)
+                self._execution(ranking).started(now_s, flow, ranking)
+
+    def _execution(self, ranking: Ranking) -> Execution[Any]:
+        kind = type(ranking)
+        if kind not in self._executions:
+            self._executions[kind] = kind.execution(Fraction)
+        return self._executions[kind]
+
+    def _rank(
+        self, now_s: Number, link: Link, present: Sequence[ActiveFlow], ranks: dict[tuple[Link, ActiveFlow], Rank]
+    ) -> None:
+        """Add the ranks of all flows at a port."""
+        of_kind: dict[type[Ranking], list[tuple[ActiveFlow, Ranking]]] = {}
+        for flow in present:
+            ranking = self._under_way[flow]
+            of_kind.setdefault(type(ranking), []).append((flow, ranking))
+        for kind, flows in of_kind.items():
+            for (flow, _), rank in zip(flows, self._executions[kind].ranks(now_s, link, flows), strict=True):
+                ranks[link, flow] = rank
+
+    def _shares(self, standings: tuple[_Standing, ...]) -> tuple[tuple[Number, bool], ...]:
         """Return the rate of each flow, and whether it waits in a queue with others.
 
         Training jobs repeat themselves, so most standings have been seen before.
@@ -108,9 +146,9 @@ class PlanExecution:
         if known is not None:
             return known
         sharers: list[Sharer] = []
-        for links, queue, window, max_rate_Bps in standings:  # noqa: N806
+        for links, queues, window, max_rate_Bps in standings:  # noqa: N806
             ports = (self._ports[link] for link in links)
-            places = tuple((port, 0 if port.is_fifo else queue) for port in ports)
+            places = tuple((port, 0 if port.is_fifo else queue) for port, queue in zip(ports, queues, strict=True))
             sharers.append(Sharer(places, window, max_rate_Bps))
         in_queue = Counter(place for sharer in sharers for place in sharer.places)
         share(sharers, {})
@@ -125,26 +163,13 @@ class PlanExecution:
         self._known[standings] = found
         return found
 
-    def _queue(self, now_s: Fraction, flow: ActiveFlow) -> tuple[int, Fraction | None]:
-        """Return the queue of a flow, and until when it stays there (None: for ever)."""
-        ranking = self._rankings.get(_key(flow), self._best_effort)
-        if isinstance(ranking, Fixed):
-            return ranking.queue, None
-        assert isinstance(ranking, Deadline)
-        due_s = self._references[flow.job, ranking.echelonflow][1] + ranking.offset_s
-        reached = bisect_right(ranking.thresholds_s, now_s - due_s)
-        until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None
-        return ranking.lowest + reached, until_s
-
-    def _acknowledgements(
-        self, standings: Sequence[_Standing], sharers: Sequence[Sharer]
-    ) -> dict[SharedPort, Fraction]:
+    def _acknowledgements(self, standings: Sequence[_Standing], sharers: Sequence[Sharer]) -> dict[SharedPort, Number]:
         """Return what acknowledgements take of the ports that the flows use, in bytes per second."""
         part = self._windows.acknowledging
         if not part:
             return {}
         used = {link for links, *_ in standings for link in links}
-        taken: dict[SharedPort, Fraction] = {}
+        taken: dict[SharedPort, Number] = {}
         for (links, *_), sharer in zip(standings, sharers, strict=True):
             if sharer.sent_Bps is None:
                 rate_Bps = sharer.rate_Bps * part  # noqa: N806
@@ -153,21 +178,3 @@ class PlanExecution:
                         port = self._ports[following, node]
                         taken[port] = taken.get(port, Fraction(0)) + rate_Bps
         return taken
-
-    def _take_references(self, flows: Sequence[ActiveFlow]) -> None:
-        """Note the reference times of new iterations as a switch does: the start of the first flow that it sees, less
-        that flow's offset."""
-        new: dict[tuple[str, str], list[tuple[Fraction, Fraction, int]]] = {}
-        for flow in flows:
-            ranking = self._rankings.get(_key(flow))
-            if isinstance(ranking, Deadline):
-                key = flow.job, ranking.echelonflow
-                if key not in self._references or self._references[key][0] < flow.iteration:
-                    new.setdefault(key, []).append((flow.start_s, ranking.offset_s, flow.iteration))
-        for key, seen in new.items():
-            start_s, offset_s, iteration = min(seen)
-            self._references[key] = iteration, start_s - offset_s
-
-
-def _key(flow: ActiveFlow) -> FlowKey:
-    return flow.job, flow.flow

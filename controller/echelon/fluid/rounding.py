@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from echelon.allocation import Number
+
 DENOMINATOR_BITS = 256
 """Numbers are exact as long as their denominator has no more bits than this."""
 TICK_S = Fraction(1, 10**12)
@@ -26,15 +28,16 @@ class Rounding:
     def __init__(self) -> None:
         self.count = 0
 
-    def time_s(self, time: Fraction) -> Fraction:
+    def time_s(self, time: Number) -> Fraction:
         """Round up to the next multiple of `TICK_S`."""
         return self._up(time, TICK_S)
 
-    def bytes(self, amount: Fraction) -> Fraction:
+    def bytes(self, amount: Number) -> Fraction:
         """Round up to the next multiple of `GRAIN_BYTES`."""
         return self._up(amount, GRAIN_BYTES)
 
-    def _up(self, number: Fraction, unit: Fraction) -> Fraction:
+    def _up(self, number: Number, unit: Fraction) -> Fraction:
+        assert not isinstance(number, float)
         if number.denominator.bit_length() <= DENOMINATOR_BITS:
             return number
         self.count += 1

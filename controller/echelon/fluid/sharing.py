@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from echelon.allocation import Number
 from echelon.plan import PortSchedule, QueuePlan
 
 _ZERO = Fraction(0)
@@ -33,7 +34,7 @@ class SharedPort:
 
     __slots__ = ("capacity_Bps", "is_fifo", "minimum", "schedule")
 
-    def __init__(self, capacity_Bps: Fraction, schedule: PortSchedule | None) -> None:  # noqa: N803
+    def __init__(self, capacity_Bps: Number, schedule: PortSchedule | None) -> None:  # noqa: N803
         self.capacity_Bps = capacity_Bps
         self.is_fifo = schedule is None
         self.schedule: Sequence[QueuePlan] = _ONE_FIFO if schedule is None else schedule
@@ -55,17 +56,17 @@ class Sharer:
     """The queues on its path."""
     window: int
     """Its window in flight, in any unit that is the same for all flows."""
-    sent_Bps: Fraction | None = None  # noqa: N815
+    sent_Bps: Number | None = None  # noqa: N815
     """Constant rate at which it sends, in bytes per second; None: as fast as its window lets it."""
-    rate_Bps: Fraction = _ZERO  # noqa: N815
+    rate_Bps: Number = _ZERO  # noqa: N815
     """The result."""
     narrow: tuple[Place, ...] = ()
     """The members of `places` that may delay it because of other flows."""
-    fastest_Bps: Fraction = _ZERO  # noqa: N815
+    fastest_Bps: Number = _ZERO  # noqa: N815
     """Its rate if it were alone."""
 
 
-def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
+def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number]) -> None:  # noqa: N803
     """Set the rate of each flow. Every flow ends with a full link or a full queue on its path, or at its own rate.
 
     `taken_Bps` is the rate of other traffic at a port, which goes before all flows.
@@ -83,7 +84,7 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> 
     _fill_up(flows, taken_Bps)
 
 
-def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> list[Sharer]:  # noqa: N803
+def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number]) -> list[Sharer]:  # noqa: N803
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
     A port is wide, and can be ignored, if it has room for all its flows in any case, or if a narrower port has the same
@@ -110,7 +111,7 @@ def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) 
     return [flow for flow in flows if flow.narrow]
 
 
-def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
+def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number]) -> None:  # noqa: N803
     """Give away what is left until no flow can have more.
 
     One pass is enough unless a flow could not use what a FIFO kept for it, because of a higher level further on.
@@ -123,9 +124,9 @@ def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) 
 class _Filling:
     """One pass over the flows: each is given a rate once."""
 
-    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
+    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number]) -> None:  # noqa: N803
         self._used = dict(taken_Bps)
-        self._in_queue: dict[Place, Fraction] = {}
+        self._in_queue: dict[Place, Number] = {}
         self._flows = flows
         for flow in flows:
             for place in flow.narrow:
@@ -169,24 +170,24 @@ class _Filling:
                         self._give(flow, more)
         return gained
 
-    def _alone(self, flow: Sharer) -> Fraction:
+    def _alone(self, flow: Sharer) -> Number:
         """Return what the flow could still use, in the units of an offer."""
         return (flow.fastest_Bps - flow.rate_Bps) / _units(flow)
 
-    def _left(self, place: Place) -> Fraction:
+    def _left(self, place: Place) -> Number:
         """Return how much more the queue can have at most, in bytes per second."""
         port, queue = place
         left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
         most = port.schedule[queue].max_share
         return left_Bps if most is None else min(left_Bps, most * port.capacity_Bps - self._in_queue[place])
 
-    def _give(self, flow: Sharer, more_Bps: Fraction) -> None:  # noqa: N803
+    def _give(self, flow: Sharer, more_Bps: Number) -> None:  # noqa: N803
         flow.rate_Bps += more_Bps
         for place in flow.narrow:
             self._used[place[0]] += more_Bps
             self._in_queue[place] += more_Bps
 
-    def _offers(self, port: SharedPort, waiting: Iterable[tuple[int, Sharer]]) -> dict[Sharer, Fraction]:
+    def _offers(self, port: SharedPort, waiting: Iterable[tuple[int, Sharer]]) -> dict[Sharer, Number]:
         """Return what the port offers to those of the waiting flows whose turn it is, by flow.
 
         Bytes per second for each unit of the window, or the part of its constant rate.
@@ -206,7 +207,7 @@ class _Filling:
                 out.update(dict.fromkeys(turn[queue], room_Bps / sum(flow.window for flow in turn[queue])))
         return out
 
-    def _room(self, port: SharedPort, queues: Iterable[int]) -> dict[int, Fraction]:
+    def _room(self, port: SharedPort, queues: Iterable[int]) -> dict[int, Number]:
         """Return how much more each of these queues, all of one level, gets if all of them take what they can.
 
         Each gets the same for each unit of its weight, but no less than it has and no more than its maximum share.
@@ -217,7 +218,7 @@ class _Filling:
         limits = {queue: port.capacity_Bps * (1 if part is None else part) for queue, part in most.items()}
         left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
 
-        def growth(per_weight: Fraction) -> dict[int, Fraction]:
+        def growth(per_weight: Number) -> dict[int, Number]:
             return {
                 queue: max(_ZERO, min(per_weight * weight, limits[queue]) - has[queue])
                 for queue, weight in weights.items()
@@ -233,6 +234,6 @@ class _Filling:
         return growth(affordable + (left_Bps - sum(growth(affordable).values())) / growing)
 
 
-def _units(flow: Sharer) -> Fraction:
+def _units(flow: Sharer) -> Number:
     """Return what an offer is multiplied by: the window, or what a sender of constant rate still lacks."""
     return Fraction(flow.window) if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps

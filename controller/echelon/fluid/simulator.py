@@ -16,7 +16,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from echelon import completion
-from echelon.allocation import ActiveFlow, Allocation, Allocator, Link
+from echelon.allocation import ActiveFlow, Allocation, Allocator, Link, Number
 from echelon.completion import Completion
 from echelon.execution import Instruction, IterationFinished, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
@@ -93,7 +93,7 @@ def simulate(
     run = _Run((job.name for job in jobs), plan, allocator, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
-    for job in jobs:
+    for job in plan.delayed(jobs):
         own = {(worker, i): delay for (name, worker, i), delay in (delays or {}).items() if name == job.name}
         run.add_job(job, own)
     for flow in background:
@@ -143,7 +143,6 @@ class _Run:
         self.allocations = 0
         self.rounding = Rounding()
         self._allocator = allocator
-        self._shifts_s = plan.shifts_s
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[tuple[str, str], tuple[str, Fraction]] = {}
         self._end_s = until if isinstance(until, Fraction) else None
@@ -151,7 +150,7 @@ class _Run:
         self._observe = observe
         self._on_iteration = on_iteration
         self._network = FluidNetwork(self.rounding)
-        self._valid_until_s: Fraction | None = None
+        self._valid_until_s: Number | None = None
         self._timers: list[_Timer] = []
         self._timers_set = 0
 
@@ -166,9 +165,7 @@ class _Run:
             job, delays=delays, more=partial(self._completion.begins, job.name)
         )
         self.executions[job.name] = execution
-        self._at(
-            job.start_s + self._shifts_s.get(job.name, 0), lambda: self._obey(job.name, execution.start(self.now_s))
-        )
+        self._at(job.start_s, lambda: self._obey(job.name, execution.start(self.now_s)))
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
         def start() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
@@ -37,7 +37,7 @@ class Fair:
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return max-min fair rates. Best effort takes part like any other flow, up to its senders' limits."""
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)

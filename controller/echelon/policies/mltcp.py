@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -88,18 +88,18 @@ class Mltcp:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return shares weighted by F, until one of the flows has advanced by a `REFRESHES`-th of its iteration.
 
         Best effort shares what is left.
         """
-        weights: dict[int, Fraction] = {}
+        weights: dict[int, Number] = {}
         totals: dict[int, int] = {}
         for i, flow in enumerate(flows):
             if flow.job in self._progress:
                 before, total = self._progress[flow.job][flow.flow]
                 sent = before + flow.size_bytes - flow.remaining_bytes
-                weights[i] = self._slope * min(Fraction(1), sent / total) + self._intercept
+                weights[i] = self._slope * min(1, sent / total) + self._intercept
                 totals[i] = total
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
@@ -107,6 +107,9 @@ class Mltcp:
         fastest = max((rates[i] / totals[i] for i in weights), default=ZERO) if len(weights) > 1 else ZERO
         fill_evenly(flows, [i for i in range(len(flows)) if i not in weights], residual, rates)
         return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest) if fastest else None)
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""
 
     def _weighted(self) -> PortSchedule:
         weights = bucket_weights(self._slope, self._intercept, CONTROL_QUEUE)

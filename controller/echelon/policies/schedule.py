@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.jobs.graph import FlowKey
 from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
 from echelon.policies.filling import ZERO
@@ -20,7 +19,7 @@ QUEUES = range(1, CONTROL_QUEUE)
 
 def to_schedule(
     flows: Sequence[ActiveFlow],
-    rates_Bps: Sequence[Fraction],  # noqa: N803
+    rates_Bps: Sequence[Number],  # noqa: N803
     previous: Mapping[FlowKey, int] | None = None,
 ) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
     """Return the queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
@@ -36,7 +35,7 @@ def to_schedule(
     of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
     before = previous or {}
     crowd: dict[Link, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    load: dict[Link, dict[int, Fraction]] = defaultdict(dict)
+    load: dict[Link, dict[int, Number]] = defaultdict(dict)
 
     def assign(unit: Sequence[int], queue: int) -> None:
         for i in unit:
@@ -90,7 +89,7 @@ def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: s
     return min(QUEUES, key=cost)
 
 
-def to_port(load: Mapping[int, Fraction]) -> PortSchedule:
+def to_port(load: Mapping[int, Number]) -> PortSchedule:
     """Return the queues of a port, given the rate of each queue that some flow has."""
     most = max(load.values(), default=ZERO)
 

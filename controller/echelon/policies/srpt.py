@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
@@ -50,7 +50,7 @@ class Srpt:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the exact order, until one flow overtakes another. Best effort shares what is left."""
         claimed = [i for i, flow in enumerate(flows) if flow.job]
         order = sorted(claimed, key=lambda i: (flows[i].remaining_bytes, flows[i].sequence))
@@ -60,6 +60,9 @@ class Srpt:
         change_s = _next_overtaking_s(flows, order, rates)
         fill_evenly(flows, [i for i, flow in enumerate(flows) if not flow.job], residual, rates)
         return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""
 
 
 def remaining_thresholds_bytes(sizes_bytes: Sequence[int], queues: int = len(JOB_QUEUES)) -> tuple[int, ...]:
@@ -97,13 +100,13 @@ def _ranked(job: Job, paths: Paths, thresholds_bytes: tuple[int, ...]) -> tuple[
     )
 
 
-def _next_overtaking_s(flows: Sequence[ActiveFlow], order: Sequence[int], rates: Sequence[Fraction]) -> Fraction | None:
+def _next_overtaking_s(flows: Sequence[ActiveFlow], order: Sequence[int], rates: Sequence[Number]) -> Number | None:
     """Return the seconds until the first link sees its flows in another order; None if never.
 
     The first change on a link is between neighbours of its order, so only neighbours need to be compared.
     """
     last: dict[Link, int] = {}
-    soonest: Fraction | None = None
+    soonest: Number | None = None
     for index in order:
         for link in flows[index].links:
             ahead = last.get(link)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -64,7 +64,7 @@ class Unfair:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of a queue for each job, or of a weighted one for each flow. Best effort gets the rest."""
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
@@ -73,10 +73,13 @@ class Unfair:
                 fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job == job], residual, rates)
         else:
             at = {i: self._queues[flow.job] for i, flow in enumerate(flows) if flow.job in self._queues}
-            weights = {i: Fraction(self._weight(queue)) for i, queue in at.items()}
+            weights: dict[int, Number] = {i: self._weight(queue) for i, queue in at.items()}
             fill_by_weight(flows, weights, residual, rates)
         fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job not in self._queues], residual, rates)
         return Allocation(tuple(rates))
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""
 
     def _weight(self, queue: int) -> int:
         weight: int = self._chosen.ratio ** (queue - JOB_QUEUES[0])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, MutableMapping, Sequence
-from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.policies.filling import ZERO
 
 
 def fill_by_weight(
     flows: Sequence[ActiveFlow],
-    weights: Mapping[int, Fraction],
-    residual: MutableMapping[Link, Fraction],
-    rates: list[Fraction],
+    weights: Mapping[int, Number],
+    residual: MutableMapping[Link, Number],
+    rates: list[Number],
 ) -> None:
     """Add weighted max-min fair shares of `residual` to `rates`, and take them from `residual`.
 
@@ -24,7 +24,7 @@ def fill_by_weight(
     """
     growing = dict(weights)
     while growing:
-        total: dict[Link, Fraction] = defaultdict(int)  # type: ignore[arg-type]
+        total: dict[Link, Number] = defaultdict(int)
         for index, weight in growing.items():
             for link in flows[index].links:
                 total[link] += weight
@@ -42,3 +42,5 @@ def fill_by_weight(
                 residual[link] -= share * weight
             if limits.get(index) == share or not full.isdisjoint(flows[index].links):
                 del growing[index]
+        # With floats, what is left of a full link may be off by a rounding.
+        residual.update(dict.fromkeys(full, ZERO))

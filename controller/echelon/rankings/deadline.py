@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.base import Rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,9 +16,8 @@ class Relative:
     """Levels relative to the most urgent flow at the port, by tardiness with memory.
 
     The rank of a packet is (now - d + E) / `period_s` - `head_start`, with d the ideal finish time of its flow and E
-    the memory of its job. After each iteration, E becomes 3/4 (E + delay): the delay is the largest e - d of the job's
-    flows in that iteration, less `alone_tardiness_s`. The most urgent flow at a port is in queue `highest`, and others
-    are one queue lower for each of `steps` by which their rank is behind.
+    the memory of its job (`Memory`). The most urgent flow at a port is in queue `highest`, and others are one queue
+    lower for each of the ascending `steps` by which their rank is behind.
     """
 
     period_s: Fraction
@@ -40,3 +44,162 @@ class Deadline:
     @property
     def queues(self) -> range:
         return range(self.lowest, self.highest + 1)
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
+        return DeadlineExecution(number)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a job remembers of how late the network made it in past iterations: E, in seconds.
+
+    After each iteration, E becomes 3/4 (E + delay). The delay is the largest e - d of the job's flows in that
+    iteration, less the same maximum of the job alone on the fabric. It is the delay in the network, not the change of
+    the iteration time, so a wrong profile of compute times does not distort it.
+    """
+
+    delay_s: Number = 0
+    """E."""
+    iteration: int = 0
+    latest_s: Number | None = None
+    """The largest e - d so far in `iteration`."""
+
+    def begin(self, iteration: int, alone_tardiness_s: Number) -> None:
+        """Enter an iteration, unless it has begun before."""
+        if iteration > self.iteration:
+            if self.latest_s is not None:
+                self.delay_s = (self.delay_s + self.latest_s - alone_tardiness_s) * 3 / 4
+            self.iteration, self.latest_s = iteration, None
+
+    def finish(self, late_s: Number) -> None:
+        """Note that a flow has finished `late_s` after its ideal finish time."""
+        if self.latest_s is None or late_s > self.latest_s:
+            self.latest_s = late_s
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A rank as a linear function of time: `value` now, growing by `slope` per second."""
+
+    value: Number
+    slope: Number
+
+
+GRAINS = 10**9
+"""Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come twice."""
+
+
+def relative_levels(lines: Sequence[Line], steps: Sequence[Sequence[Number]]) -> tuple[list[int], list[Number | None]]:
+    """Return how many levels each flow is below the most urgent one at a port, and for how many seconds that holds.
+
+    `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level lower for each step
+    by which it is behind the most urgent flow. None: the level holds for as long as the same flows are there. The
+    levels are those from now on: a change that is due at this very moment has happened.
+    """
+    top = max(lines, key=lambda line: (line.value, line.slope))
+    while near := [each for each in lines if each.slope > top.slope and (top.value - each.value) * GRAINS <= 1]:
+        top = max(near, key=lambda line: line.slope)
+    overtaking = [(top.value - line.value) / (line.slope - top.slope) for line in lines if line.slope > top.slope]
+    levels: list[int] = []
+    holds: list[Number | None] = []
+    for line, own in zip(lines, steps, strict=True):
+        behind, widening = top.value - line.value, top.slope - line.slope
+        changes = overtaking
+        if widening > 0:
+            reached = sum((step - behind) * GRAINS <= 1 for step in own)
+            if reached < len(own):
+                changes = [*overtaking, (own[reached] - behind) / widening]
+        else:
+            reached = sum((behind - step) * GRAINS > 1 for step in own)
+            if reached and widening:
+                changes = [*overtaking, (own[reached - 1] - behind) / widening]
+        levels.append(reached)
+        holds.append(min(changes, default=None))
+    return levels, holds
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """What does not change about a flow under way, in numbers of the run."""
+
+    due_s: Number
+    slope: Number
+    """The growth of its relative rank per second, or 0 if its thresholds are fixed."""
+    handicap: Number
+    """Its head start, in units of the rank."""
+    steps: Sequence[Number]
+    """Steps of the relative rank, or the times when it goes one queue up."""
+
+
+class DeadlineExecution:
+    """The execution of `Deadline`: reference times and memories, which all switches share, and levels at each port.
+
+    As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first flow that is seen,
+    less that flow's offset.
+    """
+
+    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+        self._number = number
+        self._references: dict[tuple[str, str], tuple[int, Number, Number]] = {}
+        """The iteration, the start of the first flow and its offset, by job and EchelonFlow."""
+        self._memories: dict[str, Memory] = {}
+        self._ranked: dict[ActiveFlow, _Ranked] = {}
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        key = flow.job, ranking.echelonflow
+        offset_s = self._number(ranking.offset_s)
+        known = self._references.get(key)
+        if known is None or (known[0], -known[1], -known[2]) < (flow.iteration, -flow.start_s, -offset_s):
+            # Of flows that start at the same time, the one of the least offset counts.
+            self._references[key] = flow.iteration, flow.start_s, offset_s
+        if ranking.relative is not None:
+            memory = self._memories.setdefault(flow.job, Memory())
+            memory.begin(flow.iteration, self._number(ranking.relative.alone_tardiness_s))
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        if ranking.relative is not None:
+            self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).due_s)
+        self._ranked.pop(flow, None)
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
+        ranks: list[Rank] = []
+        relative: list[int] = []
+        lines: list[Line] = []
+        steps: list[Sequence[Number]] = []
+        for place, (flow, ranking) in enumerate(flows):
+            ranked = self._ranked_of(flow, ranking)
+            if ranking.relative is None:
+                reached = bisect_right(ranked.steps, now_s)
+                ranks.append(
+                    Rank(ranking.lowest + reached, ranked.steps[reached] if reached < len(ranked.steps) else None)
+                )
+                continue
+            late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s
+            ranks.append(Rank(ranking.highest))
+            relative.append(place)
+            lines.append(Line(late_s * ranked.slope - ranked.handicap, ranked.slope))
+            steps.append(ranked.steps)
+        if len(relative) > 1:
+            for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
+                ranking = flows[place][1]
+                queue = max(ranking.lowest, ranking.highest - level)
+                ranks[place] = Rank(queue, None if hold_s is None else now_s + hold_s)
+        return ranks
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
+        return None
+
+    def _ranked_of(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
+        known = self._ranked.get(flow)
+        if known is None:
+            number, relative = self._number, ranking.relative
+            _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
+            due_s = start_s - offset_s + number(ranking.offset_s)
+            if relative is None:
+                known = _Ranked(due_s, 0, 0, [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s])
+            else:
+                steps = [number(step) for step in relative.steps]
+                known = _Ranked(due_s, number(1 / relative.period_s), number(relative.head_start), steps)
+            self._ranked[flow] = known
+        return known

@@ -164,7 +164,7 @@ def test_a_queue_that_nothing_is_sent_to_may_share_a_level() -> None:
     lower(Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_queue), diamond(), IDENTITIES, levels_only())
 
 
-@pytest.mark.parametrize("policy", ["fair", "coflow", "echelon"])
+@pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
     flows = (
         Flow("f", "h1", "h2", 1000, ("c",)),

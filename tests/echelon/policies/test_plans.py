@@ -69,7 +69,7 @@ def test_acknowledgements_do_not_wait_for_other_queues(name: str, star: Callable
     assert control > max(others)
 
 
-@pytest.mark.parametrize("name", ["fifo", "fair", "coflow"])
+@pytest.mark.parametrize("name", ["fifo", "fair", "varys"])
 def test_fixed_queues_leave_the_control_queue_free(name: str, star: Callable[..., Fabric]) -> None:
     queues = queues_of(name, [staggered("a", count=12), staggered("b", count=12)], star(2))
     assert CONTROL_QUEUE not in {*queues["a"], *queues["b"]}
@@ -124,7 +124,7 @@ def test_flows_without_ideal_finish_are_best_effort(star: Callable[..., Fabric])
     assert {flow.ranking for flow in plan.flows} == {Fixed(plan.best_effort_queue)}
 
 
-@pytest.mark.parametrize("name", ["coflow", "echelon"])
+@pytest.mark.parametrize("name", ["varys", "echelon"])
 def test_best_effort_shares_what_is_left(
     name: str, star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
 ) -> None:

@@ -13,9 +13,9 @@ LAST = 4
 ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
-def test_coflow_reacts_to_flows(build: Build) -> None:
+def test_varys_reacts_to_flows(build: Build) -> None:
     """Between the start of the second flow and its end, its queue has another weight than the idle ones."""
-    lab = build(LINE, policy="coflow")
+    lab = build(LINE, policy="varys")
     with lab.client(lab.daemon()) as client, lab.host("h1") as h1, lab.host("h2") as h2:
         client.register_job(ring("a", ["h1", "h2"], gradient="2 kB", compute="1 ms"))
         settle(client)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -79,7 +79,7 @@ class Crux:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates with a level for each job. Best effort shares what is left."""
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
@@ -88,3 +88,6 @@ class Crux:
         known = set(self._order)
         fill_evenly(flows, [i for i, flow in enumerate(flows) if flow.job not in known], residual, rates)
         return Allocation(tuple(rates))
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""

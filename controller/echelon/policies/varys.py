@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
@@ -22,13 +22,13 @@ from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES, to_port
 from echelon.policies.spread import Spread
 
 
-def bottleneck_s(flows: Iterable[ActiveFlow], capacities: Mapping[Link, Fraction]) -> Fraction | None:
+def bottleneck_s(flows: Iterable[ActiveFlow], capacities: Mapping[Link, Number]) -> Number | None:
     """Return gamma, the seconds in which these flows can finish at best; None if a link that they need is full."""
-    load: dict[Link, Fraction] = defaultdict(Fraction)
+    load: dict[Link, Number] = defaultdict(int)
     for flow in flows:
         for link in flow.links:
             load[link] += flow.remaining_bytes
-    if any(not capacities[link] for link in load):
+    if any(capacities[link] <= 0 for link in load):
         return None
     return max(load[link] / capacities[link] for link in load)
 
@@ -40,7 +40,7 @@ class Varys:
     start and finish, so a central scheduler has to hear of each (the plan is `reactive`).
     """
 
-    name = "coflow"
+    name = "varys"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
@@ -63,7 +63,7 @@ class Varys:
             reactive=True,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of Varys. Best effort gets what no coflow can use, in max-min fair shares."""
         members: dict[tuple[str, int, str], list[int]] = defaultdict(list)
         best_effort = []
@@ -73,7 +73,7 @@ class Varys:
             else:
                 members[flow.job, flow.iteration, flow.echelonflow].append(i)
 
-        def effective_bottleneck(coflow: list[int]) -> tuple[Fraction, int]:
+        def effective_bottleneck(coflow: list[int]) -> tuple[Number, int]:
             gamma = bottleneck_s((flows[i] for i in coflow), self._capacities)
             return gamma or ZERO, min(flows[i].sequence for i in coflow)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies.coflow import Varys, bottleneck_s
 from echelon.policies.schedule import QUEUES
+from echelon.policies.varys import Varys, bottleneck_s
 
 HOSTS = 4
 
