@@ -147,7 +147,8 @@ class TrainingEmulator:
                 case ShimIdentity() as identity:
                     shims[flow.name] = identity
         if segments:
-            return TcpCarrier(network, job, segments, tcp_settings(self._transport, self._transport.ecn))
+            settings = tcp_settings(self._transport, self._transport.ecn)
+            return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns)
 
