@@ -78,7 +78,7 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
     ("name", "given", "parameter", "reason"),
     [
         ("echelonn", {}, None, "unknown policy 'echelonn' (did you mean 'echelon'?)"),
-        ("zzz", {}, None, "unknown policy 'zzz' (known: echelon, fair, fifo, varys, tuned)"),
+        ("zzz", {}, None, f"unknown policy 'zzz' (known: {', '.join((*policy_names(), 'tuned'))})"),
         ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
         ("echelon", {"odrer": "setf"}, "odrer", "is not a parameter of policy 'echelon' (did you mean 'order'?)"),
         ("echelon", {"order": "edf"}, "order", "'edf' is not allowed (use 'normalised', 'deadline' or 'setf')"),
