@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
-from echelon.allocation import Link
+from echelon.allocation import Link, Number
 from echelon.execution import JobRecord
 from echelon.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon.experiments.evaluation.draw import Drawn, draw
@@ -95,7 +95,7 @@ def slowdowns(seed: int, choice: PolicyChoice, mode: Mode, iterations: int) -> d
     return measured
 
 
-def slowdown(record: JobRecord[Fraction], end_s: float, alone_s: float) -> float:
+def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
     """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
 
     Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
