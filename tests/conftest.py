@@ -1,11 +1,18 @@
-"""What holds for every test: how hypothesis draws examples, that groups stay together, and that Ctrl-C works."""
+"""Settings for every test: bytecode, garbage collection, hypothesis' examples, groups of tests, Ctrl-C."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
+
+# Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No deadline: a busy machine is not a failure. The same examples in every run; `make soak` draws random ones.
 settings.register_profile("suite", deadline=None, derandomize=True)
@@ -15,6 +22,17 @@ settings.load_profile("suite")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what runs in the background so, and the programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the identifier of a long text: every report carries it, and one text is of five megabytes."""
+    return f"{val[:60]!a} and so on" if isinstance(val, str) and len(val) > 200 else None
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and thousands of tests that stay in memory from garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -98,7 +98,7 @@ def simulate(
     run = _Run([job.name for job in jobs], plan, ports, rates, arithmetic, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
-    for job in jobs:
+    for job in plan.delayed(jobs):
         own = {(worker, i): delay for (name, worker, i), delay in (delays or {}).items() if name == job.name}
         run.add_job(job, own)
     for flow in background:

@@ -20,7 +20,7 @@ HOSTS = 4
 POLICIES: list[Callable[[], Policy]] = [
     lambda: make_policy("fifo"),
     lambda: make_policy("fair"),
-    lambda: make_policy("coflow"),
+    lambda: make_policy("varys"),
     lambda: make_policy("echelon"),
     lambda: make_policy("echelon", order="deadline"),
     lambda: make_policy("echelon", order="setf"),

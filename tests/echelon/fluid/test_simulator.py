@@ -134,7 +134,7 @@ def test_a_limited_background_takes_no_more_than_it_sends(
 
 
 def test_flows_without_bytes_take_no_time(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", Fraction(1), 0)], star(2), make_policy("coflow"), 3, ideal=True, exact=True)
+    result = simulate([bulk("j", Fraction(1), 0)], star(2), make_policy("varys"), 3, ideal=True, exact=True)
     assert result.iteration_times_s("j") == (1, 1, 1)
 
 

@@ -50,7 +50,7 @@ def accounted_s(n: int, forward_s: Fraction, backward_s: Fraction, buckets: int,
     backward_s=TIMES,
     buckets=st.integers(1, 6),
     extra=st.integers(0, 3_000_000),
-    policy=st.sampled_from(["fair", "coflow", "echelon"]),
+    policy=st.sampled_from(["fair", "varys", "echelon"]),
 )
 @settings(max_examples=50, deadline=None)
 def test_an_iteration_alone_takes_what_a_table_says(

@@ -232,7 +232,7 @@ def test_an_iteration_is_late_by_no_more_than_its_latest_flow(
     forward_s=POSITIVE,
     backward_s=POSITIVE,
     share=st.tuples(st.fractions(0, 1, max_denominator=9), st.fractions(0, 1, max_denominator=9)),
-    policy=st.sampled_from(["fair", "coflow", "fifo", "echelon"]),
+    policy=st.sampled_from(["fair", "varys", "fifo", "echelon"]),
 )
 @settings(max_examples=40, deadline=None)
 def test_two_stages_pay_for_every_second_round_trip(
