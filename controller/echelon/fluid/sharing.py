@@ -19,7 +19,7 @@ sharing: objectives and algorithms, INFOCOM '99); max-min fairness gives such a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from echelon.allocation import Number
@@ -67,6 +67,8 @@ class Sharer:
     """The members of `places` that may delay it because of other flows."""
     fastest_Bps: Number = 0  # noqa: N815
     """Its rate if it were alone."""
+    narrowest_Bps: Number = 0  # noqa: N815
+    """The least capacity of the ports in `narrow`."""
     queues: list[_Queue] = field(default_factory=list)
     """Its narrow queues in the present filling."""
     refused: int = 0
@@ -104,38 +106,31 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], toler
     _fill_up(flows, taken_Bps, tolerance)
 
 
-def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number) -> list[Sharer]:  # noqa: N803
+def _held_up(
+    flows: Sequence[Sharer],
+    taken_Bps: Mapping[SharedPort, Number],  # noqa: N803
+    tolerance: Number,
+) -> list[Sharer]:
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
-    A port is wide, and can be ignored, if it has room for all its flows in any case, or if a narrower port has the same
-    flows in the same queues.
+    A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
-    at: dict[SharedPort, list[tuple[int, int]]] = {}
     demand: dict[SharedPort, Number] = {}
-    for number, flow in enumerate(flows):
-        fastest = None if flow.sent_Bps is None else flow.sent_Bps
-        for port, _ in flow.places:
-            room = port.capacity_Bps - taken_Bps[port] if port in taken_Bps else port.capacity_Bps
-            if fastest is None or room < fastest:
-                fastest = room
-        assert fastest is not None
+    for flow in flows:
+        rooms = [port.capacity_Bps for port, _ in flow.places]
+        if taken_Bps:
+            rooms = [port.capacity_Bps - taken_Bps.get(port, 0) for port, _ in flow.places]
+        fastest = min(rooms)
+        if flow.sent_Bps is not None and flow.sent_Bps < fastest:
+            fastest = flow.sent_Bps
         flow.fastest_Bps = fastest
-        for port, queue in flow.places:
-            if port in at:
-                at[port].append((number, queue))
-                demand[port] += fastest
-            else:
-                at[port] = [(number, queue)]
-                demand[port] = fastest
-    kept: dict[object, SharedPort] = {}
-    for port, present in at.items():
-        taken = taken_Bps.get(port, 0)
-        limited = port.limited and any(port.schedule[queue].max_share is not None for _, queue in present)
-        if limited or (len(present) > 1 and demand[port] > (port.capacity_Bps - taken) * (1 + tolerance)):
-            same = tuple(present), id(port.schedule), taken
-            if same not in kept or port.capacity_Bps < kept[same].capacity_Bps:
-                kept[same] = port
-    narrow = set(kept.values())
+        for port, _ in flow.places:
+            demand[port] = demand[port] + fastest if port in demand else fastest
+    narrow = {
+        port
+        for port, demand_Bps in demand.items()
+        if port.limited or demand_Bps > (port.capacity_Bps - taken_Bps.get(port, 0)) * (1 + tolerance)
+    }
     out = []
     for flow in flows:
         flow.narrow = [place for place in flow.places if place[0] in narrow]
@@ -220,7 +215,8 @@ class _NarrowPort:
         self.version += 1
         self.outdated = False
         queues = self.serving
-        if not queues:
+        if len(queues) == 1 and not queues[0].serves_constants:
+            queues[0].offer = self.room(queues[0]) / queues[0].windows
             return
         rooms = [self.room(queues[0])] if len(queues) == 1 else self._rooms(queues)
         for queue, room in zip(queues, rooms, strict=True):
@@ -289,6 +285,8 @@ class _Filling:
         The offers of a port only grow as long as the same levels are served, so an outdated offer is never too large.
         """
         self._announced = 0
+        self._kinds = (True, False) if any(flow.sent_Bps is not None for flow in flows) else (False,)
+        """The kinds of senders that there are: True stands for those of constant rate."""
         ports: dict[SharedPort, _NarrowPort] = {}
         for flow in flows:
             flow.queues = []
@@ -303,6 +301,7 @@ class _Filling:
                     port.used_Bps += flow.rate_Bps
                     queue.has_Bps += flow.rate_Bps
                 flow.queues.append(queue)
+            flow.narrowest_Bps = min([port.capacity_Bps for port, _ in flow.narrow])
 
     def run(self) -> bool:
         """Give each flow that can have more its rate. Return whether any of them gained."""
@@ -344,10 +343,12 @@ class _Filling:
                         queue.ready -= 1
                     if window:
                         queue.windows -= flow.window
+                        if not queue.waiting:
+                            serve[port] = None
                     else:
                         queue.constants -= 1
-                    if not queue.waiting or (not window and not queue.constants):
-                        serve[port] = None
+                        if not queue.constants:
+                            serve[port] = None
         return gained
 
     def _has_room(self, queue: _Queue) -> bool:
@@ -356,16 +357,18 @@ class _Filling:
             return False
         return queue.limit_Bps is None or queue.limit_Bps - queue.has_Bps > self._tolerance * port.capacity_Bps
 
-    def _serve(self, ports: Iterable[_NarrowPort]) -> None:
+    def _serve(self, ports: Mapping[_NarrowPort, None]) -> None:
         """Have ports serve the highest level at which flows wait, and announce their offers."""
+        if not ports:
+            return
         renewed = dict.fromkeys(ports)
         for port in ports:
-            level = -1
-            for queue in port.queues.values():
-                if queue.waiting and queue.level > level:
-                    level = queue.level
-            port.serving = [queue for queue in port.queues.values() if queue.waiting and queue.level == level]
-            for queue in port.serving:
+            waiting = [queue for queue in port.queues.values() if queue.waiting]
+            if len(waiting) > 1:
+                level = max([queue.level for queue in waiting])
+                waiting = [queue for queue in waiting if queue.level == level]
+            port.serving = waiting
+            for queue in waiting:
                 constant = queue.constants > 0
                 if queue.serves_constants is not constant:
                     queue.serves_constants = constant
@@ -373,7 +376,8 @@ class _Filling:
                         if (flow.sent_Bps is not None) is constant:
                             flow.refused -= 1
                             if not flow.refused:
-                                self._announce_flow(flow, constant)
+                                if constant or flow.fastest_Bps < flow.narrowest_Bps:
+                                    self._announce_flow(flow, constant)
                                 for other in flow.queues:
                                     other.ready += 1
                                     renewed[other.port] = None
@@ -382,24 +386,26 @@ class _Filling:
 
     def _renew(self, port: _NarrowPort) -> None:
         """Renew the offers of a port, and announce the least of them for each kind of sender."""
+        if not port.serving:
+            port.version += 1
+            return
         port.renew()
-        for constant in (False, True):
+        for constant in self._kinds:
             offers = [q.offer for q in port.serving if q.ready and q.serves_constants is constant]
             if offers:
                 self._announced += 1
                 heapq.heappush(self._due[constant], (min(offers), self._announced, port, None, port.version))
 
     def _announce_flow(self, flow: Sharer, constant: bool) -> None:
-        """Announce what the flow could use at most, if that may be less than what it is offered."""
-        if constant or any(flow.fastest_Bps < queue.port.capacity_Bps for queue in flow.queues):
-            units = flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
-            self._announced += 1
-            size = (flow.fastest_Bps - flow.rate_Bps) / units
-            heapq.heappush(self._due[constant], (size, self._announced, None, flow, 0))
+        """Announce what the flow could use at most."""
+        units = flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
+        self._announced += 1
+        size = (flow.fastest_Bps - flow.rate_Bps) / units
+        heapq.heappush(self._due[constant], (size, self._announced, None, flow, 0))
 
     def _tightest(self, waiting: Mapping[Sharer, None]) -> tuple[Number, Sequence[Sharer]]:
         """Return the smallest offer, and the flows that must take it because nothing on their path offers less."""
-        for constant in (True, False):
+        for constant in self._kinds:
             due = self._due[constant]
             while due:
                 size, _, port, flow, version = heapq.heappop(due)
