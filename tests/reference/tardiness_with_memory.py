@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 STEPS = (0.001, 0.03, 0.08, 0.15, 0.3, 0.6)
@@ -90,8 +91,8 @@ class _State:
 def slowdowns(jobs: Sequence[Job], levels: bool, horizon: float, tick: float) -> list[float]:
     """Return the mean iteration time of each job over its time alone, once a third of its iterations have passed.
 
-    Ranks are continuous or, with `levels`, steps below the most urgent flow at each port. Flows of one rank share
-    max-min.
+    Ranks are continuous or, with `levels`, steps below the most urgent flow at each port; at all of its
+    ports, a flow has the lowest level that it has at any. Flows of one rank share max-min.
     """
     states = [_State() for _ in jobs]
     for job, state in zip(jobs, states, strict=True):
@@ -211,8 +212,12 @@ def on_link(seed: int, kind: Literal["data", "mix"], count: int, load: float) ->
     return jobs
 
 
-def on_switch(seed: int, count: int, hosts: int, share: float) -> list[Job]:
-    """Draw jobs between `hosts` that have a port into a switch and a port out of it each."""
+def on_switch(seed: int, count: int, hosts: int, share: float, into: bool = True) -> list[Job]:
+    """Draw jobs between `hosts` that have a port out of a switch and, with `into`, a port into it each."""
+
+    def path(a: int, b: int) -> Ports:
+        return (f"{a}-s", f"s-{b}") if into else (f"s-{b}",)
+
     rng = random.Random(seed)
     jobs = []
     for _ in range(count):
@@ -220,10 +225,10 @@ def on_switch(seed: int, count: int, hosts: int, share: float) -> list[Job]:
         period, start = rng.choice([400, 600, 800, 1000, 1400]), float(rng.randrange(1000))
         part = share * rng.uniform(0.5, 1.5)
         if rng.random() < 0.5:
-            hops: list[Ports] = [(f"{a}-s", f"s-{b}") for a, b in zip(chosen, chosen[1:] + chosen[:1], strict=True)]
+            hops = [path(a, b) for a, b in zip(chosen, chosen[1:] + chosen[:1], strict=True)]
             jobs.append(Job("data", round(period * (1 - part)), round(period * part), 1, hops, start))
         else:
-            hops = [(f"{a}-s", f"s-{b}") for a, b in zip(chosen, chosen[1:], strict=False)]
+            hops = [path(a, b) for a, b in pairwise(chosen)]
             batches = rng.choice([4, 8])
             compute = round(period / (batches + len(hops)))
             jobs.append(Job("pipeline", compute, round(compute * part * 2), batches, hops, start))

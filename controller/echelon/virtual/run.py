@@ -88,7 +88,7 @@ def _run(
             testbed.clock,
             testbed.nics,
             fabric,
-            scenario.jobs,
+            controller.plan.delayed(scenario.jobs),
             identities,
             transport=scenario.transport,
             iterations=scenario.iterations if end_s is None else None,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from echelon.documents import Section
+from echelon.documents import Section, suggestion
 from echelon.plan import PlanError
 from echelon.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
 from echelon.policies.fifo import Fifo
@@ -78,7 +78,7 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
     ("name", "given", "parameter", "reason"),
     [
         ("echelonn", {}, None, "unknown policy 'echelonn' (did you mean 'echelon'?)"),
-        ("zzz", {}, None, "unknown policy 'zzz' (known: echelon, fair, fifo, varys, tuned)"),
+        ("zzz", {}, None, f"unknown policy 'zzz' ({suggestion('zzz', [*policy_names(), 'tuned'])})"),
         ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
         ("echelon", {"odrer": "setf"}, "odrer", "is not a parameter of policy 'echelon' (did you mean 'order'?)"),
         (

@@ -74,7 +74,7 @@ def test_a_switch_that_is_away_is_planned_for(build: Build) -> None:
         assert_exactly(lab, client)
 
 
-def test_what_was_changed_behind_its_back_is_mended(build: Build) -> None:
+def test_what_was_changed_behind_its_back_is_repaired(build: Build) -> None:
     lab = build(LINE, audit=f"{AUDIT_S} s")
     with lab.client(lab.daemon()) as client:
         client.register_job(ring("a", ["h1", "h2"]))

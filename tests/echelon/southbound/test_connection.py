@@ -586,7 +586,7 @@ def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(station: Stat
                     assert station.state() != before, name
                 began = time.monotonic()
                 await owner.until(lambda n=number: len(owner.of(Drift)) == n)
-                print(f"{name}: mended after {1000 * (time.monotonic() - began):.0f} ms (period {OFTEN.audit_s} s)")
+                print(f"{name}: repaired after {1000 * (time.monotonic() - began):.0f} ms (period {OFTEN.audit_s} s)")
                 assert station.state() == before, name
                 assert owner.of(Drift)[-1].count == 1, name
                 assert connection.snapshot().drift_found == number

@@ -90,7 +90,7 @@ def test_another_controller_finds_everything_done(rig: Any, make_intent: MakeInt
     assert state(rig) == before
 
 
-def test_what_was_done_behind_the_controllers_back_is_mended(rig: Any, make_intent: MakeIntent) -> None:
+def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_intent: MakeIntent) -> None:
     intent = make_intent()
 
     async def work(session: SwitchSession) -> None:

@@ -108,11 +108,16 @@ def test_what_packets_cost() -> None:
         | {"limit": {"mean": 1.0, "worst": 1.0}},
         {
             ("fair", "plan"): {"slowdowns": {"x": 1.0, "y": 1.0}},
-            ("fair", "packets"): {"slowdowns": {"x": 1.1, "y": 1.3}},
+            ("fair", "packets"): {
+                "slowdowns": {"x": 1.1, "y": 1.3},
+                "packets": {"dropped": 0, "reordered": 2, "retransmitted": 1},
+            },
         },
     )
-    table = tables.cost_of_packets(Compared([*both, packets], ["fair"], "fair"), "mean")
+    compared = Compared([*both, packets], ["fair"], "fair")
+    table = tables.cost(compared, "packets", "plan", "mean")
     assert table.rows == [("all", 1, "1.200"), ("one link", 1, "1.200")]
+    assert tables.astray(compared).rows == [("fair", 1, 0, 2, 1)]
 
 
 def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:
