@@ -1,38 +1,24 @@
-"""Virtual environments of other people's clients, one each: their requirements contradict each other's and ours."""
+"""The environment of p4runtime-shell, as `echelon shell` makes it, kept in the source tree between runs."""
 
 from __future__ import annotations
 
-import fcntl
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2] / ".venv-interop"
+from echelon.cli.shell_environment import ShellEnvironment, ShellEnvironmentError, cache_directory
+
+CACHE = Path(__file__).resolve().parents[2] / ".venv-interop"
+"""The XDG cache directory for tests: making the environment takes half a minute and a package index."""
 
 
-def python_with(name: str, requirement: str) -> Path:
-    """The Python of an environment with `requirement` installed; made once, and again when the requirement changes.
-
-    Skips the test where pip cannot install it, as without a package index.
-    """
-    ROOT.mkdir(exist_ok=True)
-    home = ROOT / name
-    python = home / "bin" / "python"
-    installed = home / "INSTALLED"
-    wanted = f"{requirement}\n{sys.version}\n"
-    with (ROOT / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if installed.exists() and installed.read_text() == wanted:
-            return python
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
-        done = subprocess.run([*pip, "install", "--quiet", requirement], capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            pytest.skip(f"pip cannot install {requirement}: {reason}")
-        installed.write_text(wanted)
-    return python
+def shell_python() -> Path:
+    """Return the Python of the environment. Make it if needed; skip the test where pip reaches no package index."""
+    environment = ShellEnvironment(cache_directory({"XDG_CACHE_HOME": str(CACHE)}))
+    try:
+        environment.make()
+    except ShellEnvironmentError as error:
+        if "is a package index reachable?" in str(error):
+            pytest.skip(str(error))
+        raise
+    return environment.python

@@ -1,16 +1,16 @@
-"""p4runtime-shell and finsy, as they are published, each in an environment of its own, against the real command."""
+"""Sessions of p4runtime-shell and finsy, as published, with the real `softswitch` command."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-from interop.environments import python_with
-from interop.sessions.wire import ethernet
+from tests.interop.environments import shell_python
+from tests.interop.sessions.wire import ethernet
 
 SESSIONS = Path(__file__).parent / "sessions"
 PROGRAM = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "everything"
@@ -18,7 +18,7 @@ TIMEOUT_S = 120
 
 
 def run(python: Path, session: str, switch: Any) -> dict[str, Any]:
-    """What a session printed."""
+    """Run a session in an environment; return what it printed."""
     program = [str(PROGRAM.with_suffix(".p4info.txtpb")), str(PROGRAM.with_suffix(".json"))]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
@@ -34,9 +34,8 @@ def run(python: Path, session: str, switch: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.xdist_group("interop-shell")
 def test_p4runtime_shell(switch: Any) -> None:
-    saw = run(python_with("p4runtime-shell", "p4runtime-shell==0.0.6"), "shell.py", switch)
+    saw = run(shell_python(), "shell.py", switch)
     assert saw["version"] == "1.5.0"
     assert "IngressImpl.exact_table" in saw["tables"]
     assert len(saw["entries"]) == 3
@@ -52,9 +51,8 @@ def test_p4runtime_shell(switch: Any) -> None:
     assert saw["left"] == 0
 
 
-@pytest.mark.xdist_group("interop-finsy")
 def test_finsy(switch: Any) -> None:
-    saw = run(python_with("finsy", "finsy==0.30.0"), "finsy_session.py", switch)
+    saw = run(Path(sys.executable), "finsy_session.py", switch)
     assert saw["primary"]
     assert saw["entries"] == [10, 11, 12]
     assert saw["symmetric"]

@@ -109,4 +109,14 @@ def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> Dues:
     return out
 
 
+def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:
+    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of them is due."""
+    late_s = []
+    for name, (echelonflow, offset_s) in due.items():
+        finish_s = alone.flows[name].finish
+        assert finish_s is not None
+        late_s.append(finish_s - alone.references[echelonflow] - offset_s)
+    return max(late_s, default=Fraction(0))
+
+
 REFERENCES: Mapping[str, type[Reference]] = {"iteration": Iteration, "echelonflow": OwnEchelonFlow}

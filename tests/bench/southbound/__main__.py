@@ -24,6 +24,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from echelon.cli.shell_environment import ShellEnvironment, cache_directory  # noqa: E402
 from echelon.lowering.intent import Intent  # noqa: E402
 from echelon.p4program import program  # noqa: E402
 from echelon.southbound.session import SwitchSession  # noqa: E402
@@ -37,7 +38,7 @@ from tests.bench.switch.targets import BMV2, SOFTSWITCH, Target  # noqa: E402
 T = TypeVar("T")
 
 _SHELL_ENTRIES = 300
-_SHELL = _ROOT / ".venv-interop" / "p4runtime-shell" / "bin" / "python"
+_SHELL = ShellEnvironment(cache_directory({"XDG_CACHE_HOME": str(_ROOT / ".venv-interop")})).python
 _WANTED_SHELL, _WANTED_FINSY, _WANTED_BYTES, _WANTED_READ_S = 50, 3, 0.9, 3.0
 
 

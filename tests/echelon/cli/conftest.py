@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
-from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, Lab
+from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, Lab, reset
 
 JOB = """\
 job: bert
@@ -86,12 +86,7 @@ def operated() -> Iterator[Operated]:
 
 @pytest.fixture
 def service(operated: Operated) -> Operated:
-    """Without jobs, under the default policy, with all links up."""
+    """Return the service without jobs, under the default policy, with all links up."""
     with operated.client() as client:
-        for job in client.jobs():
-            client.remove_job(job.name)
-        client.set_policy("echelon")
-        for link in client.links():
-            if link.state != "up":
-                client.set_link(link.a, link.b, "up")
+        reset(client)
     return operated

@@ -14,11 +14,9 @@ from echelon.cli.shell import HIGHEST_BACKUP_ID, ShellSwitch, arguments
 from echelon.cli.shell_environment import PINS, ShellEnvironment, ShellEnvironmentError, cache_directory
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.service.lab import PATIENCE_S, settle
+from tests.interop.environments import CACHE, shell_python
 
 ECHELON = Path(sys.executable).with_name("echelon")
-CACHE = Path(__file__).parents[3] / ".venv-interop"
-"""Kept between runs: making the environment takes half a minute and a package index."""
-
 SESSION = """\
 print("entries", sum(1 for _ in table_entry["ipv4_lpm"].read()))
 entry = table_entry["ipv4_lpm"](action="route")
@@ -29,35 +27,20 @@ entry.insert()
 """
 
 
-@pytest.fixture(scope="module")
-def cache() -> Path:
-    try:
-        ShellEnvironment(cache_directory({"XDG_CACHE_HOME": str(CACHE)})).make()
-    except ShellEnvironmentError as error:
-        if "is a package index reachable?" in str(error):
-            pytest.skip(str(error))
-        raise
-    return CACHE
-
-
 @pytest.mark.xdist_group("cli-service")
-@pytest.mark.parametrize("by", ["service", "configuration"])
-def test_it_reads_and_cannot_write(by: str, service: Operated, cache: Path, tmp_path: Path) -> None:
-    config = service.lab.directory / "echelon.yaml"
-    where = {
-        "service": ["--url", service.url, "--token-file", str(service.tokens["read-only"])],
-        "configuration": ["--config", str(config)],
-    }
+def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
+    """Find the switch by the service; test_tls.py has a session that finds it by the configuration."""
+    shell_python()
     with service.client() as client:
         settle(client)
     before = service.lab.switches["leaf1"].entries()
     done = subprocess.run(
-        [ECHELON, "shell", "leaf1", *where[by]],
+        [ECHELON, "shell", "leaf1", "--url", service.url, "--token-file", str(service.tokens["read-only"])],
         input=SESSION,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
-        env={**os.environ, "XDG_CACHE_HOME": str(cache), "IPYTHONDIR": str(tmp_path), "NO_COLOR": "1"},
+        env={**os.environ, "XDG_CACHE_HOME": str(CACHE), "IPYTHONDIR": str(tmp_path), "NO_COLOR": "1"},
         check=False,
     )
     switch = service.lab.switches["leaf1"]

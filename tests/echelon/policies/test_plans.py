@@ -153,8 +153,9 @@ class Detour:
         }
 
 
-@pytest.mark.parametrize("name", policy_names())
+@pytest.mark.parametrize("name", sorted({*policy_names()} - {"crux"}))
 def test_paths_are_those_of_the_chooser(name: str) -> None:
+    """Crux chooses paths itself."""
     ends = [("h1", "l1"), ("h2", "l2"), ("l1", "s1"), ("l1", "s2"), ("l2", "s1"), ("l2", "s2")]
     fabric = Fabric(
         "tiers",

@@ -1,8 +1,9 @@
-"""A laboratory for each test that asks for one."""
+"""Laboratories: switches and daemons as processes of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,11 +15,11 @@ from tests.echelon.service.lab import Lab
 Build = Callable[..., Lab]
 
 
-@pytest.fixture
-def build() -> Iterator[Build]:
-    """Makes a `Lab` whose switches run; everything of it is gone at the end of the test."""
+@contextmanager
+def building() -> Iterator[Build]:
+    """Yield what makes a `Lab` whose switches run; remove everything of it at the end."""
     labs: list[Lab] = []
-    # Paths of Unix sockets are short by law: pytest's own directories may not fit.
+    # The paths of Unix sockets are limited to about 100 characters: those of pytest's own directories may not fit.
     with TemporaryDirectory(prefix="lab-") as directory:
 
         def make(fabric: Mapping[str, Any], **settings: Any) -> Lab:
@@ -34,3 +35,10 @@ def build() -> Iterator[Build]:
         finally:
             for lab in labs:
                 lab.stop()
+
+
+@pytest.fixture
+def build() -> Iterator[Build]:
+    """Make labs for one test."""
+    with building() as build:
+        yield build

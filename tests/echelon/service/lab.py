@@ -342,6 +342,16 @@ def settle(client: Client) -> None:
     assert client.status().plan_problem is None
 
 
+def reset(client: Client) -> None:
+    """Remove all jobs, set the default policy and restore every link."""
+    for job in client.jobs():
+        client.remove_job(job.name)
+    client.set_policy("echelon")
+    for link in client.links():
+        if link.state != "up":
+            client.set_link(link.a, link.b, "up")
+
+
 def ring(name: str, workers: list[str], gradient: str = "1 MB", compute: str = "10 ms") -> dict[str, Any]:
     """The spec of a data-parallel job."""
     return {

@@ -2,7 +2,7 @@
 
     python finsy_session.py ADDRESS P4INFO JSON PORT1 PORT2
 
-Prints what it saw as one JSON object. Runs in an environment that has nothing but finsy.
+Prints what it saw as one JSON object.
 """
 
 from __future__ import annotations

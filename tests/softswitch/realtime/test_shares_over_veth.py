@@ -10,44 +10,48 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.bench.switch import network
-from tests.bench.switch.shares import CASES, Case
+from tests.bench.switch.shares import CASES
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 3
-NAMES = (
-    "port rate, 64 bytes",
-    "port rate, 1500 bytes",
-    "strict, both overloaded",
-    "strict, rest for the lowest",
-    "weights 1 : 1 : 3, unequal packets",
-)
+USUAL = ("port rate, 1500 bytes", "strict, both overloaded", "weights 1 : 1 : 3, unequal packets")
+MORE = ("port rate, 64 bytes", "strict, rest for the lowest")
+"""Cases of `make test-long`: smaller packets and a third level."""
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, list[dict[str, float]]]:
-    """What each class got, by case."""
+@cache
+def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
+    """Return what each class got, by case. One run measures all cases, one after the other."""
     reason = network.why_not()
     if reason is not None:
         pytest.skip(reason)
-    cases = [part for name in NAMES for part in ("--case", name)]
+    cases = [part for name in names for part in ("--case", name)]
     command = [sys.executable, "-m", "tests.bench.switch", "--shares", "--json", "--seconds", str(SECONDS), *cases]
     done = subprocess.run(network.inside(command), cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, 1), done.stderr
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for outcome in json.loads(done.stdout):
         found[outcome["case"]].append(outcome)
     return found
 
 
 @pytest.mark.xdist_group("veth")
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in NAMES], ids=lambda case: case.name)
-def test_every_class_gets_what_is_configured(case: Case, outcomes: dict[str, list[dict[str, float]]]) -> None:
-    mine = outcomes[case.name]
+@pytest.mark.parametrize(
+    ("name", "names"),
+    [
+        *(pytest.param(name, USUAL, id=name) for name in USUAL),
+        *(pytest.param(name, MORE, id=name, marks=pytest.mark.long) for name in MORE),
+    ],
+)
+def test_every_class_gets_what_is_configured(name: str, names: tuple[str, ...]) -> None:
+    [case] = [case for case in CASES if case.name == name]
+    mine = outcomes(names)[name]
     assert [o["queue"] for o in mine] == [c.queue for c in case.classes]
     got = {o["queue"]: (o["expected_bps"], o["measured_bps"]) for o in mine}
     assert all(abs(o["error"]) <= case.limit for o in mine), f"queue: (expected, measured) {got}"
