@@ -47,6 +47,9 @@ class Allocation:
 
     rates_Bps: Sequence[Number]  # noqa: N815
     valid_until_s: Number | None = None
+    ranks: Sequence[int] | None = None
+    """For a policy that assigns priorities rather than rates: the rank of each flow, from 0 for the most urgent. The
+    flows of a coflow have the same rank."""
 
 
 @runtime_checkable
@@ -68,3 +71,17 @@ class LocalAllocator(Allocator, Protocol):
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
         """Return what couples the flow to others that share no link with it, such as its job; None if nothing does."""
+
+
+@runtime_checkable
+class FlowWatcher(Protocol):
+    """An allocator that wants to hear of every start and finish of a flow with bytes and links.
+
+    All starts and finishes of one moment are announced before rates of that moment are asked for.
+    """
+
+    def started(self, now_s: Number, flow: ActiveFlow) -> None:
+        """Take note that a flow has started."""
+
+    def finished(self, now_s: Number, flow: ActiveFlow) -> None:
+        """Take note that a flow has finished."""

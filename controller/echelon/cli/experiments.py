@@ -85,7 +85,7 @@ def _command(name: str) -> Callable[..., None]:
         scale: Annotated[
             str, typer.Option(help="Factor of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",
-        seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+        seed: Annotated[int, typer.Option(help="The seed of everything random.", min=0, max=2**32 - 1)] = 0,
         workers: Annotated[
             int | None,
             typer.Option(

@@ -97,15 +97,16 @@ class ShimCarrier:
         frames = ShimFrames(address, epoch, packet_bytes)
         source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
 
-        # Looked up once: these two run for every packet.
+        # Looked up once: these run for every packet.
         send, data = source.nic.send, frames.data
         answer, ack = destination.nic.send, frames.ack
+        known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
         def transmit(segment: DataSegment) -> None:
-            send(data(segment))
+            send(data(segment, known_here(key)))
 
         def acknowledge(segment: AckSegment) -> None:
-            answer(ack(segment))
+            answer(ack(segment, known_there(key)))
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)

@@ -53,7 +53,8 @@ class TrainingEmulator:
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
       job sends over TCP.
-    - `iterations` and `until` say when the run is over (`echelon.completion`).
+    - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
+      the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
+from echelon.rankings.in_switches import Profile, RankingAction, SwitchNumbers, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,13 @@ class Attained:
     @property
     def queues(self) -> range:
         return range(min(self.order), max(self.order) + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        profile = at.profile(
+            ("attained", self.thresholds_bytes, self.order),
+            lambda: Profile(steps(self.thresholds_bytes, self.order, at.key_bits)),
+        )
+        return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:

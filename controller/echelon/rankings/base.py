@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 
 R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
 
@@ -17,6 +18,12 @@ class Ranking(Protocol):
     @property
     def queues(self) -> range:
         """The queues that packets of the flow can enter."""
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        """Return how a switch with these numbers ranks the flow.
+
+        Raise `ValueError`, which says what does not fit the switch and what would.
+        """
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
+from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Fixed:
     @property
     def queues(self) -> range:
         return range(self.queue, self.queue + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        return RankingAction("fixed", {"queue": self.queue})
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> FixedExecution:

@@ -127,7 +127,7 @@ class Switches:
             case Drift(switch, count, _):
                 self._metrics.audited(switch, count)
                 if count:
-                    log.warning("drift mended", switch=switch, entries=count)
+                    log.warning("drift repaired", switch=switch, entries=count)
         self._metrics.entries(
             event.switch,
             seen.entries,

@@ -28,19 +28,14 @@ entry.insert()
 
 
 @pytest.mark.xdist_group("cli-service")
-@pytest.mark.parametrize("by", ["service", "configuration"])
-def test_it_reads_and_cannot_write(by: str, service: Operated, tmp_path: Path) -> None:
+def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
+    """Find the switch by the service; test_tls.py has a session that finds it by the configuration."""
     shell_python()
-    config = service.lab.directory / "echelon.yaml"
-    where = {
-        "service": ["--url", service.url, "--token-file", str(service.tokens["read-only"])],
-        "configuration": ["--config", str(config)],
-    }
     with service.client() as client:
         settle(client)
     before = service.lab.switches["leaf1"].entries()
     done = subprocess.run(
-        [ECHELON, "shell", "leaf1", *where[by]],
+        [ECHELON, "shell", "leaf1", "--url", service.url, "--token-file", str(service.tokens["read-only"])],
         input=SESSION,
         capture_output=True,
         text=True,

@@ -16,11 +16,11 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from tests.echelon.cli.test_shell import CACHE, SESSION
-from tests.echelon.cli.test_shell import cache as cache  # a fixture
+from tests.echelon.cli.test_shell import SESSION
 from tests.echelon.service.lab import LINE, Daemon
 from tests.echelon.southbound.switch_process import PATIENCE_S, free_port, switch_process
 from tests.echelon.southbound.test_tls import make_authority
+from tests.interop.environments import CACHE, shell_python
 
 pytestmark = pytest.mark.xdist_group("cli-tls")
 
@@ -116,7 +116,8 @@ def test_the_configuration_is_good_until_a_file_is_missing(secured: Secured) -> 
         key.with_suffix(".away").rename(key)
 
 
-def test_the_shell_takes_the_files_of_the_configuration(secured: Secured, cache: Path, tmp_path: Path) -> None:
+def test_the_shell_takes_the_files_of_the_configuration(secured: Secured, tmp_path: Path) -> None:
+    shell_python()
     done = subprocess.run(
         [Path(sys.executable).with_name("echelon"), "shell", "s1", "--config", secured.config],
         input=SESSION,

@@ -247,13 +247,14 @@ class Adversary(World):
 
 
 def assert_told_apart(parts: Sequence[Part]) -> None:
-    """No number of a switch means two flows, and no match means flows of two jobs."""
+    """No number of a switch means two flows, and no match means two of them."""
     matches: dict[object, str] = {}
     for number, flows in known_flows(parts).items():
         assert len(flows) == 1, f"number {number} means {sorted(flows)}"
     for part in parts:
-        for known in part.known:
-            assert matches.setdefault(known.classifier.match, known.job) == known.job
+        for entry in part.entries if part.known else ():
+            key = (entry.table, entry.match)
+            assert matches.setdefault(key, part.owner) == part.owner
 
 
 Turn = Callable[[Adversary, random.Random], None]

@@ -41,7 +41,7 @@ def test_finish_of_the_last_stage(
     row: tuple[object, ...], policy: str, star: Callable[..., Fabric], pipeline: Callable[..., Job]
 ) -> None:
     stages, micro_batches = row[:2]
-    result = simulate([pipeline(stages, micro_batches)], star(stages), make_policy(policy), 1, ideal=True)
+    result = simulate([pipeline(stages, micro_batches)], star(stages), make_policy(policy), 1, ideal=True, exact=True)
     assert result.iteration_times_s("pipeline") == (Fraction(str(row[COLUMNS[policy]])),)
     assert result.exact
 
@@ -53,7 +53,7 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
     path = ROOT / "topologies" / "scenarios" / f"pipeline_{row[0]}_{row[1]}.yaml"
     scenario = load_scenario(path)
     unit_s = scenario.jobs[0].computes[0].duration_s
-    result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=True)
+    result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=True, exact=True)
     assert result.iteration_times_s(scenario.jobs[0].name)[0] / unit_s == Fraction(str(row[COLUMNS[policy]]))
 
 
@@ -62,7 +62,7 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
 def test_the_fig_2_scenario(policy: str, finish: str, ideal: bool) -> None:
     """Whether plans are executed or policies asked for rates: three flows fit into the queues of a port."""
     scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml")
-    result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=ideal)
+    result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=ideal, exact=True)
     assert result.iteration_times_s("pipeline") == (Fraction(finish),)
 
 
@@ -111,6 +111,7 @@ def test_rates_and_tardiness_of_fig_2(
         until="exactly",
         observe=lambda now, _, allocation: seen.update({now: [r / 1_000_000 for r in allocation.rates_Bps]}),
         ideal=True,
+        exact=True,
     )
     # Under EDF the first flow leaves at 3 s, just as the third one starts.
     assert {at: seen[Fraction(at)] for at in rates} == rates
@@ -141,7 +142,7 @@ def test_any_pipeline_as_in_the_independent_model(
 ) -> None:
     finish, links = linear_pipeline.run(THEIR_NAME[policy], stages, micro_batches, size, unit)
     job = pipeline(stages, micro_batches, unit, size * 1_000_000)
-    result = simulate([job], star(stages), make_policy(policy), 1, until="exactly", ideal=True)
+    result = simulate([job], star(stages), make_policy(policy), 1, until="exactly", ideal=True, exact=True)
     assert result.iteration_times_s("pipeline") == (finish,)
     record = result.jobs["pipeline"].iterations[0]
     for echelonflow, link in zip(job.echelonflows, links, strict=True):

@@ -58,7 +58,9 @@ def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_work
     wider than a worker's is not always full."""
     server, worker = rates
     job = job_of(workers, compute_s, gradient_bytes, aggregate_s)
-    result = simulate([job], star([server] + [worker] * workers), make_policy(policy), 1, until="exactly", ideal=True)
+    result = simulate(
+        [job], star([server] + [worker] * workers), make_policy(policy), 1, until="exactly", ideal=True, exact=True
+    )
     (took,) = result.iteration_times_s("ps")
     one_way = max(Fraction(workers * gradient_bytes, server), Fraction(gradient_bytes, worker))
     ideal = compute_s + one_way + aggregate_s + one_way

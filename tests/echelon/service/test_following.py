@@ -59,7 +59,7 @@ def offsets(lab: Lab) -> set[int]:
     schema = P4Schema(program().p4info)
     out = set()
     for entry in lab.switches["s1"].entries():
-        if schema.tables[entry.table_id].alias == "shim_flow":
+        if schema.tables[entry.table_id].alias == "flow":
             action = schema.actions[entry.action.action.action_id]
             out |= {
                 int.from_bytes(param.value, "big")

@@ -34,8 +34,8 @@ UNKNOWN = object()
 
 @pytest.mark.parametrize(
     ("kills", "seed"),
-    # The 200 of `long` in two halves, for two processors.
-    [(2, 1), pytest.param(100, 2, marks=pytest.mark.long), pytest.param(100, 3, marks=pytest.mark.long)],
+    # The 50 of `long` in two halves, for two processors.
+    [(2, 1), pytest.param(25, 2, marks=pytest.mark.long), pytest.param(25, 3, marks=pytest.mark.long)],
 )
 def test_nothing_acknowledged_is_lost(build: Build, kills: int, seed: int) -> None:
     rng = random.Random(seed)

@@ -383,7 +383,7 @@ def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
         "tc qdisc del dev p1 root; tc qdisc add dev p1 root handle ec: htb default 17",
     ],
 )
-def test_drift_is_found_and_mended(wire: Namespace, damage: str) -> None:
+def test_drift_is_found_and_repaired(wire: Namespace, damage: str) -> None:
     async def main() -> None:
         queues = driver(wire)
         await queues.write(BY_HAND)

@@ -196,7 +196,7 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
     assert isinstance(attempt(strict_switch, ours, term=101), Installed)
 
 
-def test_a_bad_file_is_said_and_a_mended_one_taken(
+def test_a_bad_file_is_named_and_a_corrected_one_taken(
     certificates: Certificates, strict_switch: str, tmp_path: Path
 ) -> None:
     assert certificates.ours.ca is not None

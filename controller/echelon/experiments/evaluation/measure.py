@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, Literal, get_args
 
-from echelon.allocation import Link
+from echelon.allocation import Link, Number
 from echelon.execution import JobRecord
 from echelon.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon.experiments.evaluation.draw import Drawn, draw
@@ -67,7 +67,8 @@ def describe(seed: int) -> dict[str, Any]:
 def slowdowns(seed: int, choice: PolicyChoice, mode: Mode, iterations: int) -> dict[str, Any]:
     """Run the scenario of a seed for as long as its slowest job needs alone for so many iterations.
 
-    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, or ``error``: why there are none.
+    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, and ``packets``, how many of them were ``dropped``,
+    ``reordered`` and ``retransmitted`` (only from packets); or ``error``: why there are none.
     """
     of = prepared(seed)
     end_s = iterations * max(needed.alone_s for needed in of.demands.values())
@@ -79,15 +80,22 @@ def slowdowns(seed: int, choice: PolicyChoice, mode: Mode, iterations: int) -> d
     except Exception as error:
         # A policy may come from anywhere, and one of its faults must not end the runs of all others.
         return {"error": f"{type(error).__name__}: {error}"}
-    return {
+    measured: dict[str, Any] = {
         "slowdowns": {
             job: round(slowdown(run.records[job], float(end_s), float(needed.alone_s)), _DIGITS)
             for job, needed in of.demands.items()
         }
     }
+    if mode == "packets":
+        measured["packets"] = {
+            "dropped": sum(switch.packets_dropped for switch in run.switches.values()),
+            "reordered": sum(run.reordered.values()),
+            "retransmitted": sum(run.retransmitted.values()),
+        }
+    return measured
 
 
-def slowdown(record: JobRecord[Fraction], end_s: float, alone_s: float) -> float:
+def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
     """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
 
     Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def _draw_baseline(compared: Compared, mode: Mode, out: Path) -> Path:
     def ratios(policy: str, measure: Measure) -> list[float]:
         return compared.ratios(policy, mode, measure)
 
-    return _distributions(compared.others, ratios, compared.baseline, mode, out)
+    return _distributions(compared, ratios, compared.baseline, mode, out)
 
 
 def _draw_limit(compared: Compared, mode: Mode, out: Path) -> Path:
@@ -49,17 +49,18 @@ def _draw_limit(compared: Compared, mode: Mode, out: Path) -> Path:
         ratios = (result.to_limit(policy, mode, measure) for result in compared.results)
         return [ratio for ratio in ratios if ratio is not None]
 
-    return _distributions(compared.policies, ratios, "limit", mode, out)
+    return _distributions(compared, ratios, "limit", mode, out)
 
 
 def _distributions(
-    policies: Sequence[str], ratios: Callable[[str, Measure], list[float]], base: str, mode: Mode, out: Path
+    compared: Compared, ratios: Callable[[str, Measure], list[float]], base: str, mode: Mode, out: Path
 ) -> Path:
     figure, axes = panels(len(MEASURES), _WIDTH, _HEIGHT)
     for axis, measure in zip(axes, MEASURES, strict=True):
-        curves = {policy: sorted(ratios(policy, measure)) for policy in policies}
-        for (policy, curve), (style, colour) in zip(curves.items(), _looks(), strict=False):
-            _step(axis, curve, policy, colour, style)
+        curves = {policy: sorted(ratios(policy, measure)) for policy in compared.policies}
+        for (policy, curve), (style, colour) in zip(curves.items(), cycle(product(_STYLES, PALETTE)), strict=False):
+            if curve and policy != base:
+                _step(axis, curve, policy, colour, style)
         edges = [curve[round(at * (len(curve) - 1))] for curve in curves.values() if curve for at in _EDGES]
         if edges:
             low, high = min([*edges, 1.0]), max([*edges, 1.0])
@@ -70,14 +71,10 @@ def _distributions(
         axis.set_xlabel(f"{'mean of the jobs' if measure == 'mean' else 'worst job'}: slowdown / {base}")
         axis.set_ylabel("share of scenarios")
     axes[0].set_title(f"{MODE_TITLES[mode]}", loc="left", fontsize=10)
-    axes[-1].legend(loc="lower right", fontsize=8, frameon=False)
+    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
     return save(figure, out / f"cdf-{base}-{mode}.png")
 
 
 def _step(axis: Axes, curve: Sequence[float], label: str, colour: str, style: str) -> None:
-    shares = [(place + 1) / len(curve) for place in range(len(curve))]
-    axis.step(curve, shares, where="post", color=colour, linestyle=style, linewidth=1.4, label=label)
-
-
-def _looks() -> Iterator[tuple[str, str]]:
-    yield from product(_STYLES, PALETTE)
+    shares = [place / len(curve) for place in range(len(curve) + 1)]
+    axis.step([curve[0], *curve], shares, where="post", color=colour, linestyle=style, linewidth=1.4, label=label)

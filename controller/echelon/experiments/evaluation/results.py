@@ -44,6 +44,8 @@ class Result:
     """By policy and mode; a run that failed has none."""
     errors: Mapping[tuple[str, Mode], str]
     """Why runs failed."""
+    packets: Mapping[str, Mapping[str, int]]
+    """By policy, for runs from packets: the counts of those that went astray, by what became of them."""
 
     def ratio(self, policy: str, mode: Mode, measure: Measure, baseline: str) -> float | None:
         """Return the slowdown under `policy` over that under `baseline` in the same mode; None if either failed."""
@@ -73,6 +75,7 @@ def scored(seed: int, description: Mapping[str, Any], runs: Mapping[tuple[str, M
         Score(limit.mean, limit.worst),
         {key: Score(fmean(of_jobs), max(of_jobs)) for key, of_jobs in slowdowns.items()},
         {key: str(run["error"]) for key, run in runs.items() if "error" in run},
+        {policy: run["packets"] for (policy, _), run in runs.items() if "packets" in run},
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 
 from echelon.experiments.evaluation.measure import MODES, Mode
@@ -55,8 +56,10 @@ def tables(compared: Compared) -> list[Table]:
     out = overview(compared)
     for mode in compared.modes:
         out += [kinds(compared, mode, measure) for measure in MEASURES]
+    for costly, base in combinations(reversed(compared.modes), 2):
+        out += [cost(compared, costly, base, measure) for measure in MEASURES]
     if "packets" in compared.modes:
-        out += [cost_of_packets(compared, measure) for measure in MEASURES]
+        out.append(astray(compared))
     return out
 
 
@@ -130,23 +133,33 @@ def scenarios(compared: Compared) -> Table:
     return Table("scenarios", "All runs", tuple(columns), rows)
 
 
-def cost_of_packets(compared: Compared, measure: Measure) -> Table:
-    """Return how much slower jobs are from packets than on the fluid engine, by fabric and policy."""
-    results = [result for result in compared.results if any(mode == "packets" for _, mode in result.scores)]
+def cost(compared: Compared, mode: Mode, base: Mode, measure: Measure) -> Table:
+    """Return how much slower jobs are in one mode than in another, by fabric and policy."""
+    results = [result for result in compared.results if {mode, base} <= {run for _, run in result.scores}]
     groups = [("all", results), *((kind, group) for (kind,), group in grouped(results, "fabric").items())]
     rows: list[tuple[Cell, ...]] = []
     for kind, group in groups:
-        means: list[Cell] = []
-        for policy in compared.policies:
-            both = [
-                result.scores[policy, "packets"].of(measure) / result.scores[policy, "plan"].of(measure)
+        means = (
+            _mean(
+                result.scores[policy, mode].of(measure) / result.scores[policy, base].of(measure)
                 for result in group
-                if (policy, "packets") in result.scores and (policy, "plan") in result.scores
-            ]
-            means.append(_mean(both))
+                if (policy, mode) in result.scores and (policy, base) in result.scores
+            )
+            for policy in compared.policies
+        )
         rows.append((kind, len(group), *means))
-    title = f"{MEASURE_TITLES[measure]}, what packets cost: slowdown from packets / on the fluid engine"
-    return Table(f"packets-{measure}", title, ("fabric", "scenarios", *compared.policies), rows)
+    title = f"{MEASURE_TITLES[measure]}, slowdown with {MODE_TITLES[mode]} / with {MODE_TITLES[base]}"
+    return Table(f"cost-{mode}-{base}-{measure}", title, ("fabric", "scenarios", *compared.policies), rows)
+
+
+def astray(compared: Compared) -> Table:
+    """Return how many packets went astray, by policy, in all runs together."""
+    columns = ("dropped", "reordered", "retransmitted")
+    rows: list[tuple[Cell, ...]] = []
+    for policy in compared.policies:
+        counts = [result.packets[policy] for result in compared.results if policy in result.packets]
+        rows.append((policy, len(counts), *(sum(of[column] for of in counts) for column in columns)))
+    return Table("astray", "Packets that went astray", ("policy", "runs", *columns), rows)
 
 
 @dataclass(frozen=True, slots=True)

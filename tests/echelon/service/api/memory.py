@@ -115,7 +115,7 @@ class MemoryService:
 
     def plan(self) -> PlanResource:
         self._check()
-        ranking = RankingResource(kind="fixed", queue=1)
+        ranking = RankingResource(kind="fixed", parameters={"queue": 1})
         flows = tuple(
             FlowPlanResource(job=name, flow=f"{name}-0", path=("h1", switch, "h2"), ranking=ranking)
             for name in self._specs

@@ -24,7 +24,7 @@ from tests.echelon.service.lab import Lab, ring
 
 EXAMPLES = 8
 FEW = 2
-LONG_EXAMPLES = 100
+LONG_EXAMPLES = 50
 TIMEOUT_S = 90
 OPEN_PATHS = ("/healthz", "/readyz")
 

@@ -163,4 +163,4 @@ def test_a_store_is_a_dictionary_that_one_controller_may_change(url: str) -> Non
 
 @pytest.mark.long
 def test_a_store_is_a_dictionary_however_long_it_is_used(url: str, tmp_path: Path) -> None:
-    check(url, 150, 50)
+    check(url, 40, 50)
