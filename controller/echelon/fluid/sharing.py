@@ -67,6 +67,8 @@ class Sharer:
     """The members of `places` that may delay it because of other flows."""
     fastest_Bps: Number = 0  # noqa: N815
     """Its rate if it were alone."""
+    narrowest_Bps: Number = 0  # noqa: N815
+    """The least capacity of the ports in `narrow`."""
     queues: list[_Queue] = field(default_factory=list)
     """Its narrow queues in the present filling."""
     refused: int = 0
@@ -104,38 +106,31 @@ def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], toler
     _fill_up(flows, taken_Bps, tolerance)
 
 
-def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number) -> list[Sharer]:  # noqa: N803
+def _held_up(
+    flows: Sequence[Sharer],
+    taken_Bps: Mapping[SharedPort, Number],  # noqa: N803
+    tolerance: Number,
+) -> list[Sharer]:
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
-    A port is wide, and can be ignored, if it has room for all its flows in any case, or if a narrower port has the same
-    flows in the same queues.
+    A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
-    at: dict[SharedPort, list[tuple[int, int]]] = {}
     demand: dict[SharedPort, Number] = {}
-    for number, flow in enumerate(flows):
-        fastest = None if flow.sent_Bps is None else flow.sent_Bps
-        for port, _ in flow.places:
-            room = port.capacity_Bps - taken_Bps[port] if port in taken_Bps else port.capacity_Bps
-            if fastest is None or room < fastest:
-                fastest = room
-        assert fastest is not None
+    for flow in flows:
+        rooms = [port.capacity_Bps for port, _ in flow.places]
+        if taken_Bps:
+            rooms = [port.capacity_Bps - taken_Bps.get(port, 0) for port, _ in flow.places]
+        fastest = min(rooms)
+        if flow.sent_Bps is not None and flow.sent_Bps < fastest:
+            fastest = flow.sent_Bps
         flow.fastest_Bps = fastest
-        for port, queue in flow.places:
-            if port in at:
-                at[port].append((number, queue))
-                demand[port] += fastest
-            else:
-                at[port] = [(number, queue)]
-                demand[port] = fastest
-    kept: dict[object, SharedPort] = {}
-    for port, present in at.items():
-        taken = taken_Bps.get(port, 0)
-        limited = port.limited and any(port.schedule[queue].max_share is not None for _, queue in present)
-        if limited or (len(present) > 1 and demand[port] > (port.capacity_Bps - taken) * (1 + tolerance)):
-            same = tuple(present), port.schedule, taken
-            if same not in kept or port.capacity_Bps < kept[same].capacity_Bps:
-                kept[same] = port
-    narrow = set(kept.values())
+        for port, _ in flow.places:
+            demand[port] = demand[port] + fastest if port in demand else fastest
+    narrow = {
+        port
+        for port, demand_Bps in demand.items()
+        if port.limited or demand_Bps > (port.capacity_Bps - taken_Bps.get(port, 0)) * (1 + tolerance)
+    }
     out = []
     for flow in flows:
         flow.narrow = [place for place in flow.places if place[0] in narrow]
@@ -167,8 +162,8 @@ class _Queue:
         "limit_Bps",
         "offer",
         "port",
+        "ready",
         "serves_constants",
-        "version",
         "waiting",
         "weight",
         "windows",
@@ -179,7 +174,7 @@ class _Queue:
         self.level = plan.level
         self.weight = plan.weight
         self.limit_Bps = None if plan.max_share is None else port.capacity_Bps * plan.max_share
-        self.has_Bps: Number = port.capacity_Bps * 0
+        self.has_Bps = port.zero
         """The rate of all its flows."""
         self.waiting: dict[Sharer, None] = {}
         """The flows that have not got their rate in this pass."""
@@ -187,61 +182,95 @@ class _Queue:
         """The sum of the windows of those of them that keep one."""
         self.constants = 0
         """The number of those of them that send at a constant rate."""
+        self.ready = 0
+        """The number of those of them that all queues on their path make an offer to."""
         self.serves_constants: bool | None = None
         """Whether the queue makes an offer to senders of constant rate or to the others; None: to nobody, since flows
         wait in a queue of a higher level of the port."""
-        self.offer: Number = 0
+        self.offer = port.zero
         """Bytes per second for each unit of a flow's window, or the part that a sender of constant rate gets of what it
         lacks."""
-        self.version = 0
 
 
 class _NarrowPort:
     """A narrow port during a filling."""
 
-    __slots__ = ("capacity_Bps", "full_Bps", "queues", "used_Bps")
+    __slots__ = ("capacity_Bps", "full_Bps", "outdated", "queues", "serving", "used_Bps", "version", "zero")
 
-    def __init__(self, port: SharedPort, taken_Bps: Number, tolerance: Number) -> None:  # noqa: N803
+    def __init__(self, port: SharedPort, taken_Bps: Number | None, tolerance: Number) -> None:  # noqa: N803
         self.capacity_Bps = port.capacity_Bps
-        self.used_Bps = taken_Bps
+        self.zero = port.capacity_Bps * 0
+        self.used_Bps = self.zero if taken_Bps is None else taken_Bps
         self.full_Bps = port.capacity_Bps * (1 - tolerance)
         self.queues: dict[int, _Queue] = {}
+        self.serving: list[_Queue] = []
+        """The queues that make an offer: those of the highest level in which flows wait."""
+        self.outdated = False
+        """Whether the queues could offer more than they do, since a flow has got its rate."""
+        self.version = 0
+        """Number of times that offers were renewed."""
 
-    def rooms(self, queues: Sequence[_Queue]) -> list[Number]:
+    def renew(self) -> None:
+        """Make the queues that serve offer what they can."""
+        self.version += 1
+        self.outdated = False
+        queues = self.serving
+        if len(queues) == 1 and not queues[0].serves_constants:
+            queues[0].offer = self.room(queues[0]) / queues[0].windows
+            return
+        rooms = [self.room(queues[0])] if len(queues) == 1 else self._rooms(queues)
+        for queue, room in zip(queues, rooms, strict=True):
+            if queue.serves_constants:
+                lacking = sum([flow.sent_Bps - flow.rate_Bps for flow in queue.waiting if flow.sent_Bps is not None])
+                queue.offer = min(room / lacking, self.zero + 1) if lacking else self.zero
+            else:
+                queue.offer = room / queue.windows
+
+    def room(self, queue: _Queue) -> Number:
+        """Return how much more the queue can have if no other queue takes anything."""
+        left = self.capacity_Bps - self.used_Bps
+        if queue.limit_Bps is not None:
+            left = min(left, queue.limit_Bps - queue.has_Bps)
+        return left if left > 0 else self.zero
+
+    def _rooms(self, queues: Sequence[_Queue]) -> Sequence[Number]:
         """Return how much more each of these queues, all of one level, gets if all of them take what they can.
 
         Each gets the same for each unit of its weight, but no less than it has and no more than its maximum share.
         """
         left = self.capacity_Bps - self.used_Bps
         if left <= 0:
-            return [self.capacity_Bps * 0] * len(queues)
-        if len(queues) == 1:
-            limit = queues[0].limit_Bps
-            return [left if limit is None else max(0, min(left, limit - queues[0].has_Bps))]
-        if not any(queue.has_Bps or queue.limit_Bps is not None for queue in queues):
-            weights = sum([queue.weight for queue in queues])
-            return [left * queue.weight / weights for queue in queues]
+            return [self.zero] * len(queues)
+        has = [queue.has_Bps for queue in queues]
+        weights = [queue.weight for queue in queues]
         limits = [self.capacity_Bps if queue.limit_Bps is None else queue.limit_Bps for queue in queues]
 
         def growth(per_weight: Number) -> list[Number]:
             return [
-                max(0, min(per_weight * queue.weight, limit) - queue.has_Bps)
-                for queue, limit in zip(queues, limits, strict=True)
+                max(self.zero, min(per_weight * weight, limit) - had)
+                for weight, limit, had in zip(weights, limits, has, strict=True)
             ]
 
+        # Most often, no queue has more than its part or as much as its maximum share.
+        even = (left + sum(has)) / sum(weights)
+        rooms = [even * weight - had for weight, had in zip(weights, has, strict=True)]
+        if min(rooms) >= 0 and all(map(_at_most, rooms, limits, has)):
+            return rooms
         # What they get together grows with `per_weight`, with these bends.
-        bends = {queue.has_Bps / queue.weight for queue in queues}
-        bends |= {limit / queue.weight for queue, limit in zip(queues, limits, strict=True)}
+        bends = {had / weight for weight, had in zip(weights, has, strict=True)}
+        bends |= {limit / weight for weight, limit in zip(weights, limits, strict=True)}
         affordable = max([bend for bend in bends if sum(growth(bend)) <= left], default=min(bends))
         at_bend = growth(affordable)
         growing = sum(
-            [
-                queue.weight
-                for queue, limit in zip(queues, limits, strict=True)
-                if queue.has_Bps <= affordable * queue.weight < limit
-            ]
+            weight
+            for weight, limit, had in zip(weights, limits, has, strict=True)
+            if had <= affordable * weight < limit
         )
         return growth(affordable + (left - sum(at_bend)) / growing) if growing else at_bend
+
+
+def _at_most(room: Number, limit: Number, had: Number) -> bool:
+    return room + had <= limit
 
 
 class _Filling:
@@ -251,18 +280,20 @@ class _Filling:
         self._flows = flows
         self._tolerance = tolerance
         self._due: tuple[list[_Offer], list[_Offer]] = [], []
-        """Offers by size, to flows that keep a window and to senders of constant rate. The latter go first."""
+        """Offers by size, to flows that keep a window and to senders of constant rate. The latter go first.
+
+        The offers of a port only grow as long as the same levels are served, so an outdated offer is never too large.
+        """
         self._announced = 0
+        self._kinds = (True, False) if any(flow.sent_Bps is not None for flow in flows) else (False,)
+        """The kinds of senders that there are: True stands for those of constant rate."""
         ports: dict[SharedPort, _NarrowPort] = {}
         for flow in flows:
             flow.queues = []
             for shared, index in flow.narrow:
                 port = ports.get(shared)
                 if port is None:
-                    taken = taken_Bps.get(shared)
-                    port = ports[shared] = _NarrowPort(
-                        shared, shared.capacity_Bps * 0 if taken is None else taken, tolerance
-                    )
+                    port = ports[shared] = _NarrowPort(shared, taken_Bps.get(shared), tolerance)
                 queue = port.queues.get(index)
                 if queue is None:
                     queue = port.queues[index] = _Queue(port, shared.schedule[index])
@@ -270,11 +301,14 @@ class _Filling:
                     port.used_Bps += flow.rate_Bps
                     queue.has_Bps += flow.rate_Bps
                 flow.queues.append(queue)
+            flow.narrowest_Bps = min([port.capacity_Bps for port, _ in flow.narrow])
 
     def run(self) -> bool:
         """Give each flow that can have more its rate. Return whether any of them gained."""
+        for due in self._due:
+            due.clear()
         waiting: dict[Sharer, None] = {}
-        ports: dict[_NarrowPort, None] = {}
+        serve: dict[_NarrowPort, None] = {}
         for flow in self._flows:
             if flow.rate_Bps < flow.fastest_Bps * (1 - self._tolerance) and all(map(self._has_room, flow.queues)):
                 waiting[flow] = None
@@ -286,32 +320,35 @@ class _Filling:
                         queue.windows += flow.window
                     else:
                         queue.constants += 1
-                    ports[queue.port] = None
-        for due in self._due:
-            due.clear()
-        for port in ports:
-            self._offer(port)
+                    serve[queue.port] = None
         gained = False
         while waiting:
+            self._serve(serve)
             size, ready = self._tightest(waiting)
-            touched: dict[_NarrowPort, None] = {}
+            serve = {}
             for flow in ready:
                 del waiting[flow]
-                lacking = flow.fastest_Bps - flow.rate_Bps
-                more = min(lacking, size * (flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps))
+                window = flow.sent_Bps is None
+                more = size * (flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps)
+                more = min(more, flow.fastest_Bps - flow.rate_Bps)
                 gained = gained or more > self._tolerance * flow.fastest_Bps
                 flow.rate_Bps += more
                 for queue in flow.queues:
                     queue.has_Bps += more
-                    queue.port.used_Bps += more
-                    touched[queue.port] = None
+                    port = queue.port
+                    port.used_Bps += more
+                    port.outdated = True
                     del queue.waiting[flow]
-                    if flow.sent_Bps is None:
+                    if not flow.refused:
+                        queue.ready -= 1
+                    if window:
                         queue.windows -= flow.window
+                        if not queue.waiting:
+                            serve[port] = None
                     else:
                         queue.constants -= 1
-            for port in touched:
-                self._offer(port)
+                        if not queue.constants:
+                            serve[port] = None
         return gained
 
     def _has_room(self, queue: _Queue) -> bool:
@@ -320,74 +357,81 @@ class _Filling:
             return False
         return queue.limit_Bps is None or queue.limit_Bps - queue.has_Bps > self._tolerance * port.capacity_Bps
 
+    def _serve(self, ports: Mapping[_NarrowPort, None]) -> None:
+        """Have ports serve the highest level at which flows wait, and announce their offers."""
+        if not ports:
+            return
+        renewed = dict.fromkeys(ports)
+        for port in ports:
+            waiting = [queue for queue in port.queues.values() if queue.waiting]
+            if len(waiting) > 1:
+                level = max([queue.level for queue in waiting])
+                waiting = [queue for queue in waiting if queue.level == level]
+            port.serving = waiting
+            for queue in waiting:
+                constant = queue.constants > 0
+                if queue.serves_constants is not constant:
+                    queue.serves_constants = constant
+                    for flow in queue.waiting:
+                        if (flow.sent_Bps is not None) is constant:
+                            flow.refused -= 1
+                            if not flow.refused:
+                                if constant or flow.fastest_Bps < flow.narrowest_Bps:
+                                    self._announce_flow(flow, constant)
+                                for other in flow.queues:
+                                    other.ready += 1
+                                    renewed[other.port] = None
+        for port in renewed:
+            self._renew(port)
+
+    def _renew(self, port: _NarrowPort) -> None:
+        """Renew the offers of a port, and announce the least of them for each kind of sender."""
+        if not port.serving:
+            port.version += 1
+            return
+        port.renew()
+        for constant in self._kinds:
+            offers = [q.offer for q in port.serving if q.ready and q.serves_constants is constant]
+            if offers:
+                self._announced += 1
+                heapq.heappush(self._due[constant], (min(offers), self._announced, port, None, port.version))
+
+    def _announce_flow(self, flow: Sharer, constant: bool) -> None:
+        """Announce what the flow could use at most."""
+        units = flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
+        self._announced += 1
+        size = (flow.fastest_Bps - flow.rate_Bps) / units
+        heapq.heappush(self._due[constant], (size, self._announced, None, flow, 0))
+
     def _tightest(self, waiting: Mapping[Sharer, None]) -> tuple[Number, Sequence[Sharer]]:
         """Return the smallest offer, and the flows that must take it because nothing on their path offers less."""
-        for constant in (True, False):
+        for constant in self._kinds:
             due = self._due[constant]
             while due:
-                size, _, queue, flow, version = heapq.heappop(due)
-                if queue is None:
+                size, _, port, flow, version = heapq.heappop(due)
+                if port is None:
                     assert flow is not None
                     if flow in waiting:
                         return size, [flow]
-                elif version == queue.version:
-                    ready = [
-                        flow for flow in queue.waiting if not flow.refused and (flow.sent_Bps is not None) is constant
-                    ]
-                    if ready:
-                        return size, ready
+                elif version == port.version:
+                    if port.outdated:
+                        self._renew(port)
+                        continue
+                    # The port's next offer has to be found anew, once these flows have their rates.
+                    self._announced += 1
+                    heapq.heappush(due, (size, self._announced, port, None, version))
+                    for queue in port.serving:
+                        if queue.ready and queue.serves_constants is constant and queue.offer == size:
+                            return size, [
+                                flow
+                                for flow in queue.waiting
+                                if not flow.refused and (flow.sent_Bps is not None) is constant
+                            ]
         # The levels of the ports contradict each other. The oldest flow goes first.
         oldest = next(iter(waiting))
         units = oldest.window if oldest.sent_Bps is None else oldest.sent_Bps - oldest.rate_Bps
-        return min(self._left(queue) for queue in oldest.queues) / units, [oldest]
-
-    def _left(self, queue: _Queue) -> Number:
-        """Return how much more the queue can have at most, in bytes per second."""
-        left = max(queue.port.capacity_Bps - queue.port.used_Bps, queue.port.capacity_Bps * 0)
-        return left if queue.limit_Bps is None else min(left, queue.limit_Bps - queue.has_Bps)
-
-    def _offer(self, port: _NarrowPort) -> None:
-        """Renew what the port offers to those of the waiting flows whose turn it is."""
-        queues: list[_Queue] = []
-        level = -1
-        for queue in port.queues.values():
-            if queue.waiting and queue.level >= level:
-                if queue.level > level:
-                    level = queue.level
-                    queues = []
-                queues.append(queue)
-        if not queues:
-            return
-        for queue, room in zip(queues, port.rooms(queues), strict=True):
-            queue.version += 1
-            constant = queue.constants > 0
-            if constant:
-                lacking = sum([flow.sent_Bps - flow.rate_Bps for flow in queue.waiting if flow.sent_Bps is not None])
-                queue.offer = min(room / lacking, 1) if lacking else room * 0
-            else:
-                queue.offer = room / queue.windows
-            self._push(queue.offer, queue, None, constant)
-            if queue.serves_constants is not constant:
-                queue.serves_constants = constant
-                for flow in queue.waiting:
-                    if (flow.sent_Bps is not None) is constant:
-                        flow.refused -= 1
-                        if not flow.refused:
-                            self._take_up(flow, constant)
-
-    def _take_up(self, flow: Sharer, constant: bool) -> None:
-        """Announce a flow that all queues on its path make an offer to."""
-        for queue in flow.queues:
-            self._push(queue.offer, queue, None, constant)
-        if constant or any(flow.fastest_Bps < queue.port.capacity_Bps for queue in flow.queues):
-            units = flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
-            self._push((flow.fastest_Bps - flow.rate_Bps) / units, None, flow, constant)
-
-    def _push(self, size: Number, queue: _Queue | None, flow: Sharer | None, constant: bool) -> None:
-        self._announced += 1
-        version = 0 if queue is None else queue.version
-        heapq.heappush(self._due[constant], (size, self._announced, queue, flow, version))
+        return min(queue.port.room(queue) for queue in oldest.queues) / units, [oldest]
 
 
-_Offer = tuple[Number, int, _Queue | None, Sharer | None, int]
-"""The size of an offer, when it was announced, and its queue and version, or the flow that could use no more."""
+_Offer = tuple[Number, int, _NarrowPort | None, Sharer | None, int]
+"""The size of an offer, when it was announced, and its port with the version, or the flow that could use no more."""

@@ -28,13 +28,12 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
 from echelon.plan import FlowPlan, Plan, QueuePlan
-from echelon.policies.coflows import CoflowKey, by_coflow
-from echelon.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.policies.coflows import CoflowKey, FlowSharing, Sharing
 from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES
 from echelon.rankings.attained import Attained
 from echelon.rankings.fixed import Fixed
 
-ROUNDING_BYTES = 0.001
+ROUNDING_BYTES = 1
 """A threshold is reached if less than this is missing, since times may have been rounded."""
 
 
@@ -44,22 +43,49 @@ def thresholds_bytes(first: int, growth: int, queues: int) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
-class _Attained:
-    """What a coflow has sent so far."""
+class _History:
+    """What is known of a coflow beyond its active flows."""
 
     iteration: int
     arrival: int
     """The sequence number of its first flow."""
     finished_bytes: int = 0
     active: dict[str, ActiveFlow] = field(default_factory=dict)
-    """The flows that were under way at the last decision, by name."""
+    """The flows that were active at the last decision, by name."""
 
-    def update(self, flows: Sequence[ActiveFlow]) -> Number:
-        """Take the flows that are under way now. Return the bytes that the coflow has sent."""
+    def update(self, flows: Sequence[ActiveFlow]) -> None:
+        """Take the flows that are active now; all others have sent all their bytes."""
         now = {flow.flow: flow for flow in flows}
         self.finished_bytes += sum(flow.size_bytes for name, flow in self.active.items() if name not in now)
         self.active = now
-        return self.finished_bytes + sum(flow.size_bytes - flow.remaining_bytes for flow in flows)
+
+
+class _WholeCoflows(FlowSharing):
+    """The sharing of coflows of which the finished flows are remembered."""
+
+    def __init__(
+        self,
+        flows: Sequence[ActiveFlow],
+        capacities_Bps: Mapping[Link, Fraction],  # noqa: N803
+        histories: dict[tuple[str, str], _History],
+    ) -> None:
+        super().__init__(flows, capacities_Bps)
+        self._history: dict[CoflowKey, _History] = {}
+        for coflow, indices in self.members.items():
+            job, iteration, echelonflow = coflow
+            active = [flows[i] for i in indices]
+            known = histories.get((job, echelonflow))
+            if known is None or known.iteration != iteration:
+                known = histories[job, echelonflow] = _History(iteration, min(flow.sequence for flow in active))
+            known.update(active)
+            self._history[coflow] = known
+
+    @property
+    def coflows(self) -> Sequence[CoflowKey]:
+        return sorted(self._history, key=lambda coflow: self._history[coflow].arrival)
+
+    def sent_bytes(self, coflow: CoflowKey) -> Number:
+        return super().sent_bytes(coflow) + self._history[coflow].finished_bytes
 
 
 class Aalo:
@@ -90,7 +116,7 @@ class Aalo:
         self._thresholds: tuple[int, ...] = ()
         self._paths = FlowPaths()
         self._flows = Kept(_ranked)
-        self._attained: dict[tuple[str, str], _Attained] = {}
+        self._histories: dict[tuple[str, str], _History] = {}
         """By job and EchelonFlow."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
@@ -104,7 +130,7 @@ class Aalo:
         first = max(1, int(min(self._capacities.values(), default=Fraction(1)) * chosen.first_ms / 1000))
         self._thresholds = thresholds_bytes(first, chosen.growth, chosen.queues)
         names = {job.name for job in jobs}
-        self._attained = {key: of for key, of in self._attained.items() if key[0] in names}
+        self._histories = {key: of for key, of in self._histories.items() if key[0] in names}
         on_switch = self._thresholds[: len(QUEUES) - 1]
         return Plan.of_jobs(
             self.name,
@@ -115,60 +141,43 @@ class Aalo:
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of D-CLAS until a coflow changes its queue. Best effort gets what no coflow can use."""
-        coflows, best_effort = by_coflow(flows)
-        attained = {coflow: self._update(coflow, [flows[i] for i in members]) for coflow, members in coflows.items()}
-        queue_of = {coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES) for coflow, of in attained.items()}
-        order = sorted(coflows, key=lambda coflow: (queue_of[coflow], self._attained[coflow[0], coflow[2]].arrival))
-        residual = residual_of(self._capacities, flows)
-        rates: list[Number] = [ZERO] * len(flows)
+        sharing = _WholeCoflows(flows, self._capacities, self._histories)
+        change_s = self.share(sharing)
+        return Allocation(sharing.rates_Bps(), None if change_s is None else now_s + change_s)
+
+    def share(self, sharing: Sharing) -> Number | None:
+        """Give rates. Return the seconds after which a coflow changes its queue; None: not before a flow finishes."""
+        sent = {coflow: sharing.sent_bytes(coflow) for coflow in sharing.coflows}
+        queue_of = {coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES) for coflow, of in sent.items()}
+        order = sorted(sent, key=lambda coflow: queue_of[coflow])  # of equals, the first to arrive
         if self._parameters.share == "weighted":
-            self._fill_by_weight(flows, coflows, queue_of, order, residual, rates)
+            self._share_by_weight(sharing, queue_of, order)
         for coflow in order:
-            fill_evenly(flows, coflows[coflow], residual, rates)
-        fill_evenly(flows, best_effort, residual, rates)
-        change_s = min(
+            sharing.fill_evenly([coflow], sharing.residual_Bps)
+        return min(
             (
-                (self._thresholds[queue_of[coflow]] - attained[coflow]) / rate
-                for coflow, members in coflows.items()
-                if queue_of[coflow] < len(self._thresholds) and (rate := sum(rates[i] for i in members)) > 0
+                (self._thresholds[queue_of[coflow]] - sent[coflow]) / rate
+                for coflow in order
+                if queue_of[coflow] < len(self._thresholds) and (rate := sharing.rate_Bps(coflow)) > 0
             ),
             default=None,
         )
-        return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
 
-    def _update(self, coflow: CoflowKey, flows: Sequence[ActiveFlow]) -> Number:
-        job, iteration, echelonflow = coflow
-        known = self._attained.get((job, echelonflow))
-        if known is None or known.iteration != iteration:
-            known = _Attained(iteration, min(flow.sequence for flow in flows))
-            self._attained[job, echelonflow] = known
-        return known.update(flows)
-
-    def _fill_by_weight(
-        self,
-        flows: Sequence[ActiveFlow],
-        coflows: Mapping[CoflowKey, Sequence[int]],
-        queue_of: Mapping[CoflowKey, int],
-        order: Sequence[CoflowKey],
-        residual: dict[Link, Number],
-        rates: list[Number],
-    ) -> None:
-        """Give each queue its part of each link, and its coflows that part in their order."""
-        links_of = {coflow: {link for i in members for link in flows[i].links} for coflow, members in coflows.items()}
+    def _share_by_weight(self, sharing: Sharing, queue_of: Mapping[CoflowKey, int], order: Sequence[CoflowKey]) -> None:
+        """Give each queue its part of each link, and the coflows in it that part in their order."""
         queues_at: dict[Link, set[int]] = {}
-        for coflow, links in links_of.items():
-            for link in links:
+        for coflow in order:
+            for link in sharing.load_bytes(coflow):
                 queues_at.setdefault(link, set()).add(queue_of[coflow])
-        weights = {link: sum(self._parameters.queues - queue for queue in at) for link, at in queues_at.items()}
         left: dict[int, dict[Link, Number]] = {}
         for link, at in queues_at.items():
-            for queue in at:
-                part = residual[link] * (self._parameters.queues - queue) / weights[link]
-                left.setdefault(queue, {})[link] = part
+            weights = {queue: self._parameters.queues - queue for queue in at}
+            for queue, weight in weights.items():
+                left.setdefault(queue, {})[link] = sharing.residual_Bps[link] * weight / sum(weights.values())
         for coflow in order:
-            fill_evenly(flows, coflows[coflow], left[queue_of[coflow]], rates)
+            sharing.fill_evenly([coflow], left[queue_of[coflow]])
         for link, at in queues_at.items():
-            residual[link] = sum(left[queue][link] for queue in at)
+            sharing.residual_Bps[link] = sum(left[queue][link] for queue in at)
 
 
 def _schedule(share: str, queues: int) -> tuple[QueuePlan, ...]:

@@ -12,6 +12,7 @@ from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
 from echelon.policies.base import NoParameters
+from echelon.policies.coflows import Sharing
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.spread import Spread
 
@@ -42,3 +43,7 @@ class Fair:
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))
+
+    def share(self, sharing: Sharing) -> None:
+        """Give max-min fair rates to all flows, whatever coflow they are in."""
+        sharing.fill_evenly(sharing.coflows, sharing.residual_Bps)

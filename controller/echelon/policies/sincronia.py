@@ -21,8 +21,7 @@ from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
-from echelon.policies.coflows import CentralPlans, by_coflow, load_of
-from echelon.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.policies.coflows import CentralPlans, CoflowKey, FlowSharing, Sharing
 
 C = TypeVar("C", bound=Hashable)
 
@@ -93,19 +92,27 @@ class Sincronia:
         return plan
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates and ranks of Sincronia. Best effort gets what no coflow can use, in max-min fair shares."""
-        residual = residual_of(self._central.capacities_Bps, flows)
-        coflows, best_effort = by_coflow(flows)
-        demands_s = {
-            coflow: {link: load / residual[link] for link, load in load_of(flows[i] for i in members).items()}
-            for coflow, members in coflows.items()
-        }
-        order = bssi(demands_s, {coflow: self._weights.get(coflow[0], 1) for coflow in coflows})
-        rates: list[Number] = [ZERO] * len(flows)
+        """Return the rates and ranks of Sincronia. Best effort gets what no coflow can use."""
+        sharing = FlowSharing(flows, self._central.capacities_Bps)
+        order = self._share(sharing)
         ranks = [len(order)] * len(flows)
         for rank, coflow in enumerate(order):
-            fill_evenly(flows, coflows[coflow], residual, rates)
-            for i in coflows[coflow]:
+            for i in sharing.members[coflow]:
                 ranks[i] = rank
-        fill_evenly(flows, best_effort, residual, rates)
-        return Allocation(tuple(rates), ranks=tuple(ranks))
+        return Allocation(sharing.rates_Bps(), ranks=tuple(ranks))
+
+    def share(self, sharing: Sharing) -> None:
+        """Give rates, which hold until a flow starts or finishes."""
+        self._share(sharing)
+
+    def _share(self, sharing: Sharing) -> list[CoflowKey]:
+        """Give rates, and return the order of the coflows."""
+        residual = sharing.residual_Bps
+        demands_s = {
+            coflow: {link: load / residual[link] for link, load in sharing.load_bytes(coflow).items()}
+            for coflow in sharing.coflows
+        }
+        order = bssi(demands_s, {coflow: self._weights.get(coflow[0], 1) for coflow in demands_s})
+        for coflow in order:
+            sharing.fill_evenly([coflow], residual)
+        return order

@@ -18,8 +18,7 @@ from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
-from echelon.policies.coflows import CentralPlans, bottleneck_s, by_coflow, load_of
-from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.policies.coflows import CentralPlans, FlowSharing, Sharing, bottleneck_s
 
 ROUNDING = 2**30
 """A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
@@ -46,27 +45,26 @@ class Varys:
         return self._central.plan(jobs, fabric, paths)
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates of Varys. Best effort gets what no coflow can use, in max-min fair shares."""
-        residual = residual_of(self._central.capacities_Bps, flows)
+        """Return the rates of Varys. Best effort gets what no coflow can use."""
+        sharing = FlowSharing(flows, self._central.capacities_Bps)
+        self.share(sharing)
+        return Allocation(sharing.rates_Bps())
+
+    def share(self, sharing: Sharing) -> None:
+        """Give rates, which hold until a flow starts or finishes."""
+        residual = sharing.residual_Bps
         least = {link: capacity / ROUNDING for link, capacity in residual.items()}
-        coflows, best_effort = by_coflow(flows)
-        loads = {coflow: load_of(flows[i] for i in members) for coflow, members in coflows.items()}
+        loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
         gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
-        arrivals = {coflow: min(flows[i].sequence for i in members) for coflow, members in coflows.items()}
-        rates: list[Number] = [ZERO] * len(flows)
-        skipped: list[int] = []
-        for coflow in sorted(coflows, key=lambda coflow: (gammas_s[coflow], arrivals[coflow])):
+        skipped = []
+        for coflow in sorted(loads, key=lambda coflow: gammas_s[coflow]):  # of equals, the first to arrive
             gamma_s = bottleneck_s(loads[coflow], residual)
             if gamma_s is None:
-                skipped += coflows[coflow]
+                skipped.append(coflow)
             elif gamma_s:
-                for i in coflows[coflow]:
-                    rates[i] = flows[i].remaining_bytes / gamma_s
+                sharing.finish_in(coflow, gamma_s)
                 for link, load in loads[coflow].items():
                     left = residual[link] - load / gamma_s
                     residual[link] = left if left > least[link] else 0 * left
-        fill_evenly(flows, skipped, residual, rates)
-        by_arrival = sorted((i for members in coflows.values() for i in members), key=lambda i: flows[i].sequence)
-        fill_in_order(flows, by_arrival, residual, rates)
-        fill_evenly(flows, best_effort, residual, rates)
-        return Allocation(tuple(rates))
+        sharing.fill_evenly(skipped, residual)
+        sharing.fill_in_order()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from tests.echelon.service.lab import Lab
+from tests.echelon.service.lab import LINE, TWO_BY_TWO, Daemon, Lab, reset, settle
 
 Build = Callable[..., Lab]
 
@@ -35,6 +36,47 @@ def building() -> Iterator[Build]:
         finally:
             for lab in labs:
                 lab.stop()
+
+
+@dataclass(frozen=True)
+class Service:
+    """A daemon and its switches, which tests of the group `daemon` share."""
+
+    lab: Lab
+    daemon: Daemon
+
+
+@pytest.fixture(scope="session")
+def _two_by_two() -> Iterator[Service]:
+    with building() as build:
+        lab = build(TWO_BY_TWO)
+        yield Service(lab, lab.daemon())
+
+
+@pytest.fixture(scope="session")
+def _line() -> Iterator[Service]:
+    with building() as build:
+        lab = build(LINE)
+        yield Service(lab, lab.daemon())
+
+
+@pytest.fixture
+def two_by_two(_two_by_two: Service) -> Service:
+    """Return a service without jobs, under the default policy, with all links up."""
+    return _fresh(_two_by_two)
+
+
+@pytest.fixture
+def line(_line: Service) -> Service:
+    """Return the like for one switch."""
+    return _fresh(_line)
+
+
+def _fresh(service: Service) -> Service:
+    with service.lab.client(service.daemon) as client:
+        reset(client)
+        settle(client)
+    return service
 
 
 @pytest.fixture

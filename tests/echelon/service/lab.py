@@ -35,6 +35,15 @@ LINE = {
     "switches": ["s1"],
     "links": [{"between": [host, "s1"], "rate": "1 Gbit/s"} for host in ("h1", "h2")],
 }
+PAIR = {
+    "fabric": "pair",
+    "hosts": ["h1", "h2", "h3", "h4"],
+    "switches": ["leaf1", "leaf2"],
+    "links": [
+        {"between": ends, "rate": "1 Gbit/s"}
+        for ends in (["h1", "leaf1"], ["h2", "leaf1"], ["h3", "leaf2"], ["h4", "leaf2"], ["leaf1", "leaf2"])
+    ],
+}
 TWO_BY_TWO = {
     "fabric": "two_by_two",
     "hosts": ["h1", "h2", "h3", "h4"],

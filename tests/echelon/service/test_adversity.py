@@ -28,7 +28,7 @@ from echelon.service.controller import ControllerService
 from echelon.service.leader import Leader
 from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
-from tests.echelon.service.conftest import Build
+from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 
 
@@ -140,11 +140,11 @@ def test_two_switches_raise_the_term(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_memory_is_what_is_on_disk_though_clients_hang_up(build: Build) -> None:
+@pytest.mark.xdist_group("daemon")
+def test_memory_is_what_is_on_disk_though_clients_hang_up(two_by_two: Service) -> None:
     """Connections are reset while their change is on its way to the disk."""
-    lab = build(TWO_BY_TWO)
+    lab, daemon = two_by_two.lab, two_by_two.daemon
     rng = random.Random(1)
-    daemon = lab.daemon()
     hosts = list(lab.fabric.hosts)
     with lab.client(daemon) as client:
         address = urlsplit(daemon.wait_listening())

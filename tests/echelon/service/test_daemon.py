@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
-from tests.echelon.service.conftest import Build, building
+from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, TWO_BY_TWO, Daemon, Lab, reset, ring, settle, until
+from tests.echelon.service.lab import LINE, Lab, ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("daemon")
 
 
-@dataclass(frozen=True)
-class Service:
-    """A daemon and its switches, which tests share."""
-
-    lab: Lab
-    daemon: Daemon
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Service]:
-    with building() as build:
-        lab = build(TWO_BY_TWO)
-        yield Service(lab, lab.daemon())
-
-
 @pytest.fixture
-def service(shared: Service) -> Iterator[tuple[Lab, Client]]:
+def service(two_by_two: Service) -> Iterator[tuple[Lab, Client]]:
     """Return the switches and a client of a daemon without jobs, under the default policy, with all links up."""
-    with shared.lab.client(shared.daemon) as client:
-        reset(client)
-        yield shared.lab, client
+    with two_by_two.lab.client(two_by_two.daemon) as client:
+        yield two_by_two.lab, client
 
 
 def test_jobs_come_and_go(service: tuple[Lab, Client]) -> None:

@@ -6,17 +6,20 @@ import pytest
 from reference.frames import ipv4, shim
 
 from echelon.client import Client
-from tests.echelon.service.conftest import Build
-from tests.echelon.service.lab import LINE, Lab, ring, settle, until
+from tests.echelon.service.conftest import Service
+from tests.echelon.service.lab import Lab, ring, settle, until
+
+pytestmark = pytest.mark.xdist_group("daemon")
 
 LAST = 4
 ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
-def test_varys_reacts_to_flows(build: Build) -> None:
+def test_varys_reacts_to_flows(line: Service) -> None:
     """Between the start of the second flow and its end, its queue has another weight than the idle ones."""
-    lab = build(LINE, policy="varys")
-    with lab.client(lab.daemon()) as client, lab.host("h1") as h1, lab.host("h2") as h2:
+    lab = line.lab
+    with lab.client(line.daemon) as client, lab.host("h1") as h1, lab.host("h2") as h2:
+        client.set_policy("varys")
         client.register_job(ring("a", ["h1", "h2"], gradient="2 kB", compute="1 ms"))
         settle(client)
         job = client.job("a")
@@ -33,9 +36,8 @@ def weights(client: Client) -> list[tuple[int, int, int]]:
     return [(queue.port, queue.queue, queue.weight) for queue in client.intent("s1").queues]
 
 
-def test_reported_distances_change_the_offsets(build: Build) -> None:
-    lab = build(LINE)
-    with lab.client(lab.daemon()) as client:
+def test_reported_distances_change_the_offsets(line: Service) -> None:
+    with line.lab.client(line.daemon) as client:
         spec = {
             "job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"],
             "pipeline": {"micro_batches": 3, "forward": "10 ms", "activation": "1 MB"},
@@ -47,7 +49,7 @@ def test_reported_distances_change_the_offsets(build: Build) -> None:
         client.report_distances("p", one.name, ["0 s", "15 ms", "30 ms"])
         settle(client)
         assert client.job("p").echelonflows[0].offsets_s == pytest.approx((0, 0.015, 0.03))
-        assert offsets(lab) == {0, 15_000, 30_000}
+        assert offsets(line.lab) == {0, 15_000, 30_000}
 
 
 def offsets(lab: Lab) -> set[int]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
 from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import FlowAddress, ShimFrames
-from tests.echelon.service.conftest import Build
-from tests.echelon.service.lab import LINE, Host, Lab, settle, until
+from tests.echelon.service.conftest import Service
+from tests.echelon.service.lab import Host, Lab, settle, until
+
+pytestmark = pytest.mark.xdist_group("daemon")
 
 PIPELINE = {
     "job": "p",
@@ -58,9 +61,9 @@ def gauge(client: Client, name: str) -> dict[str, float]:
     }
 
 
-def test_iterations_are_timed_by_the_switch(build: Build) -> None:
-    lab = build(LINE)
-    with lab.client(lab.daemon()) as client, lab.host("h1") as source, lab.host("h2") as sink:
+def test_iterations_are_timed_by_the_switch(line: Service) -> None:
+    lab = line.lab
+    with lab.client(line.daemon) as client, lab.host("h1") as source, lab.host("h2") as sink:
         client.register_job(PIPELINE)
         settle(client)
         sender = Sender(lab, client, source, sink)

@@ -19,7 +19,7 @@ Edges = Mapping[tuple[str, str], Fraction]
 
 
 def contention(
-    priorities: Mapping[str, Fraction], intensities: Mapping[str, Fraction], links: Mapping[str, frozenset[Link]]
+    priorities: Mapping[str, float], intensities: Mapping[str, Fraction], links: Mapping[str, frozenset[Link]]
 ) -> dict[tuple[str, str], Fraction]:
     """Return the edges between jobs that share a link. Of equal priorities the job named first is above."""
     order = sorted(priorities, key=lambda job: -priorities[job])

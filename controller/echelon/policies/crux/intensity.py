@@ -11,6 +11,7 @@ from echelon.allocation import Link
 from echelon.execution import IterationRecord, duration_s
 from echelon.jobs.graph import Job
 from echelon.paths import Paths, links_of
+from echelon.policies.crux.priority import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Load:
     def communicate_s(self) -> Fraction:
         """Return t, the seconds for which the iteration keeps its busiest link."""
         return max(self.at.values(), default=Fraction(0))
+
+    @property
+    def loop(self) -> Loop:
+        """Return the job as it is compared with others."""
+        return Loop(float(self.compute_s), float(self.communicate_s), float(self.communicate_after_s))
 
     @property
     def intensity(self) -> Fraction:

@@ -19,7 +19,7 @@ from echelon.paths import FlowPaths
 from echelon.plan import Plan
 from echelon.policies.crux.compression import compress, contention
 from echelon.policies.crux.intensity import load_of
-from echelon.policies.crux.priority import Loop, factors
+from echelon.policies.crux.priority import factors
 from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, fixed_flows, strict
@@ -63,12 +63,10 @@ class Crux:
         loads = self._loads.update(
             {job.name: (job, of_jobs[job.name], self._capacities, alone[job.name]) for job in jobs}
         )
-        loops = {
-            name: Loop(load.compute_s, load.communicate_s, load.communicate_after_s) for name, load in loads.items()
-        }
+        loops = {name: load.loop for name, load in loads.items()}
         intensities = {name: load.intensity for name, load in loads.items()}
         k = factors(loops, {job.name: sum(flow.size_bytes for flow in job.flows) for job in jobs})
-        priorities = {name: k[name] * intensities[name] for name in loads}
+        priorities = {name: k[name] * float(intensities[name]) for name in loads}
         self._order = sorted(priorities, key=lambda name: -priorities[name])
         edges = contention(priorities, intensities, {name: frozenset(load.at) for name, load in loads.items()})
         levels = compress(self._order, edges, self._chosen.levels, self._chosen.orders)
