@@ -1,22 +1,25 @@
-"""Flows under way, and the rates that they are given.
-
-Numbers are `Fraction`, so that the fluid simulator is exact.
-"""
+"""Flows under way, and the rates that they are given."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
+
+Number: TypeAlias = float | Fraction
+"""A time, rate or amount: `float` in most runs, `Fraction` in an exact run. A run uses one of them throughout."""
 
 Link = tuple[str, str]
 """A directed link: (node, next node)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ActiveFlow:
-    """A flow that has started and not finished, as a scheduler sees it."""
+    """A flow that has started and not finished, as a scheduler sees it.
+
+    The fluid engine keeps one object for each flow and updates `remaining_bytes` before it asks for rates or ranks.
+    """
 
     job: str
     flow: str
@@ -25,12 +28,12 @@ class ActiveFlow:
     """None for background traffic that no job claims."""
     links: tuple[Link, ...]
     size_bytes: int
-    remaining_bytes: Fraction
-    start_s: Fraction
-    ideal_finish_s: Fraction
+    remaining_bytes: Number
+    start_s: Number
+    ideal_finish_s: Number
     sequence: int
     """Counts flow starts in the whole run: breaks ties by arrival."""
-    max_rate_Bps: Fraction | None = None  # noqa: N815
+    max_rate_Bps: Number | None = None  # noqa: N815
     """Bytes per second at which the sender sends, whatever happens to its packets (background); None: no limit."""
 
 
@@ -38,16 +41,47 @@ class ActiveFlow:
 class Allocation:
     """Rates in bytes per second, in the order of the flows given.
 
-    They hold until a flow starts or finishes, or until `valid_until_s` (None: no other limit).
+    They hold until one of these flows finishes or another one joins them, or until `valid_until_s` (None: no other
+    limit).
     """
 
-    rates_Bps: tuple[Fraction, ...]  # noqa: N815
-    valid_until_s: Fraction | None = None
+    rates_Bps: Sequence[Number]  # noqa: N815
+    valid_until_s: Number | None = None
+    ranks: Sequence[int] | None = None
+    """For a policy that assigns priorities rather than rates: the rank of each flow, from 0 for the most urgent. The
+    flows of a coflow have the same rank."""
 
 
 @runtime_checkable
 class Allocator(Protocol):
     """Gives every flow under way a rate."""
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of `flows` from now on."""
+
+
+@runtime_checkable
+class LocalAllocator(Allocator, Protocol):
+    """An allocator whose rates depend on neighbours only.
+
+    `allocate` is called with all flows of one or more neighbourhoods, in order of `ActiveFlow.sequence`, rather than
+    with all flows of the run. Two flows are in one neighbourhood if they meet at a link that could be full, have the
+    same `neighbourhood`, or are connected by other flows of which this is true.
+    """
+
+    def neighbourhood(self, flow: ActiveFlow) -> Hashable:
+        """Return what couples the flow to others that share no link with it, such as its job; None if nothing does."""
+
+
+@runtime_checkable
+class FlowWatcher(Protocol):
+    """An allocator that wants to hear of every start and finish of a flow with bytes and links.
+
+    All starts and finishes of one moment are announced before rates of that moment are asked for.
+    """
+
+    def started(self, now_s: Number, flow: ActiveFlow) -> None:
+        """Take note that a flow has started."""
+
+    def finished(self, now_s: Number, flow: ActiveFlow) -> None:
+        """Take note that a flow has finished."""

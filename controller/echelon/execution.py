@@ -10,67 +10,88 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, overload
 
+from echelon.allocation import Number
 from echelon.jobs import analysis
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 
 T = TypeVar("T")
 """A point in time, in the driver's unit."""
+T_co = TypeVar("T_co", covariant=True)
+"""The same, of records, which only their driver writes."""
 
 
 @dataclass(slots=True)
-class Span(Generic[T]):
+class Span(Generic[T_co]):
     """The start and finish of something (finish None: not yet)."""
 
-    start: T
-    finish: T | None = None
+    start: T_co
+    finish: T_co | None = None
 
 
 @dataclass(slots=True)
-class IterationRecord(Generic[T]):
+class IterationRecord(Generic[T_co]):
     """The record of one iteration of a job. `finish` is None while it runs."""
 
     iteration: int
     """Counted from 1."""
-    start: T
-    finish: T | None = None
-    flows: dict[str, Span[T]] = field(default_factory=dict)
-    computes: dict[str, Span[T]] = field(default_factory=dict)
-    references: dict[str, T] = field(default_factory=dict)
+    start: T_co
+    finish: T_co | None = None
+    flows: dict[str, Span[T_co]] = field(default_factory=dict)
+    computes: dict[str, Span[T_co]] = field(default_factory=dict)
+    references: dict[str, T_co] = field(default_factory=dict)
     """The reference time of each EchelonFlow: when the first of its flows started. That is the head flow, unless its
     producer is late. Then the EchelonFlow is late from the start, and so ranks higher."""
 
 
 @dataclass(slots=True)
-class JobRecord(Generic[T]):
+class JobRecord(Generic[T_co]):
     """All iterations of a job so far; the last may be unfinished."""
 
     job: str
-    iterations: list[IterationRecord[T]] = field(default_factory=list)
+    iterations: list[IterationRecord[T_co]] = field(default_factory=list)
 
     @property
-    def finished(self) -> list[IterationRecord[T]]:
+    def finished(self) -> list[IterationRecord[T_co]]:
         """Return the iterations that have finished."""
         return [i for i in self.iterations if i.finish is not None]
 
 
-def duration_s(record: IterationRecord[Fraction]) -> Fraction:
+@overload
+def duration_s(record: IterationRecord[Fraction]) -> Fraction: ...
+
+
+@overload
+def duration_s(record: IterationRecord[Number]) -> Number: ...
+
+
+def duration_s(record: IterationRecord[Number]) -> Number:
     """Return how long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
     if record.finish is None:
         raise ValueError(f"iteration {record.iteration} has not finished")
     return record.finish - record.start
 
 
-def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Fraction]) -> Fraction:
+@overload
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Fraction]) -> Fraction: ...
+
+
+@overload
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Number: ...
+
+
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Number:
     """Return the tardiness of an EchelonFlow in an iteration, seconds. Raises `ValueError` if a flow is unfinished."""
-    finish: dict[str, Fraction] = {}
+    finish: dict[str, Number] = {}
     for name in echelonflow.flows:
         at = record.flows[name].finish if name in record.flows else None
         if at is None:
             raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
         finish[name] = at
-    return analysis.tardiness_s(echelonflow, record.references[echelonflow.name], finish)
+    reference_s = record.references[echelonflow.name]
+    offsets_s = dict(zip(echelonflow.flows, echelonflow.offsets_s, strict=True))
+    return max(finish[name] - (reference_s + offsets_s[name]) for name in echelonflow.flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +210,15 @@ class JobExecution(Generic[T]):
                 out.append(StartFlow(step, current.iteration))
             else:
                 current.computes[name] = Span(now)
-                out.append(StartCompute(name, step.worker, step.duration_s + self._delay_of(step.worker)))
+                out.append(StartCompute(name, step.worker, self._duration_s(step)))
         return out
 
-    def _delay_of(self, worker: str) -> Fraction:
-        if worker in self._delayed:
-            return Fraction(0)
-        self._delayed.add(worker)
-        return self._delays.get((worker, self._current.iteration), Fraction(0))
+    def _duration_s(self, unit: ComputeUnit) -> Fraction:
+        if not self._delays or unit.worker in self._delayed:
+            return unit.duration_s
+        self._delayed.add(unit.worker)
+        delay_s = self._delays.get((unit.worker, self._current.iteration))
+        return unit.duration_s if delay_s is None else unit.duration_s + delay_s
 
     def _finished(self, name: str, now: T, spans: dict[str, Span[T]]) -> list[Instruction[T]]:
         if name not in self._running or name not in spans:

@@ -5,14 +5,15 @@ Policies make it from jobs and fabric; `lowering` turns it into one intent per s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
 from typing import Any, Self
 
 from echelon.errors import Code, CodedError
+from echelon.jobs.graph import Job
 from echelon.rankings.base import Ranking
 
 LEVELS = 8
@@ -72,6 +73,8 @@ class Plan:
     """The setting by (node, next node)."""
     best_effort_queue: int = 0
     """The queue of traffic that no job claims."""
+    shifts_s: Mapping[str, Fraction] = field(default_factory=dict)
+    """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 
@@ -85,6 +88,13 @@ class Plan:
         plan = cls(policy, tuple(chain.from_iterable(flows.values())), **others)
         plan.__dict__["by_job"] = flows
         return plan
+
+    def delayed(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
+        """Return the jobs as host agents start them: those of `shifts_s` that much later."""
+        shifts_s = self.shifts_s
+        return tuple(
+            replace(job, start_s=job.start_s + shifts_s[job.name]) if shifts_s.get(job.name) else job for job in jobs
+        )
 
     @cached_property
     def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:

@@ -12,14 +12,18 @@
 #define PROFILE_ID_BITS 12
 #define CONNECTION_ID_BITS 14
 #define FLOW_ID_BITS 14
+#define GROUP_ID_BITS 12
 
 #define JOBS 4096
 #define ECHELONFLOWS 4096
+/* Groups of flows: those whose bytes are counted together, and those whose windows have one origin. */
+#define GROUPS 4096
 #define CONNECTIONS 16384
 #define FLOWS 16384
 /* Packets that keep their order among themselves: those of a flow, or of a connection. FLOWS + CONNECTIONS, of which the
  * highest bit of a number tells which. */
 #define STREAMS 32768
+#define PORTS 512
 /* One slot per egress port (9 bits) and queue (3 bits). */
 #define PORT_QUEUES 4096
 
@@ -30,7 +34,7 @@
 #define FLOW_TABLE_SIZE 16384
 #define SEGMENT_TABLE_SIZE 16384
 #define LEVEL_TABLE_SIZE 32768
-#define PATH_TABLE_SIZE 16384
+#define PERIOD_TABLE_SIZE 4096
 #define ROUTE_TABLE_SIZE 4096
 #define ECMP_TABLE_SIZE 1024
 #define ECMP_MEMBERS 1024
@@ -38,8 +42,8 @@
 
 /* The shim that Echelon's own senders put behind UDP. */
 #define SHIM_UDP_PORT 0xEF10
-#define SHIM_VERSION 1
-#define SHIM_BYTES 12
+#define SHIM_VERSION 2
+#define SHIM_BYTES 20
 #define SHIM_FLAG_ALONE 8
 #define SHIM_FLAG_LAST 4
 #define SHIM_FLAG_ACK 2
@@ -68,8 +72,17 @@
 #define DROP_NO_ROUTE 3
 #define DROP_REASONS 4
 
-/* A slack of zero as a key of slack_to_queue: two's complement, biased so that keys order as slacks do. */
+/* A slack of zero as a key of table level: two's complement, biased so that keys order as slacks do. */
 #define SLACK_BIAS 0x80000000
 #define SLACK_MAX 0x7FFFFFFF
+
+/* One period of a job in the scale that compares the ranks of all jobs, and in that of the shim's field "memory". */
+#define RANK_UNIT 65536
+#define MEMORY_UNIT 1024
+/* The first over the second is two to the power of this. */
+#define MEMORY_SHIFT 6
+
+/* A group whose flows have been silent for more than 2^SILENT_SHIFT periods gets a new origin of its windows. */
+#define SILENT_SHIFT 3
 
 #endif

@@ -58,23 +58,35 @@ header udp_t {
 //   +-------+-------+---------------+-------------------------------+
 //   |version| flags |     epoch     |              job              |   flags: ALONE 8, LAST 4, ACK 2, DRAIN 1
 //   +-------+-------+---------------+-------------------------------+
-//   |             flow              |            reserved           |
+//   |             flow              |             marks             |
 //   +-------------------------------+-------------------------------+
 //   |              bytes of the flow from this packet on            |
 //   +---------------------------------------------------------------+
+//   |                              age                              |
+//   +-------------------------------+-------------------------------+
+//   |            memory             |            reserved           |
+//   +-------------------------------+-------------------------------+
 //
 // `epoch` counts the iterations of the job modulo 256. DRAIN is set by a switch that wants to promote the flow and
 // cannot before its earlier packets have left the lower queue; a receiver echoes it in its acknowledgement. ALONE is set
-// by the sender: all that it sent of the flow before this packet has arrived. `reserved` is the hosts' own (1: sent again,
+// by the sender: all that it sent of the flow before this packet has arrived. `marks` are the hosts' own (1: sent again,
 // 2: acknowledge at once).
+//
+// `age` and `memory` are what whoever sent or forwarded the packet knows about the job's iteration; switches and hosts
+// take them over and pass them on, so that all agree without a controller. `age` is the time since the iteration's
+// reference in microseconds, 0 if unknown; the largest age wins. `memory` is how much the job has lost in earlier
+// iterations, in units of 1/MEMORY_UNIT of its period; the largest wins.
 header shim_t {
     bit<4>  version;
     bit<4>  flags;
     bit<8>  epoch;
     bit<16> job;
     bit<16> flow;
-    bit<16> reserved;
+    bit<16> marks;
     bit<32> remaining;
+    bit<32> age_us;
+    bit<16> memory;
+    bit<16> reserved;
 }
 
 struct headers_t {

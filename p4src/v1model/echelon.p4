@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Echelon's data plane for v1model: ranks every packet of a training job by the deadline of its flow.
+// Echelon's data plane for v1model: ranks every packet of a training job as the plan says for its flow.
 //
-//   classify -> forward -> reference time -> slack -> wanted queue -> promotion -> mark -> queue
+//   classify -> flow: path and ranking -> forward -> rank -> level -> promotion -> mark -> queue
 //
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // All state that decides is written in ingress, which BMv2 runs in one thread; egress only records what has left.
+//
+// A ranking is an action of table `flow` (shared/rankings) and, if it has state, a control of the same name
+// (include/rankings), which makes the key of table `level`.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -12,11 +15,20 @@
 #include "../shared/constants.h"
 #include "../shared/headers.p4"
 #include "include/types.p4"
+#include "../shared/epochs.p4"
+#include "../shared/path.p4"
+#include "../shared/level.p4"
+#include "../shared/rankings/fixed.p4"
+#include "../shared/rankings/deadline.p4"
+#include "../shared/rankings/attained.p4"
+#include "../shared/rankings/window.p4"
 #include "include/parser.p4"
 #include "include/checksum.p4"
 #include "include/control/classifier.p4"
-#include "include/control/reference.p4"
-#include "include/control/slack.p4"
+#include "include/control/flow.p4"
+#include "include/rankings/deadline.p4"
+#include "include/rankings/attained.p4"
+#include "include/rankings/window.p4"
 #include "include/control/forwarding.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
@@ -26,13 +38,18 @@
 register<bit<32>>(PORT_QUEUES) queue_left;
 // When a packet of the stream left last: likewise.
 register<time_us_t>(STREAMS) stream_left_us;
+// The largest tardiness of a flow that ended in this iteration, by EchelonFlow: written in egress, read by Deadline.
+register<bit<32>>(ECHELONFLOWS) late_us;
 
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(DROP_REASONS, CounterType.packets_and_bytes) dropped;
     Classifier() classifier;
-    Reference() reference;
-    Slack() slack;
+    Flow() flow;
     Forwarding() forwarding;
+    Deadline() by_deadline;
+    Attained() by_attained;
+    Window() by_window;
+    Level() level;
     Promotion() promotion;
     Marking() marking;
     VirtualQueue() virtual_queue;
@@ -69,20 +86,32 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             drop_because(DROP_TTL);
         } else {
             classifier.apply(hdr, meta, now);
+            if (meta.is_flow == 1) {
+                flow.apply(hdr, meta);
+            }
             forwarding.apply(hdr, meta, standard_metadata);
             if (meta.forwarded == 1) {
+                standard_metadata.egress_spec = meta.egress_port;
                 if (meta.ranking == Ranking.DEADLINE) {
-                    reference.apply(meta, now);
+                    by_deadline.apply(hdr, meta, now, late_us);
+                } else if (meta.ranking == Ranking.ATTAINED) {
+                    by_attained.apply(meta, standard_metadata.packet_length);
+                } else if (meta.ranking == Ranking.WINDOW) {
+                    by_window.apply(meta, now);
                 }
-                if (meta.ranking == Ranking.DEADLINE) {
-                    slack.apply(meta, now);
-                } else if (meta.ranking == Ranking.NONE) {
+                if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
+                } else if (meta.ranking != Ranking.FIXED) {
+                    level.apply(meta);
                 }
-                promotion.apply(hdr, meta, standard_metadata.egress_spec, now, queue_left, stream_left_us);
+                // These keys do not run out while the packet waits.
+                if (meta.is_relative == 1 || meta.ranking == Ranking.ATTAINED) {
+                    meta.rank_holds_us = 0xFFFFFFFF;
+                }
+                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
-                    virtual_queue.apply(hdr, standard_metadata.egress_spec, standard_metadata.packet_length, now);
+                    virtual_queue.apply(hdr, meta.egress_port, standard_metadata.packet_length, now);
                 }
                 if (meta.ranking != Ranking.NONE && (meta.first == 1 || meta.last == 1)) {
                     digest<flow_event_t>(1, { (bit<8>)(meta.last ++ meta.first), meta.flow, meta.epoch,
@@ -98,6 +127,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(PORT_QUEUES, CounterType.packets_and_bytes) sent;
     QueueDepth() queue_depth;
+    Departure() departure;
 
     apply {
         if (meta.sequenced == 1) {
@@ -109,9 +139,12 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
         }
         // A packet keeps its rank while it waits. If that is out of date by now, the rest of the flow's window has to
         // leave the queue before the flow can be ranked anew: ask the sender for it.
-        if (meta.ranking == Ranking.DEADLINE && hdr.shim.isValid()
+        if (meta.ranking != Ranking.NONE && hdr.shim.isValid()
             && standard_metadata.deq_timedelta > meta.rank_holds_us) {
             hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
+        }
+        if (meta.ranking == Ranking.DEADLINE && meta.is_relative == 1) {
+            departure.apply(hdr, meta, standard_metadata.egress_global_timestamp, late_us);
         }
         sent.count((bit<32>)(standard_metadata.egress_port ++ meta.queue));
         queue_depth.apply(hdr, meta, standard_metadata);

@@ -54,6 +54,7 @@ _flows = itertools.count(1)
 _echelonflows = itertools.count(1)
 _profiles = itertools.count(1)
 _connections = itertools.count(1)
+_groups = itertools.count(1)
 
 
 @cache
@@ -103,6 +104,7 @@ class Flow:
     flow: int
     """The flow's identifier in digests."""
     entry: TableEntry
+    """Its path and ranking, which counts its packets."""
 
     def packet(self, epoch: int = 1, **fields: Any) -> Packet:
         """Return a packet of the flow, made by `frames.shim` with these fields."""
@@ -163,21 +165,31 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
     def new_flow(self) -> int:
         return next(_flows)
 
+    def new_group(self) -> int:
+        return next(_groups)
+
     def new_job(self) -> int:
         return next(_jobs)
 
-    def shim_flow(self, rank: Rank, *, job: int | None = None) -> Flow:
-        """Install a new flow, of a new job unless `job` is given."""
+    def shim_flow(self, rank: Rank, *, job: int | None = None, port: int = RECEIVER) -> Flow:
+        """Install a new flow to the host at `port`, of a new job unless `job` is given."""
         job = self.new_job() if job is None else job
         flow = self.new_flow()
-        entry = entries.shim_flow(job, flow, flow, rank)
-        self.install(entry)
+        entry = entries.flow(flow, rank, port, port)
+        self.install(entry, entries.shim_flow(job, flow, flow))
         return Flow(job, flow, flow, entry)
 
-    def rerank(self, flow: Flow, rank: Rank) -> None:
-        """Rank `flow` by `rank` from its next packet on; packets that were sent keep their rank."""
+    def ranked(self, rank: Rank) -> int:
+        """Install a new flow that nothing recognises yet, and return its number."""
+        number = self.new_flow()
+        self.install(entries.flow(number, rank, RECEIVER, RECEIVER))
+        return number
+
+    def rerank(self, flow: Flow, rank: Rank, port: int = RECEIVER) -> None:
+        """Rank `flow` by `rank` from its next packet on, on its way by `port`; packets that were sent keep their
+        rank."""
         self.settle()
-        self.switch.modify(entries.shim_flow(flow.job, flow.number, flow.flow, rank))
+        self.switch.modify(entries.flow(flow.flow, rank, port, port))
 
     def deadline_flow(
         self, profile: int, offset_us: int = 0, *, echelonflow: int | None = None, job: int | None = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from fractions import Fraction
 from ipaddress import IPv4Address
 
 from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
 from echelon.p4program import constants
 from echelon_ptf.frames import address, mac
 
-BIAS = constants()["SLACK_BIAS"]
-"""The key of a slack of 0 in table slack_to_queue."""
+_NUMBERS = constants()
+BIAS = _NUMBERS["SLACK_BIAS"]
+"""The key of a slack of 0 in table level."""
 _TOP = 2 * BIAS - 1
 
 
@@ -31,24 +33,39 @@ class Deadline:
     offset_us: int = 0
 
 
-Rank = Fixed | Deadline
+@dataclass(frozen=True, slots=True)
+class Attained:
+    """A ranking by the bytes that `group` has sent in this iteration, which `profile` maps to a queue."""
+
+    group: int
+    profile: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A ranking by the time left in a period of `group`, which `profile` maps to a queue."""
+
+    group: int
+    profile: int
+    period_us: int
+
+
+Rank = Fixed | Deadline | Attained | Window
 
 
 def _entry(table: str, match: Mapping[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
     return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
 
 
-def _rank(rank: Rank) -> tuple[str, dict[str, int]]:
-    match rank:
-        case Fixed(queue):
-            return "fixed", {"queue": queue}
-        case Deadline(echelonflow, profile, offset_us):
-            return "deadline", {"echelonflow": echelonflow, "profile": profile, "offset_us": offset_us}
+def flow(number: int, rank: Rank, port: int, host: int) -> TableEntry:
+    """Return the entry by which flow `number` goes to `host` by `port`, ranked by `rank`."""
+    arguments = {field.name: getattr(rank, field.name) for field in fields(rank)}
+    path = {"port": port, "dst_mac": _mac(host)}
+    return _entry("flow", {"flow": number}, type(rank).__name__.lower(), **path, **arguments)
 
 
-def shim_flow(job: int, number: int, flow: int, rank: Rank) -> TableEntry:
-    kind, arguments = _rank(rank)
-    return _entry("shim_flow", {"job": job, "flow": number}, f"rank_{kind}", flow=flow, **arguments)
+def shim_flow(job: int, number: int, flow: int) -> TableEntry:
+    return _entry("shim_flow", {"job": job, "flow": number}, "set_flow", flow=flow)
 
 
 def connection(
@@ -85,35 +102,52 @@ def connection(
     )
 
 
-def segment(number: int, start_bytes: int, end_bytes: int, flow: int, rank: Rank, *, ends_at: int = 0) -> TableEntry:
-    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection belong to `flow`.
-
-    The flow ends at `end_bytes`, or at `ends_at`.
-    """
-    kind, arguments = _rank(rank)
+def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:
+    """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those of `flow`."""
     match: dict[str, Match] = {"connection": number, "position": Interval(start_bytes, end_bytes - 1)}
-    return _entry(
-        "segment", match, f"segment_{kind}", priority=1, flow=flow, **arguments, end_bytes=ends_at or end_bytes
-    )
+    return _entry("segment", match, "set_segment", priority=1, flow=flow, end_bytes=end_bytes)
 
 
 def profile(number: int, earliest: int, below: Mapping[int, int]) -> list[TableEntry]:
-    """Return the entries of a profile: a packet goes to the queue of the smallest slack in `below` above its own.
+    """Return the entries of a profile of slacks: a packet goes to the queue of the smallest slack in `below` above its
+    own.
 
     `below` maps slacks in microseconds to queues. A packet with no less slack than all of them goes to `earliest`.
     """
-    lows = [0, *(BIAS + slack for slack in sorted(below))]
-    highs = [*(low - 1 for low in lows[1:]), _TOP]
     queues = [*(below[slack] for slack in sorted(below)), earliest]
+    return levels(number, [BIAS + slack for slack in sorted(below)], queues)
+
+
+def levels(number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    """Return the entries of a profile: keys below the first of the ascending `edges` mean the first of the `queues`,
+    and so on; there is one queue more than there are edges."""
+    lows = [0, *edges]
+    highs = [*(low - 1 for low in edges), _TOP]
     out = []
     for low, high, queue in zip(lows, highs, queues, strict=True):
-        match: dict[str, Match] = {"profile": number, "slack": Interval(low, high)}
-        out.append(_entry("slack_to_queue", match, "set_queue", priority=1, queue=queue, lowest_slack=low))
+        match: dict[str, Match] = {"profile": number, "key": Interval(low, high)}
+        out.append(_entry("level", match, "set_queue", priority=1, queue=queue, lowest=low))
     return out
 
 
-def flow_path(flow: int, port: int, host: int) -> TableEntry:
-    return _entry("flow_path", {"flow": flow}, "route", port=port, dst_mac=_mac(host))
+def period(profile: int, period_us: int, *, head_start: Fraction = Fraction(0), alone_us: int = 0) -> TableEntry:
+    """Return the entry that makes a profile relative: ranks are parts of `period_us`.
+
+    A flow is forgotten a period after its last packet.
+    """
+    shift = 30 + period_us.bit_length() - _NUMBERS["RANK_UNIT"].bit_length()
+    factor = round(Fraction(_NUMBERS["RANK_UNIT"] << shift, period_us))
+    zero = -((BIAS - 1) * factor >> shift) - round(head_start * _NUMBERS["RANK_UNIT"])
+    return _entry(
+        "period",
+        {"profile": profile},
+        "set_period",
+        factor=factor,
+        factor_shift=shift,
+        rank_at_zero=zero % (1 << 48),
+        alone_tardiness_us=alone_us,
+        idle=period_us,
+    )
 
 
 def route(prefix: str, port: int, host: int) -> TableEntry:

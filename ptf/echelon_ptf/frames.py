@@ -36,8 +36,11 @@ class Shim(Packet):
         ByteField("epoch", 0),
         ShortField("job", 0),
         ShortField("flow", 0),
-        ShortField("reserved", 0),
+        ShortField("marks", 0),
         IntField("remaining", 0),
+        IntField("age_us", 0),
+        ShortField("memory", 0),
+        ShortField("reserved", 0),
     ]
 
 
@@ -68,7 +71,9 @@ def shim(
     *,
     flags: int = 0,
     remaining: int = 0,
-    version: int = 1,
+    version: int = _CONSTANTS["SHIM_VERSION"],
+    age_us: int = 0,
+    memory: int = 0,
     payload_bytes: int = 64,
     src: int = 1,
     dst: int = 2,
@@ -76,11 +81,17 @@ def shim(
 ) -> Packet:
     """Return a packet with a shim. It has no UDP checksum (see RFC 768), since switches change the shim."""
     head = ipv4(src, dst, ecn=ecn) / UDP(sport=4000, dport=SHIM_PORT, chksum=0)
-    return (
-        head
-        / Shim(version=version, flags=flags, epoch=epoch, job=job, flow=flow, remaining=remaining)
-        / Raw(bytes(payload_bytes))
+    own = Shim(
+        version=version,
+        flags=flags,
+        epoch=epoch,
+        job=job,
+        flow=flow,
+        remaining=remaining,
+        age_us=age_us,
+        memory=memory,
     )
+    return head / own / Raw(bytes(payload_bytes))
 
 
 def tcp(

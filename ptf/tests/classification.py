@@ -32,10 +32,9 @@ class _ConnectionTest(EchelonTest):
         """Install a new connection of `job`, and return its source port."""
         number = self.new_connection()
         src_port = 10_000 + number
-        first, second = self.new_flow(), self.new_flow()
         self.install(
-            entries.segment(number, 0, 1000, first, Fixed(2)),
-            entries.segment(number, 1000, 3000, second, Fixed(5)),
+            entries.segment(number, 0, 1000, self.ranked(Fixed(2))),
+            entries.segment(number, 1000, 3000, self.ranked(Fixed(5))),
             entries.connection(
                 self.protocol,
                 src_port,
@@ -62,7 +61,7 @@ class ByShim(EchelonTest):
         flow = self.shim_flow(Fixed(3))
         frame = flow.packet()
         self.expect(frame, frames.as_forwarded(frame, queue=3))
-        self.install(entries.flow_path(flow.flow, port=3, host=2))
+        self.switch.modify(entries.flow(flow.flow, Fixed(3), port=3, host=2))
         frame = flow.packet(remaining=1)
         self.expect(frame, frames.as_forwarded(frame, queue=3), port=3)
 
@@ -81,7 +80,7 @@ class ShimOfAnotherVersion(EchelonTest):
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
-        frame = flow.packet(version=2)
+        frame = flow.packet(version=1)
         self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
 
 
@@ -89,7 +88,7 @@ class ShimCutShort(EchelonTest):
     """A datagram to the shim's port that is too short for a shim is somebody else's."""
 
     def runTest(self) -> None:
-        for payload_bytes in (0, 4, 11):
+        for payload_bytes in (0, 4, 12, 19):
             frame = frames.ipv4() / UDP(sport=4000, dport=frames.SHIM_PORT) / Raw(bytes(payload_bytes))
             self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
 
@@ -172,7 +171,7 @@ class BytesAloneOpenNothing(EchelonTest):
     def runTest(self) -> None:
         number = self.new_connection()
         self.install(
-            entries.segment(number, 0, 1000, self.new_flow(), Fixed(2)),
+            entries.segment(number, 0, 1000, self.ranked(Fixed(2))),
             entries.connection(
                 "udp", 7, 7, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1000
             ),
@@ -199,10 +198,10 @@ class IterationsWrapAround(EchelonTest):
     """Iterations that the switch counts go from 255 to 0 without a break, each with a start of its own."""
 
     def runTest(self) -> None:
-        number, flow = self.new_connection(), self.new_flow()
+        number, flow = self.new_connection(), self.ranked(Fixed(2))
         # Every packet has seen enough and waited long enough to open the next iteration.
         self.install(
-            entries.segment(number, 0, 1000, flow, Fixed(2)),
+            entries.segment(number, 0, 1000, flow),
             entries.connection(
                 "udp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=0, head_bytes=_PAYLOAD
             ),

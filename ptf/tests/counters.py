@@ -49,12 +49,11 @@ class PerSegment(EchelonTest):
 
     def runTest(self) -> None:
         number = self.new_connection()
-        segments = [
-            entries.segment(number, 0, 1000, self.new_flow(), Fixed(2)),
-            entries.segment(number, 1000, 2000, self.new_flow(), Fixed(3)),
-        ]
+        numbers = [self.new_flow(), self.new_flow()]
+        flows = [entries.flow(flow, Fixed(2), RECEIVER, RECEIVER) for flow in numbers]
         self.install(
-            *segments,
+            *flows,
+            *(entries.segment(number, 1000 * n, 1000 * n + 1000, flow) for n, flow in enumerate(numbers)),
             entries.connection(
                 "tcp", 3, 3, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=2000
             ),
@@ -62,18 +61,16 @@ class PerSegment(EchelonTest):
         sizes = [len(self.carry(frames.tcp(3, 3, 400))) for _ in range(4)]
         # At 0, 400 and 800; at 1200.
         expected = [Count(3, sum(sizes[:3])), Count(1, sizes[3])]
-        self.await_equal(expected, lambda: [self.switch.direct_counter(segment) for segment in segments])
+        self.await_equal(expected, lambda: [self.switch.direct_counter(flow) for flow in flows])
 
 
 class PerPortAndQueue(EchelonTest):
     """Packets and bytes are counted for each queue of each port."""
 
     def runTest(self) -> None:
-        flow = self.shim_flow(Fixed(5))
         for port in (2, 3):
+            flow = self.shim_flow(Fixed(5), port=port)
             before = self.sent(port)
-            if port != RECEIVER:
-                self.install(entries.flow_path(flow.flow, port, port))
             sizes = [len(self.carry(flow.packet(payload_bytes=size), port)) for size in (10, 500, 1200)]
             expected = Count(before.packets + len(sizes), before.bytes + sum(sizes))
             self.await_equal(expected, partial(self.sent, port))

@@ -73,10 +73,10 @@ class FlowsByBytes(EchelonTest):
     """Flows known by their bytes start with the first packet in their segment and finish with the one that fills it."""
 
     def runTest(self) -> None:
-        number, first, second = self.new_connection(), self.new_flow(), self.new_flow()
+        number, first, second = self.new_connection(), self.ranked(Fixed(2)), self.ranked(Fixed(3))
         self.install(
-            entries.segment(number, 0, 1000, first, Fixed(2)),
-            entries.segment(number, 1000, 2000, second, Fixed(3)),
+            entries.segment(number, 0, 1000, first),
+            entries.segment(number, 1000, 2000, second),
             entries.connection(
                 "udp", 6, 6, number=number, job=self.new_job(), is_head=True, gap_us=100_000, head_bytes=1900
             ),

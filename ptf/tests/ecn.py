@@ -102,8 +102,7 @@ class VirtualQueueMarks(EchelonTest):
         self.assertEqual(self.burst(NOT_ECT), [NOT_ECT] * 8)
 
     def burst(self, ecn: int) -> list[int]:
-        flow = self.shim_flow(Fixed(_QUEUE))
-        self.install(entries.flow_path(flow.flow, self.port, self.port))
+        flow = self.shim_flow(Fixed(_QUEUE), port=self.port)
         packet = flow.packet(ecn=ecn, payload_bytes=_PAYLOAD_BYTES)
         return [frames.ecn_of(self.carry(packet, self.port)) for _ in range(8)]
 
@@ -136,9 +135,8 @@ class VirtualQueueDrains(EchelonTest):
     port = 4
 
     def runTest(self) -> None:
-        flow = self.shim_flow(Fixed(_QUEUE))
+        flow = self.shim_flow(Fixed(_QUEUE), port=self.port)
         self.install(
-            entries.flow_path(flow.flow, self.port, self.port),
             # 800 kbit/s: 5 ms for a packet; 65 ms, the longest time that counts at once, for 13.
             entries.virtual_queue(self.port, bits_per_ms=800, mark_above_bytes=_FRAME_BYTES),
         )

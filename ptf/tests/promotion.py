@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from echelon_ptf import entries, frames
 from echelon_ptf.base import RECEIVER, EchelonTest, Flow, receive_all
-from echelon_ptf.entries import Fixed
+from echelon_ptf.entries import Attained, Fixed
 from echelon_ptf.frames import ALONE, DRAIN
 
 from echelon.p4program import constants
@@ -190,10 +190,10 @@ class WithoutShim(EchelonTest):
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
-        number, flow = self.new_connection(), self.new_flow()
+        number, profile = self.new_connection(), self.new_profile()
         self.install(
-            entries.segment(number, 0, 800, flow, Fixed(_SLOW), ends_at=1 << 20),
-            entries.segment(number, 800, 1 << 20, flow, Fixed(_FAST), ends_at=1 << 20),
+            *entries.levels(profile, [800], [_SLOW, _FAST]),
+            entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
                 "tcp", 4, 4, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1 << 20
             ),
@@ -214,8 +214,8 @@ class NextFlowOfAConnection(EchelonTest):
         self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
         number, job = self.new_connection(), self.new_job()
         self.install(
-            entries.segment(number, 0, 1200, self.new_flow(), Fixed(_SLOW)),
-            entries.segment(number, 1200, 3200, self.new_flow(), Fixed(_FAST)),
+            entries.segment(number, 0, 1200, self.ranked(Fixed(_SLOW))),
+            entries.segment(number, 1200, 3200, self.ranked(Fixed(_FAST))),
             entries.connection("tcp", 6, 6, number=number, job=job, is_head=True, gap_us=1, head_bytes=3200),
         )
         sent = [frames.tcp(6, 6, 400, seq=place) for place in range(10)]
@@ -296,10 +296,10 @@ class HeldWithoutShim(_HoldTest):
 
     def runTest(self) -> None:
         self.held_flow(_HOUR_US)
-        number, flow = self.new_connection(), self.new_flow()
+        number, profile = self.new_connection(), self.new_profile()
         self.install(
-            entries.segment(number, 0, 800, flow, Fixed(_SLOW), ends_at=1 << 20),
-            entries.segment(number, 800, 1 << 20, flow, Fixed(_FAST), ends_at=1 << 20),
+            *entries.levels(profile, [800], [_SLOW, _FAST]),
+            entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
                 "tcp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=_HOUR_US, head_bytes=1 << 20
             ),

@@ -1,14 +1,21 @@
-"""Each ranking: a fixed level, the deadline, the service attained, a window of time."""
+"""Each ranking: a fixed level, the deadline by thresholds or relative, the service attained, a window of time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, EchelonTest, Flow
-from echelon_ptf.entries import Fixed
+from echelon_ptf.base import BEST_EFFORT_QUEUE, STALE_QUEUE, EchelonTest, Flow
+from echelon_ptf.entries import Attained, Deadline, Fixed, Window
 from echelon_ptf.frames import LAST
+
+from echelon.p4program import constants
+
+_NUMBERS = constants()
+_UNIT = _NUMBERS["RANK_UNIT"]
 
 _STEP_S = 0.3
 _STEP_US = 300_000
@@ -69,31 +76,237 @@ class EarlierDeadlineFirst(EchelonTest):
         self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [4, 3, 2, 1])
 
 
-class AttainedService(EchelonTest):
-    """Attained service is made of segments of one flow with falling levels."""
+class _AttainedTest(EchelonTest):
+    """A group of two flows: queue 6, 4 from 1000 bytes on, 2 from 3000 bytes on."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        profile = self.new_profile()
+        self.install(*entries.levels(profile, [1000, 3000], [6, 4, 2]))
+        self.rank = Attained(self.new_group(), profile)
+        self.flows = [self.shim_flow(self.rank) for _ in range(2)]
+
+    def queue(self, flow: int, epoch: int) -> int:
+        return self.queue_of(self.flows[flow].packet(epoch, payload_bytes=500 - frames.HEADER_BYTES))
+
+
+class AttainedService(_AttainedTest):
+    """The bytes of all flows of a group count, in whole frames, and start anew with an iteration."""
 
     def runTest(self) -> None:
-        number, flow = self.new_connection(), self.new_flow()
-        thresholds = [(0, 1000, 6), (1000, 3000, 4), (3000, 6000, 2)]
+        for epoch in (255, 0):
+            self.assertEqual([self.queue(n % 2, epoch) for n in range(8)], [6, 6, 4, 4, 4, 4, 2, 2])
+
+
+class AttainedServiceOfAStraggler(_AttainedTest):
+    """A packet of an earlier iteration is not ranked, and does not count."""
+
+    def runTest(self) -> None:
+        self.assertEqual([self.queue(0, 9) for _ in range(3)], [6, 6, 4])
+        self.assertEqual([self.queue(1, 8) for _ in range(3)], [STALE_QUEUE] * 3)
+        self.assertEqual([self.queue(0, 9) for _ in range(4)], [4, 4, 4, 2])
+
+
+class AttainedServiceByBytes(EchelonTest):
+    """The same for flows that are known by their bytes."""
+
+    def runTest(self) -> None:
+        number, profile = self.new_connection(), self.new_profile()
+        rank = Attained(self.new_group(), profile)
         self.install(
-            *(
-                entries.segment(number, start, end, flow, Fixed(queue), ends_at=6000)
-                for start, end, queue in thresholds
-            ),
+            *entries.levels(profile, [1000, 3000], [6, 4, 2]),
+            entries.segment(number, 0, 2000, self.ranked(rank)),
+            entries.segment(number, 2000, 4000, self.ranked(rank)),
             entries.connection(
-                "udp", 8, 8, number=number, job=self.new_job(), is_head=True, gap_us=1_000_000, head_bytes=5700
+                "udp", 8, 8, number=number, job=self.new_job(), is_head=True, gap_us=1_000_000, head_bytes=3900
             ),
         )
-        frame = frames.udp(8, 8, 500)
-        expected = [6] * 2 + [4] * 4 + [2] * 6 + [BEST_EFFORT_QUEUE]
+        frame = frames.udp(8, 8, 500 - 42)
+        expected = [6] * 2 + [4] * 4 + [2] * 3 + [BEST_EFFORT_QUEUE]
         self.assertEqual([self.queue_of(frame) for _ in expected], expected)
         time.sleep(1.5)
         self.assertEqual([self.queue_of(frame) for _ in range(3)], [6, 6, 4])
 
 
-class TimeWindow(_PassingTimeTest):
-    """A window of time is made of a profile that is not monotone in the time since the iteration began."""
+class TimeWindow(EchelonTest):
+    """The time in the period decides, counted from the group's first packet, whatever iteration a packet belongs to."""
 
     def runTest(self) -> None:
-        earliest, below = 1, {-_STEP_US: 5, -3 * _STEP_US: 0}
-        self.levels_over_time(self.deadline_flow(self.profile(earliest, below)), earliest, below)
+        period_us, inside, outside = 800_000, 5, 1
+        profile, group = self.new_profile(), self.new_group()
+        # The key is the time left: the window is the first half of the period.
+        self.install(*entries.levels(profile, [period_us // 2], [outside, inside]))
+        rank = Window(group, profile, period_us)
+        job = self.new_job()
+        origin_us = self.start(self.shim_flow(rank, job=job)).time_us
+        seen = set()
+        for n in range(24):
+            flow = self.shim_flow(rank, job=job)
+            queue = self.queue_of(flow.packet(n))
+            position_us = (self.next_event(flow).time_us - origin_us) % period_us
+            self.assertEqual(queue, inside if position_us <= period_us // 2 else outside, f"at {position_us} us")
+            seen.add(queue)
+            time.sleep(0.07)
+        self.assertEqual(seen, {inside, outside})
+
+
+class WindowsBeginAnewAfterASilence(EchelonTest):
+    """A group that was silent for more than eight periods has a new origin."""
+
+    def runTest(self) -> None:
+        period_us = 50_000
+        profile = self.new_profile()
+        self.install(*entries.levels(profile, [period_us], [1, 5]))
+        flow = self.shim_flow(Window(self.new_group(), profile, period_us))
+        # The key is the whole period at its very beginning alone.
+        self.assertEqual(self.queue_of(flow.packet(1)), 5)
+        time.sleep(0.5)
+        self.assertEqual(self.queue_of(flow.packet(2)), 5)
+
+
+_S = 1_000_000
+
+
+class _RelativeTest(EchelonTest):
+    """Ranks are parts of a period of 100 s, and levels are 10, 20 and 30 % behind the most urgent flow at the port.
+
+    Offsets are tens of seconds apart, so that nothing depends on how fast the machine is.
+    """
+
+    period_us = 100 * _S
+
+    def relative(self, period_us: int, **facts: Any) -> int:
+        """Install a new relative profile, and return its number."""
+        profile = self.new_profile()
+        edges = [part * _UNIT // 100 + 1 for part in (10, 20, 30)]
+        self.install(*entries.levels(profile, edges, [7, 6, 5, 4]), entries.period(profile, period_us, **facts))
+        return profile
+
+    def job(self, offsets_s: Sequence[int], profile: int) -> list[Flow]:
+        """Return flows of a new job with these offsets. They end with the test, or the next one would find them."""
+        job, echelonflow = self.new_job(), self.new_echelonflow()
+        ranks = (Deadline(echelonflow, profile, offset * _S) for offset in offsets_s)
+        flows = [self.shim_flow(rank, job=job) for rank in ranks]
+        for flow in flows:
+            self.addCleanup(self.carry, flow.packet(200, flags=LAST))
+        return flows
+
+    def shim_after(self, flow: Flow, epoch: int = 1, **fields: Any) -> frames.Shim:
+        return frames.shim_of(self.carry(flow.packet(epoch, **fields)))
+
+
+class RelativeLevels(_RelativeTest):
+    """The most urgent flow is on top, whatever its deadline, and others below by how far they are behind it."""
+
+    def runTest(self) -> None:
+        flows = self.job((0, 5, 15, 28, 95), self.relative(self.period_us))
+        self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [7, 7, 6, 5, 4])
+        # When the one at the top ends, the next is at the top that sends.
+        self.assertEqual(self.queue_of(flows[0].packet(flags=LAST)), 7)
+        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in flows[3:]], [7, 4])
+        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in (flows[1], flows[3])], [7, 5])
+
+
+class RelativeLevelsOfAPort(_RelativeTest):
+    """Every port has a most urgent flow of its own."""
+
+    def runTest(self) -> None:
+        profile = self.relative(self.period_us)
+        urgent, calm = self.job((0, 25), profile)
+        self.assertEqual([self.queue_of(flow.packet()) for flow in (urgent, calm)], [7, 5])
+        self.rerank(calm, Deadline(self.new_echelonflow(), profile, 25 * _S), port=3)
+        self.assertEqual(self.queue_of(calm.packet(2), port=3), 7)
+        self.assertEqual(self.queue_of(calm.packet(2, flags=LAST), port=3), 7)
+        self.rerank(calm, Deadline(self.new_echelonflow(), profile, 25 * _S))
+
+
+class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
+    """Tardiness is compared in parts of each job's own period, and a head start counts against it."""
+
+    def runTest(self) -> None:
+        # Two flows that are 60 s late: 60 % of 100 s, 30 % of 200 s.
+        urgent = self.job((60, 0), self.relative(self.period_us))
+        calm = self.job((60, 0), self.relative(2 * self.period_us))
+        handicapped = self.job((60, 0), self.relative(self.period_us, head_start=Fraction(15, 100)))
+        for flow in (urgent[0], calm[0], handicapped[0]):
+            self.start(flow)
+        queues = [self.queue_of(job[1].packet()) for job in (urgent, calm, handicapped)]
+        # 30 points behind or a little more, and 15.
+        self.assertEqual(queues, [7, 4, 6])
+
+
+class TheMostUrgentIsForgotten(_RelativeTest):
+    """A flow that stops sending without an end is no longer at the port after a while."""
+
+    def runTest(self) -> None:
+        brief = self.relative(_S // 2)
+        first, second = self.job((0, 60), brief)
+        self.assertEqual([self.queue_of(first.packet()), self.queue_of(second.packet())], [7, 4])
+        time.sleep(1)
+        self.assertEqual(self.queue_of(second.packet(remaining=1)), 7)
+
+
+class TheReferenceIsTold(_RelativeTest):
+    """The age in the shim sets the reference of an iteration, or puts it back, never forward; and is written back."""
+
+    def runTest(self) -> None:
+        profile = self.relative(self.period_us)
+        head, member = self.job((0, 5), profile)
+        told = self.shim_after(head, age_us=30 * _S, flags=LAST)
+        opened = self.next_event(head)
+        self.assertEqual(opened.slack_us, -30 * _S)
+        self.assertTrue(30 * _S <= told.age_us < 35 * _S, f"{told.age_us} us")
+        self.shim_after(member, age_us=1, flags=LAST)
+        later = self.next_event(member)
+        self.assertEqual(later.slack_us, 5 * _S - 30 * _S - (later.time_us - opened.time_us))
+        self.shim_after(member, age_us=50 * _S, flags=LAST)
+        self.assertEqual(self.next_event(member).slack_us, 5 * _S - 50 * _S)
+        # Without a word of it, by its own offset.
+        told = self.shim_after(member, epoch=2, flags=LAST)
+        self.assertEqual(self.next_event(member).slack_us, 0)
+        self.assertTrue(5 * _S <= told.age_us < 10 * _S, f"{told.age_us} us")
+
+
+class ThresholdsHearNothing(_RelativeTest):
+    """A flow ranked by thresholds neither hears nor tells: its shim leaves as it came."""
+
+    def runTest(self) -> None:
+        flow = self.deadline_flow(self.profile(1, below={}))
+        shim = self.shim_after(flow, age_us=30 * _S, memory=9)
+        self.assertEqual((shim.age_us, shim.memory), (30 * _S, 9))
+        self.assertEqual(self.next_event(flow).slack_us, 0)
+
+
+class Memory(_RelativeTest):
+    """Three quarters of what was lost before and of the last iteration's delay count in the next one."""
+
+    def runTest(self) -> None:
+        # 40 s late at its end, of which 10 s are its own: 30 % of the period.
+        flow = self.job((0,), self.relative(self.period_us, alone_us=10 * _S))[0]
+        told = self.shim_after(flow, 1, age_us=40 * _S, flags=LAST)
+        self.assertEqual(told.memory, 0)
+        expected = Fraction(0)
+        late = Fraction(30, 100)
+        for epoch in (2, 3, 4):
+            expected = (expected + late) * 3 / 4
+            self.assert_about(self.shim_after(flow, epoch, flags=LAST).memory, expected)
+            late = Fraction(0)
+
+    def assert_about(self, memory: int, expected: Fraction) -> None:
+        """Check a memory to 5 % of the period, which is 5 s of a slow machine."""
+        found = Fraction(memory, _NUMBERS["MEMORY_UNIT"])
+        self.assertTrue(expected - Fraction(1, 100) <= found < expected + Fraction(5, 100), f"{float(found):g}")
+
+
+class MemoryIsTold(_RelativeTest):
+    """The largest memory that was told in an iteration counts, and moves the job before one that lost nothing."""
+
+    def runTest(self) -> None:
+        profile = self.relative(self.period_us)
+        unhurt, hurt = self.job((0,), profile)[0], self.job((0,), profile)[0]
+        quarter = _NUMBERS["MEMORY_UNIT"] // 4
+        self.assertEqual(self.queue_of(unhurt.packet()), 7)
+        for told, expected in ((0, 0), (quarter, quarter), (1, quarter)):
+            self.assertEqual(self.shim_after(hurt, memory=told).memory, expected)
+        # 25 % behind now.
+        self.assertEqual(self.queue_of(unhurt.packet(remaining=1)), 5)

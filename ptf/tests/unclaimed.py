@@ -92,15 +92,17 @@ class NoRoute(EchelonTest):
 
 
 class NoRouteForAClaimedFlow(EchelonTest):
-    """A flow without path and route starts nothing: when its path is there, its first packet does."""
+    """A flow that the plan says nothing of goes by routes and starts nothing: when its entry is there, it does."""
 
     def runTest(self) -> None:
-        flow = self.shim_flow(Fixed(3))
-        frame = flow.packet()
+        job, flow = self.new_job(), self.new_flow()
+        self.install(entries.shim_flow(job, flow, flow))
+        frame = frames.shim(job, flow)
+        self.expect(frame, frames.as_forwarded(frame, queue=BEST_EFFORT_QUEUE))
         frame[IP].dst = "192.0.2.1"
         self.expect_dropped(frame, _NO_ROUTE)
         self.expect_no_event()
-        self.install(entries.flow_path(flow.flow, RECEIVER, 2))
+        self.install(entries.flow(flow, Fixed(3), RECEIVER, RECEIVER))
         self.expect(frame, frames.as_forwarded(frame, queue=3))
 
 
@@ -117,8 +119,7 @@ class EqualCostPaths(EchelonTest):
             self.assertEqual(len(taken), 1, "packets of one connection went different ways")
             ways += taken
         self.assertEqual(set(ways), {2, 3})
-        flow = self.shim_flow(Fixed(3))
-        self.install(entries.flow_path(flow.flow, 4, 4))
+        flow = self.shim_flow(Fixed(3), port=4)
         frame = flow.packet()
         frame[IP].dst = "10.9.8.7"
         self.expect(frame, frames.as_forwarded(frame, dst=4, queue=3), port=4)
@@ -196,7 +197,7 @@ class Malformed(EchelonTest):
             "IPv4 cut short": udp[:33],
             "UDP cut short": udp[:41],
             "TCP cut short": tcp[:53],
-            "shim cut short": shim[:53],
+            "shim cut short": shim[:61],
             "version 6 in IPv4": not_4,
             "IPv4 header of 16 bytes": bytes(short_header),
             "TCP header of 16 bytes": frames.ipv4() / TCP(dataofs=4) / Raw(bytes(40)),

@@ -29,4 +29,4 @@ def test_two_runs_write_identical_results(tmp_path: Path, name: str) -> None:
         assert result.exit_code == 0, result.output
         texts.append((out / "results.json").read_text())
     assert texts[0] == texts[1]
-    assert '"coflow"' in texts[0] or '"fair"' in texts[0]
+    assert '"varys"' in texts[0] or '"fair"' in texts[0]

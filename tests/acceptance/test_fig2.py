@@ -8,8 +8,8 @@ import pytest
 from acceptance.runs import ideal, softswitch
 
 FLOWS = ("activation-s1-m1", "activation-s1-m2", "activation-s1-m3")
-FINISH = {"fair": (Fraction(9, 2), Fraction(13, 2), 7), "coflow": (7, 7, 7), "echelon": (3, 5, 7)}
-COMPUTE_FINISH = {"fair": Fraction(17, 2), "coflow": 10, "echelon": 8}
+FINISH = {"fair": (Fraction(9, 2), Fraction(13, 2), 7), "varys": (7, 7, 7), "echelon": (3, 5, 7)}
+COMPUTE_FINISH = {"fair": Fraction(17, 2), "varys": 10, "echelon": 8}
 
 
 @pytest.mark.parametrize("policy", FINISH)

@@ -25,9 +25,9 @@ def test_a_dead_controller_changes_nothing_under_echelon() -> None:
 
 
 @pytest.mark.xdist_group("fig2")
-def test_a_dead_controller_does_under_coflow() -> None:
-    alive = softswitch("fig2", "coflow", iterations=3)
-    dead = softswitch("fig2", "coflow", iterations=3, stop_controller_after_iteration=1)
+def test_a_dead_controller_does_under_varys() -> None:
+    alive = softswitch("fig2", "varys", iterations=3)
+    dead = softswitch("fig2", "varys", iterations=3, stop_controller_after_iteration=1)
     assert tardiness(alive, "pipeline") == pytest.approx([6.0] * 3, rel=0.01)
     # What is left in the switches is equal sharing, which here happens to be better.
     assert tardiness(dead, "pipeline") == pytest.approx([6.0, 4.5, 4.5], rel=0.01)

@@ -23,23 +23,21 @@ def configured() -> tuple[Switch, Twin]:
     ingress = "EchelonIngress."
     for flow in range(FLOWS):
         job, index = divmod(flow, 8)
-        rank = Rank(DEADLINE, flow, echelonflow=job, profile=job, offset_us=index * 1000)
-        twin.shim_flow[job + 1, index] = rank
-        args = [flow, job, job, rank.offset_us]
+        twin.shim_flow[job + 1, index] = flow
         switch.tables[ingress + "classifier.shim_flow"].insert(
-            (job + 1, index), 0, ingress + "classifier.rank_deadline", args
+            (job + 1, index), 0, ingress + "classifier.set_flow", [flow]
         )
-        twin.flow_path[flow] = (2, MACS[2])
+        twin.flow[flow] = Rank(DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=index * 1000)
         mac = int.from_bytes(MACS[2], "big")
-        switch.tables[ingress + "forwarding.flow_path"].insert((flow,), 0, ingress + "forwarding.route", [2, mac])
+        switch.tables[ingress + "flow.flow"].insert((flow,), 0, "deadline", [2, mac, job, job, index * 1000])
     for job in range(8):
         step = 1000 * (job + 1)
         lows = [0, *((1 << 31) - k * step + 1 for k in range(7, 0, -1))]
         twin.profiles[job] = (lows, list(range(7, -1, -1)))
         highs = [*(low - 1 for low in lows[1:]), (1 << 32) - 1]
         for low, high, queue in zip(lows, highs, range(7, -1, -1), strict=True):
-            switch.tables[ingress + "slack.slack_to_queue"].insert(
-                (job, (low, high)), 1, ingress + "slack.set_queue", [queue, low]
+            switch.tables[ingress + "level.level"].insert(
+                (job, (low, high)), 1, ingress + "level.set_queue", [queue, low]
             )
     for queue in range(8):
         twin.dscp[queue] = queue << 3

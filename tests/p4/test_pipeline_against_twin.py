@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference.echelon_twin import DEADLINE, FIXED, Connection, Queued, Rank, Twin
+from reference.echelon_twin import ATTAINED, DEADLINE, FIXED, WINDOW, Connection, Period, Queued, Rank, Twin
 from reference.frames import MACS, ipv4, shim, tcp, udp
 
 from echelon.p4program import program
@@ -16,6 +16,8 @@ from softswitch import Program, Switch, load_program
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 C = "EchelonIngress.classifier."
+D = "EchelonIngress.by_deadline."
+L = "EchelonIngress.level."
 
 
 @pytest.fixture(scope="module")
@@ -30,31 +32,38 @@ def insert(
 
 
 def configure(switch: Switch) -> Twin:
-    """The same configuration in both: four flows by shim, three connections by 5-tuple, three hosts."""
+    """The same configuration in both: flows of every ranking by shim, three connections by 5-tuple, three hosts."""
     twin = Twin()
-    ranks = {
-        (1, 0): Rank(DEADLINE, 1, echelonflow=1, profile=0),
-        (1, 1): Rank(DEADLINE, 2, echelonflow=1, profile=0, offset_us=1000),
-        (2, 0): Rank(DEADLINE, 3, echelonflow=2, profile=1, offset_us=0),
-        (2, 1): Rank(FIXED, 4, queue=5),
-    }
-    segments = {
-        7: [(0, 999, Rank(DEADLINE, 5, echelonflow=3, profile=1, end_bytes=1000)),
-            (1000, 2999, Rank(DEADLINE, 6, echelonflow=3, profile=1, offset_us=700, end_bytes=3000))],
-        8: [(0, 499, Rank(FIXED, 7, queue=2, end_bytes=500))],
-        9: [(low, low + 99, Rank(FIXED, 8, queue=low // 100 % 8, end_bytes=5000)) for low in range(0, 5000, 100)],
+    twin.shim_flow = {
+        (1, 0): 1, (1, 1): 2, (2, 0): 3, (2, 1): 4, (1, 2): 9, (2, 2): 10, (3, 0): 11, (3, 1): 12, (3, 2): 13
     }  # fmt: skip
-    for key, rank in ranks.items():
-        twin.shim_flow[key] = rank
+    twin.flow = {
+        1: Rank(DEADLINE, 2, MACS[2], echelonflow=1, profile=0),
+        2: Rank(DEADLINE, 3, MACS[9], echelonflow=1, profile=0, offset_us=1000),
+        3: Rank(DEADLINE, 3, MACS[3], echelonflow=2, profile=1, offset_us=0),
+        4: Rank(FIXED, 2, MACS[2], queue=5),
+        5: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1),
+        6: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1, offset_us=700),
+        7: Rank(FIXED, 1, MACS[1], queue=2),
+        9: Rank(DEADLINE, 2, MACS[2], echelonflow=4, profile=2),
+        10: Rank(DEADLINE, 2, MACS[2], echelonflow=5, profile=3, offset_us=300),
+        11: Rank(ATTAINED, 3, MACS[3], group=1, profile=4),
+        12: Rank(WINDOW, 2, MACS[2], group=2, profile=5, period_us=1000),
+        # Nothing is known of flow 13.
+    }
+    twin.segment = {
+        7: [(0, 999, 5, 1000), (1000, 2999, 6, 3000)],
+        8: [(0, 499, 7, 500)],
+        9: [(0, 4999, 11, 5000)],
+    }
+    for key, flow in twin.shim_flow.items():
+        insert(switch, C + "shim_flow", key, C + "set_flow", [flow])
+    for flow, rank in twin.flow.items():
         action, args = arguments(rank)
-        insert(switch, C + "shim_flow", key, C + "rank_" + action, args)
-    twin.segment = segments
-    for connection, entries in segments.items():
-        for low, high, rank in entries:
-            action, args = arguments(rank)
-            insert(
-                switch, C + "segment", (connection, (low, high)), C + "segment_" + action, [*args, rank.end_bytes], 1
-            )
+        insert(switch, "EchelonIngress.flow.flow", (flow,), action, args)
+    for connection, entries in twin.segment.items():
+        for low, high, flow, end_bytes in entries:
+            insert(switch, C + "segment", (connection, (low, high)), C + "set_segment", [flow, end_bytes], 1)
     connections = [
         ("tcp", (HOSTS[0], HOSTS[1], 100, 200), Connection(7, 3, True, 500, 2850)),
         ("udp", (HOSTS[1], HOSTS[0], 100, 200), Connection(8, 3, False, 500, 475)),
@@ -65,17 +74,28 @@ def configure(switch: Switch) -> Twin:
         getattr(twin, f"{kind}_connection")[key4] = c
         values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes]
         insert(switch, f"{C}{kind}_connection", key4, C + "set_connection", values)
-    s = "EchelonIngress.slack."
-    for profile, step in ((0, 100), (1, 333)):
-        lows = [0, *((1 << 31) - k * step + 1 for k in range(7, 0, -1))]
-        queues = list(range(7, -1, -1))
-        twin.profiles[profile] = (lows, queues)
+    falling, rising = list(range(7, -1, -1)), list(range(8))
+    # Slacks, by how much a rank is behind, bytes, and time left.
+    twin.profiles = {
+        0: ([0, *((1 << 31) - k * 100 + 1 for k in range(7, 0, -1))], falling),
+        1: ([0, *((1 << 31) - k * 333 + 1 for k in range(7, 0, -1))], falling),
+        2: ([0, *(k * 7000 for k in range(1, 8))], falling),
+        3: ([0, *(k * 20_000 for k in range(1, 8))], falling),
+        4: ([0, *(k * 1500 for k in range(1, 8))], rising),
+        5: ([0, 250, 600], [1, 6, 3]),
+    }
+    for profile, (lows, queues) in twin.profiles.items():
         for low, high, queue in zip(lows, [*(x - 1 for x in lows[1:]), (1 << 32) - 1], queues, strict=True):
-            key = (profile, (low, high))
-            insert(switch, s + "slack_to_queue", key, s + "set_queue", [queue, low], 1)
+            insert(switch, L + "level", (profile, (low, high)), L + "set_queue", [queue, low], 1)
+    # A period of about 2 ms, and one of 0.7 ms.
+    twin.periods = {
+        2: Period(0x8637BD05, 26, -(((1 << 31) - 1) * 0x8637BD05 >> 26) - 777, 400, 90),
+        3: Period(0xBB9ECBDB, 25, -(((1 << 31) - 1) * 0xBB9ECBDB >> 25), 0, 2000),
+    }
+    for profile, each in twin.periods.items():
+        args = [each.factor, each.shift, each.zero % (1 << 48), each.alone_us, each.idle_us]
+        insert(switch, D + "period", (profile,), D + "set_period", args)
     f = "EchelonIngress.forwarding."
-    twin.flow_path[2] = (3, MACS[9])
-    insert(switch, f + "flow_path", (2,), f + "route", [3, int.from_bytes(MACS[9], "big")])
     twin.ipv4_lpm = {32: {HOSTS[0]: (1, MACS[1]), HOSTS[1]: (2, MACS[2])}, 8: {10: (3, MACS[3])}}
     for bits, routes in twin.ipv4_lpm.items():
         for prefix, (port, mac) in routes.items():
@@ -109,9 +129,13 @@ def configure(switch: Switch) -> Twin:
 
 
 def arguments(rank: Rank) -> tuple[str, list[int]]:
-    if rank.kind == FIXED:
-        return "fixed", [rank.flow, rank.queue]
-    return "deadline", [rank.flow, rank.echelonflow, rank.profile, rank.offset_us]
+    path = [rank.port, int.from_bytes(rank.mac, "big")]
+    return {
+        FIXED: ("fixed", [*path, rank.queue]),
+        DEADLINE: ("deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us]),
+        ATTAINED: ("attained", [*path, rank.group, rank.profile]),
+        WINDOW: ("window", [*path, rank.group, rank.profile, rank.period_us]),
+    }[rank.kind]
 
 
 _DIGESTS: dict[int, list[tuple[int, ...]]] = {}
@@ -134,12 +158,17 @@ def frames() -> st.SearchStrategy[bytes]:
     flags = st.sampled_from([0, 0, 0, 1, 2, 4, 5, 8, 8, 12])
     tos = st.sampled_from([0, 1, 2, 3, 0xB8 | 2])
     body = st.sampled_from([0, 1, 30, 500, 1200]).map(bytes)
+    told = st.one_of(
+        st.just((0, 0)),
+        st.tuples(st.integers(0, 5000), st.integers(0, 3000)),
+        st.tuples(st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 16) - 1)),
+    )
     shims = st.builds(
-        lambda job, flow, epoch, remaining, fl, version, payload: shim(
-            job, flow, epoch, remaining, flags=fl, version=version, payload=payload
+        lambda job, flow, epoch, remaining, fl, version, told, payload: shim(
+            job, flow, epoch, remaining, flags=fl, version=version, age_us=told[0], memory=told[1], payload=payload
         ),
         st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, 1, 1, 1, 2, 2, 127, 128, 200, 255]),
-        st.integers(0, 1 << 31), flags, st.sampled_from([1, 1, 1, 1, 2]), body,
+        st.integers(0, 1 << 31), flags, st.sampled_from([2, 2, 2, 2, 1]), told, body,
     )  # fmt: skip
     tcps = st.builds(lambda p, o: tcp(100, 200, p, options=bytes(4 * o)), body, st.integers(0, 3))
     udps = st.builds(lambda p: udp(100, 200, p), body)
@@ -216,7 +245,7 @@ def few_flows() -> st.SearchStrategy[bytes]:
     body = st.sampled_from([30, 500]).map(bytes)
     shims = st.builds(
         lambda flow, fl, version, payload: (17, shim(1, flow, 1, 0, flags=fl, version=version, payload=payload)),
-        st.integers(0, 1), flags, st.sampled_from([1, 1, 1, 1, 1, 9]), body,
+        st.integers(0, 1), flags, st.sampled_from([2, 2, 2, 2, 2, 9]), body,
     )  # fmt: skip
     tcps = body.map(lambda payload: (6, tcp(100, 200, payload)))
     ends = st.sampled_from([(HOSTS[0], HOSTS[1]), (HOSTS[0], 0x0A0B0C0D)])
@@ -238,5 +267,29 @@ promotions = st.lists(
 @given(promotions)
 @settings(max_examples=200, deadline=None)
 def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> None:
+    for _ in compare(compiled, sequence):
+        pass
+
+
+def competing_flows() -> st.SearchStrategy[bytes]:
+    """Packets of two jobs that are ranked relative to each other at one port, over a few iterations."""
+    told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
+    shims = st.builds(
+        lambda job, epoch, fl, heard: shim(job, 2, epoch, 0, flags=fl, age_us=heard[0], memory=heard[1]),
+        st.integers(1, 2), st.integers(1, 4), st.sampled_from([0, 0, 4]), told,
+    )  # fmt: skip
+    return shims.map(lambda l4: ipv4(HOSTS[0], HOSTS[1], 17, l4))
+
+
+competitions = st.lists(
+    st.builds(Step, st.sampled_from([0, 1, 20, 89, 90, 91, 300, 1999, 2001]), competing_flows(), st.integers(0, 3)),
+    min_size=10,
+    max_size=40,
+)
+
+
+@given(competitions)
+@settings(max_examples=200, deadline=None)
+def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass

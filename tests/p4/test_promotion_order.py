@@ -49,20 +49,21 @@ def ranked(compiled: Program) -> Switch:
         switch.tables[table].insert(key, priority, action, values)
 
     for flow in (SHIM_FLOW, OTHER):
-        insert(c + "shim_flow", (1, flow), c + "rank_deadline", [flow, flow, 0, 0])
+        insert(c + "shim_flow", (1, flow), c + "set_flow", [flow])
+        insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0])
     insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31])
     # Flow after flow of five packets on one connection, each second one in a queue of its own.
     for place in range(10):
         flow, ends = TCP_FLOW + place, (4500 * place, 4500 * place + 4499)
+        insert(c + "segment", (7, ends), c + "set_segment", [flow, ends[1] + 1], 1)
         if place % 2:
-            insert(c + "segment", (7, ends), c + "segment_fixed", [flow, 3 * place % 8, ends[1] + 1], 1)
+            insert(i + "flow.flow", (flow,), "fixed", [PORT, 2, 3 * place % 8])
         else:
-            insert(c + "segment", (7, ends), c + "segment_deadline", [flow, flow, 0, 0, ends[1] + 1], 1)
+            insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0])
     lows = [0, *(BIAS - k * STEP_US + 1 for k in range(7, 0, -1))]
     highs = [*(low - 1 for low in lows[1:]), (1 << 32) - 1]
     for low, high, queue in zip(lows, highs, range(7, -1, -1), strict=True):
-        insert(i + "slack.slack_to_queue", (0, (low, high)), i + "slack.set_queue", [queue, low], 1)
-    insert(i + "forwarding.ipv4_lpm", ((DST, 32),), i + "forwarding.route", [PORT, 2])
+        insert(i + "level.level", (0, (low, high)), i + "level.set_queue", [queue, low], 1)
     for entry in hold_part(SETTINGS, OUTER).entries:
         key = tuple(value for _, value in entry.match)
         values = [value for _, value in entry.actions[0].arguments]
@@ -188,12 +189,13 @@ def test_a_window_that_was_drained_rises_at_once(compiled: Program) -> None:
 
 def test_a_queue_without_a_minimum_rate_is_never_left_but_alone(compiled: Program) -> None:
     switch = ranked(compiled)
-    rank_fixed = "EchelonIngress.classifier.rank_fixed"
-    table = switch.tables["EchelonIngress.classifier.shim_flow"]
-    handle = table.insert((3, 9), 0, rank_fixed, [9, 0])
+    c = "EchelonIngress.classifier."
+    switch.tables[c + "shim_flow"].insert((3, 9), 0, c + "set_flow", [99])
+    table = switch.tables["EchelonIngress.flow.flow"]
+    handle = table.insert((99,), 0, "fixed", [PORT, 2, 0])
     now_us, seen = 1_000_000, []
     for queue, wait_us, flags in ((7, 0, 0), (2, 1 << 40, 0), (2, 1, ALONE), (7, 1, 0)):
-        table.modify(handle, rank_fixed, [9, queue])
+        table.modify(handle, "fixed", [PORT, 2, queue])
         now_us += wait_us
         frame = ipv4(SRC, DST, 17, shim(3, 9, 1, 0, flags=flags, payload=bytes(900)))
         (queued,) = switch.ingress(1, frame, now_us * 1000)

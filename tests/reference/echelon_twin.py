@@ -7,9 +7,9 @@ does what a careful programmer would do without a P4 compiler. Groups of next ho
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-NONE, FIXED, DEADLINE = range(3)
+NONE, FIXED, DEADLINE, ATTAINED, WINDOW = range(5)
 BEST_EFFORT, CONTROL, STALE = range(3)
 MASK32 = (1 << 32) - 1
 MASK48 = (1 << 48) - 1
@@ -19,12 +19,43 @@ BIAS = 1 << 31
 @dataclass(slots=True)
 class Rank:
     kind: int
-    flow: int
+    port: int
+    mac: bytes
     queue: int = 0
     echelonflow: int = 0
     profile: int = 0
     offset_us: int = 0
-    end_bytes: int = 0
+    group: int = 0
+    period_us: int = 0
+
+
+@dataclass(slots=True)
+class Period:
+    """What makes a profile relative: a microsecond is `factor / 2**shift` units of rank."""
+
+    factor: int
+    shift: int
+    zero: int
+    alone_us: int
+    idle_us: int
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What is known of the running iteration of an EchelonFlow."""
+
+    epoch: int
+    reference_us: int
+    memory: int = 0
+
+
+@dataclass(slots=True)
+class Top:
+    """The most urgent flow at a port."""
+
+    flow: int
+    rank: int
+    until_us: int
 
 
 @dataclass(slots=True)
@@ -47,19 +78,23 @@ class Queued:
     holds_us: int = MASK32
     stream: tuple[str, int] | None = None
     """Of those that have a rank: the flow, or its connection."""
+    relative: tuple[int, int, int, int, bool, bool] | None = None
+    """Reference, offset, memory, EchelonFlow, whether it is the flow's last packet, whether it has a shim."""
 
 
 @dataclass
 class Twin:
     """Tables are plain dictionaries; registers are dictionaries with 0 for what was never written."""
 
-    shim_flow: dict[tuple[int, int], Rank] = field(default_factory=dict)
+    shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)
     tcp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)
     udp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)
-    segment: dict[int, list[tuple[int, int, Rank]]] = field(default_factory=dict)
+    segment: dict[int, list[tuple[int, int, int, int]]] = field(default_factory=dict)
+    """Connection -> (first position, last position, flow, end of the flow)."""
+    flow: dict[int, Rank] = field(default_factory=dict)
     profiles: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
-    """Profile -> (lowest slack key of each interval, ascending; queue of each)."""
-    flow_path: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """Profile -> (lowest key of each interval, ascending; queue of each)."""
+    periods: dict[int, Period] = field(default_factory=dict)
     ipv4_lpm: dict[int, dict[int, tuple[int, bytes]]] = field(default_factory=dict)
     """Prefix length -> prefix -> (port, MAC)."""
     station: dict[int, int] = field(default_factory=dict)
@@ -75,7 +110,13 @@ class Twin:
     def __post_init__(self) -> None:
         self.job_epoch: dict[int, int] = {}
         self.connections: dict[int, tuple[int, int, int]] = {}
-        self.references: dict[int, tuple[int, int]] = {}
+        self.iterations: dict[int, Iteration] = {}
+        self.late_us: dict[int, int] = {}
+        self.tops: dict[int, Top] = {}
+        self.attained: dict[int, tuple[int, int]] = {}
+        """Epoch, bytes."""
+        self.windows: dict[int, tuple[int, int]] = {}
+        """Origin, when its group was last seen."""
         self.flow_epochs: dict[int, int] = {}
         self.streams: dict[tuple[str, int], tuple[int, int]] = {}
         """Queue, sequence number."""
@@ -106,8 +147,8 @@ class Twin:
         protocol = frame[23]
         tcp = first_fragment and protocol == 6
         udp = first_fragment and protocol == 17
-        shim = udp and length >= 42 and frame[36:38] == b"\xef\x10" and (frame[38] << 8 | frame[39]) >= 20
-        if (tcp and length < 54) or (udp and length < 42) or (shim and length < 54):
+        shim = udp and length >= 42 and frame[36:38] == b"\xef\x10" and (frame[38] << 8 | frame[39]) >= 28
+        if (tcp and length < 54) or (udp and length < 42) or (shim and length < 62):
             return self._drop(0)
         if version_ihl >> 4 != 4 or ihl < 5:
             return self._drop(0)
@@ -126,7 +167,7 @@ class Twin:
         if ttl <= 1:
             return self._drop(2)
 
-        rank: Rank | None = None
+        flow: int | None = None
         traffic_class = BEST_EFFORT
         epoch = 0
         last = False
@@ -134,13 +175,15 @@ class Twin:
         dst = int.from_bytes(frame[30:34], "big")
         connection: Connection | None = None
         anew = False
-        if shim and frame[42] >> 4 == 1:
+        told = (0, 0)
+        if shim and frame[42] >> 4 == 2:
+            told = (int.from_bytes(frame[54:58], "big"), int.from_bytes(frame[58:60], "big"))
             flags = frame[42] & 15
             if flags & 2:
                 traffic_class = CONTROL
             else:
                 epoch = frame[43]
-                rank = self.shim_flow.get((frame[44] << 8 | frame[45], frame[46] << 8 | frame[47]))
+                flow = self.shim_flow.get((frame[44] << 8 | frame[45], frame[46] << 8 | frame[47]))
                 last = bool(flags & 4)
         elif tcp or udp:
             ports = (frame[34] << 8 | frame[35], frame[36] << 8 | frame[37])
@@ -157,14 +200,17 @@ class Twin:
                 reopened = self.connections.get(connection.number, (0, 0, 0))[0]
                 epoch, position = self._locate(connection, payload, now_us)
                 anew = reopened != 256 | epoch
-                for low, high, candidate in self.segment.get(connection.number, ()):
+                for low, high, candidate, end_bytes in self.segment.get(connection.number, ()):
                     if low <= position <= high:
-                        rank = candidate
-                        last = (position + payload) & MASK32 >= candidate.end_bytes
+                        flow = candidate
+                        last = (position + payload) & MASK32 >= end_bytes
                         break
 
-        route = self.flow_path.get(rank.flow) if rank is not None else None
-        if route is None:
+        rank = None if flow is None else self.flow.get(flow)
+        route: tuple[int, bytes] | None = None
+        if rank is not None:
+            route = (rank.port, rank.mac)
+        else:
             for bits in sorted(self.ipv4_lpm, reverse=True):
                 route = self.ipv4_lpm[bits].get(dst >> (32 - bits))
                 if route is not None:
@@ -177,28 +223,44 @@ class Twin:
         slack_key = BIAS
         wanted = 0
         holds_us = MASK32
-        if rank is not None and rank.kind == DEADLINE:
-            reference = self._reference(rank, epoch, now_us)
-            if reference is None:
-                rank = None
-                traffic_class = STALE
+        relative = None
+        if rank is not None and flow is not None:
+            if rank.kind == FIXED:
+                wanted = rank.queue
+            elif rank.kind == DEADLINE:
+                found = self._deadline(rank, flow, epoch, now_us, told, last)
+                if found is None:
+                    rank = None
+                    traffic_class = STALE
+                else:
+                    slack_key, wanted, holds_us, iteration = found
+                    if iteration is not None:
+                        relative = (
+                            iteration.reference_us, rank.offset_us, iteration.memory, rank.echelonflow, last, shim
+                        )  # fmt: skip
+            elif rank.kind == ATTAINED:
+                seen = self._attained(rank.group, epoch, length)
+                if seen is None:
+                    rank = None
+                    traffic_class = STALE
+                else:
+                    wanted, _ = self._level(rank.profile, seen)
             else:
-                slack_key, wanted, holds_us = self._slack(rank, reference, now_us)
-        elif rank is not None:
-            wanted = rank.queue
+                wanted, holds_us = self._level(rank.profile, self._time_left(rank, now_us))
         if rank is None:
             wanted = self.class_queue.get(traffic_class, 0)
 
         queue = wanted
         first = False
         if rank is not None:
-            before = self.flow_epochs.get(rank.flow)
+            assert flow is not None
+            before = self.flow_epochs.get(flow)
             if before is not None and (epoch - before) & 255 >= 240:
                 rank = None
             else:
                 first = before != epoch
-                self.flow_epochs[rank.flow] = epoch
-                stream = ("flow", rank.flow) if connection is None else ("connection", connection.number)
+                self.flow_epochs[flow] = epoch
+                stream = ("flow", flow) if connection is None else ("connection", connection.number)
                 if connection is None:
                     anew = first
                 state = self.streams.get(stream, (0, 0))
@@ -209,7 +271,7 @@ class Twin:
         if rank is not None:
             self.streams[stream] = (queue, sequence)
             if first or last:
-                self.digests.append((last << 1 | first, rank.flow, epoch, slack_key, now_us))
+                self.digests.append((last << 1 | first, flow, epoch, slack_key, now_us))
 
         out = bytearray(frame)
         out[0:6] = mac
@@ -238,6 +300,7 @@ class Twin:
             length_bytes=length,
             holds_us=holds_us if shim else MASK32,
             stream=None if rank is None else stream,
+            relative=None if rank is None else relative,
         )
 
     def egress(self, item: Queued, depth_packets: int, waited_us: int = 0, now_us: int = 0) -> bytes:
@@ -247,6 +310,15 @@ class Twin:
         if not item.l3:
             return item.frame
         out = bytearray(item.frame)
+        if item.relative is not None:
+            reference_us, offset_us, memory, echelonflow, last, shim = item.relative
+            if shim:
+                age_us = now_us - reference_us & MASK48
+                out[54:58] = max(1, min(age_us, MASK32)).to_bytes(4, "big")
+                out[58:60] = memory.to_bytes(2, "big")
+            late_us = _signed(now_us - reference_us - offset_us)
+            if last and late_us > self.late_us.get(echelonflow, 0):
+                self.late_us[echelonflow] = min(late_us, MASK32)
         if out[15] & 3:
             threshold = self.ecn_threshold.get((item.port, item.queue))
             if threshold is not None and depth_packets >= threshold:
@@ -268,7 +340,7 @@ class Twin:
         hold_us = self.promotion_hold.get((port, queue))
         if hold_us is None:
             return inside
-        if flags & 8 and frame[42] >> 4 == 1:
+        if flags & 8 and frame[42] >> 4 == 2:
             return False
         since_us = now_us - self.stream_left_us.get(stream, 0) & MASK48
         return inside or hold_us == MASK32 or since_us >> 47 == 1 or since_us < hold_us
@@ -289,26 +361,70 @@ class Twin:
         self.connections[connection.number] = (epoch, seen + payload & MASK32, now_us)
         return epoch & 255, seen
 
-    def _reference(self, rank: Rank, epoch: int, now_us: int) -> int | None:
-        stored = self.references.get(rank.echelonflow)
-        ahead = (epoch - stored[0]) & 255 if stored is not None else 1
-        if stored is None or 0 < ahead < 240:
-            reference = (now_us - rank.offset_us) & MASK48
-            self.references[rank.echelonflow] = (epoch, reference)
-            return reference
-        return stored[1] if ahead == 0 else None
+    def _deadline(
+        self, rank: Rank, flow: int, epoch: int, now_us: int, told: tuple[int, int], last: bool
+    ) -> tuple[int, int, int, Iteration | None] | None:
+        """Return slack key, queue, for how long that holds, and the iteration if the ranking is relative."""
+        period = self.periods.get(rank.profile)
+        told_age_us, told_memory = (0, 0) if period is None else told
+        iteration = self.iterations.get(rank.echelonflow)
+        if iteration is None or _newer(epoch, iteration.epoch):
+            memory = 0 if iteration is None else iteration.memory
+            if period is not None:
+                delay_us = max(0, self.late_us.pop(rank.echelonflow, 0) - period.alone_us)
+                lost = memory + (delay_us * period.factor >> period.shift + 6)
+                memory = min(lost - lost // 4, 0xFFFF)
+            since_us = told_age_us or rank.offset_us
+            iteration = self.iterations[rank.echelonflow] = Iteration(epoch, (now_us - since_us) & MASK48, memory)
+        elif iteration.epoch != epoch:
+            return None
+        elif told_age_us and _signed(now_us - told_age_us - iteration.reference_us) < 0:
+            iteration.reference_us = (now_us - told_age_us) & MASK48
+        slack = min(max(_signed(iteration.reference_us + rank.offset_us - now_us), -BIAS), BIAS - 1)
+        slack_key = slack + BIAS
+        if period is None:
+            return slack_key, *self._level(rank.profile, slack_key), None
+        iteration.memory = max(iteration.memory, told_memory)
+        # Counted from the earliest slack that there is.
+        urgency = ((BIAS - 1 - slack) * period.factor >> period.shift) + period.zero + (iteration.memory << 6)
+        behind = self._behind(rank.port, flow, urgency & MASK48, now_us, period.idle_us, last)
+        return slack_key, self._level(rank.profile, min(behind, MASK32))[0], MASK32, replace(iteration)
 
-    def _slack(self, rank: Rank, reference: int, now_us: int) -> tuple[int, int, int]:
-        slack = (reference + rank.offset_us - now_us) & MASK48
-        if slack >> 47:
-            slack -= 1 << 48
-        key = min(max(slack, -BIAS), BIAS - 1) + BIAS
-        profile = self.profiles.get(rank.profile)
-        if profile is None:
-            return key, 0, 0
-        lows, queues = profile
-        found = bisect_right(lows, key) - 1
-        return key, queues[found], key - lows[found]
+    def _behind(self, port: int, flow: int, urgency: int, now_us: int, idle_us: int, last: bool) -> int:
+        """Return by how much a flow is less urgent than the most urgent one at its port."""
+        top = self.tops.get(port)
+        if top is not None and top.flow != flow and _signed(top.until_us - now_us) >= 0:
+            behind = _signed(top.rank - urgency)
+            if behind >= 0:
+                return behind
+        self.tops[port] = Top(flow, urgency, now_us + idle_us)
+        if last:
+            del self.tops[port]
+        return 0
+
+    def _attained(self, group: int, epoch: int, length: int) -> int | None:
+        known = self.attained.get(group)
+        if known is not None and known[0] != epoch and not _newer(epoch, known[0]):
+            return None
+        seen = known[1] if known is not None and known[0] == epoch else 0
+        self.attained[group] = (epoch, min(seen + length, MASK32))
+        return seen
+
+    def _time_left(self, rank: Rank, now_us: int) -> int:
+        origin_us, seen_us = self.windows.get(rank.group, (0, 0))
+        if seen_us == 0 or (now_us - seen_us) & MASK48 > 8 * rank.period_us:
+            origin_us = now_us
+        self.windows[rank.group] = (origin_us, now_us)
+        return rank.period_us - ((now_us - origin_us) & MASK48) % rank.period_us
+
+    def _level(self, profile: int, key: int) -> tuple[int, int]:
+        """Return the queue, and how far the key is above the lowest of its interval."""
+        found = self.profiles.get(profile)
+        if found is None:
+            return 0, MASK32
+        lows, queues = found
+        index = bisect_right(lows, key) - 1
+        return queues[index], key - lows[index]
 
     def _overdrawn(self, port: int, virtual: tuple[int, int], length: int, now_us: int) -> bool:
         drain, above = virtual
@@ -317,3 +433,13 @@ class Twin:
         backlog = max(backlog - elapsed * drain, 0) + length * 8000
         self.backlogs[port] = (backlog, now_us)
         return backlog > above * 8000
+
+
+def _newer(epoch: int, than: int) -> bool:
+    return 0 < (epoch - than) % 256 < 240
+
+
+def _signed(value: int) -> int:
+    """Return the low 48 bits as two's complement."""
+    value &= MASK48
+    return value - (1 << 48) if value >> 47 else value

@@ -49,7 +49,17 @@ def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"") -
 
 
 def shim(
-    job: int, flow: int, epoch: int, remaining: int, *, flags: int = 0, version: int = 1, payload: bytes = b""
+    job: int,
+    flow: int,
+    epoch: int,
+    remaining: int,
+    *,
+    flags: int = 0,
+    version: int = 2,
+    age_us: int = 0,
+    memory: int = 0,
+    payload: bytes = b"",
 ) -> bytes:
     """UDP with the shim behind it."""
-    return udp(4000, 0xEF10, struct.pack("!BBHHHI", version << 4 | flags, epoch, job, flow, 0, remaining) + payload)
+    head = struct.pack("!BBHHHIIHH", version << 4 | flags, epoch, job, flow, 0, remaining, age_us, memory, 0)
+    return udp(4000, 0xEF10, head + payload)

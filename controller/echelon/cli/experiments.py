@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated
 
 import typer
 
 from echelon.cli.places import FLUID, PRIVATE, Runner, place
-from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, CommandGroup, fail
+from echelon.cli.sweeps import Bars, one_line_errors
+from echelon.cli.usage import CommandGroup, fail
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.targets import DEFAULT_TARGET
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from echelon.experiments.sweep import Task
 
 app = typer.Typer(
     help="Repeat published experiments and compare the numbers.",
@@ -54,7 +49,7 @@ def report(
     directory: Annotated[Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)],
 ) -> None:
     """Redraw tables, figures and reports from what was measured; nothing is run."""
-    with _one_line_errors(directory):
+    with one_line_errors(directory):
         from echelon.experiments import run
 
         for path in run.report(directory):
@@ -90,7 +85,7 @@ def _command(name: str) -> Callable[..., None]:
         scale: Annotated[
             str, typer.Option(help="Factor of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",
-        seed: Annotated[int, typer.Option(help="Of everything random.", min=0, max=2**32 - 1)] = 0,
+        seed: Annotated[int, typer.Option(help="The seed of everything random.", min=0, max=2**32 - 1)] = 0,
         workers: Annotated[
             int | None,
             typer.Option(
@@ -98,7 +93,7 @@ def _command(name: str) -> Callable[..., None]:
             ),
         ] = None,
     ) -> None:
-        with _one_line_errors(out):
+        with one_line_errors(out):
             from echelon.experiments.experiment import Selection
             from echelon.experiments.run import run
             from echelon.experiments.settings import ExperimentSettings
@@ -120,7 +115,7 @@ def _command(name: str) -> Callable[..., None]:
 
                 in_private()
             count = 0 if private else workers or os.cpu_count() or 1
-            with _Bars(name) as bars:
+            with Bars(name) as bars:
                 files = run(
                     name,
                     settings,
@@ -159,54 +154,3 @@ def _fraction(option: str, text: str) -> Fraction:
         return number(of.strip()) / (100 if percent else 1)
     except QuantityError:
         raise DocumentError(option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)") from None
-
-
-class _Bars:
-    """A progress bar for each stage, on a terminal only; elsewhere it is noise."""
-
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        console = Console()
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._name = name
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._bar: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def stage(self, tasks: int, /) -> None:
-        if self._bar is not None:
-            self._progress.remove_task(self._bar)
-        self._bar = self._progress.add_task(self._name, total=tasks)
-
-    def done(self, task: Task, /) -> None:
-        if self._bar is not None:
-            self._progress.update(self._bar, advance=1, description=f"{self._name}  {task.name}")
-
-
-@contextmanager
-def _one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
-    from echelon.documents import DocumentError
-    from echelon.experiments.sweep import SweepError
-    from echelon.scenarios.results import RunError
-
-    try:
-        yield
-    except DocumentError as error:
-        fail(str(error), BAD_INPUT)
-    except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
-    except (RunError, SweepError) as error:
-        fail(str(error), FAILED)
-    except KeyboardInterrupt:
-        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +13,7 @@ from echelon.cli.calls import on_service
 from echelon.cli.usage import BAD_INPUT, FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from echelon.client import Client
     from echelon.service.resources import EntryResource, RankingResource, SwitchDifference
@@ -79,17 +80,25 @@ def diff(
 
 
 def _ranking(ranking: RankingResource) -> str:
-    facts: list[str] = [ranking.kind]
-    if ranking.queue is not None:
-        facts.append(f"queue {ranking.queue}")
-    if ranking.echelonflow is not None:
-        facts.append(ranking.echelonflow)
-    if ranking.offset_s is not None:
-        facts.append(f"at {figures.duration(ranking.offset_s)}")
-    if ranking.thresholds_s:
-        low, high = ranking.thresholds_s[0], ranking.thresholds_s[-1]
-        facts.append(f"levels from {figures.duration(low, 3)} to {figures.duration(high, 3)}")
-    return ", ".join(facts)
+    return ", ".join([ranking.kind, *_facts(ranking.parameters)])
+
+
+def _facts(parameters: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in parameters.items():
+        if isinstance(value, Mapping):
+            yield from (f"{name} {fact}" for fact in _facts(value))
+        elif value not in (None, []):
+            label = name.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+            yield f"{label} {_value(name, value)}"
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        ends = dict.fromkeys((value[0], value[-1]))
+        return " to ".join(_value(name, end) for end in ends)
+    if name.endswith("_s"):
+        return figures.duration(value, 3)
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
 def _show_difference(difference: SwitchDifference) -> None:

@@ -101,7 +101,7 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], i
     ideal_runner = ideal_place(target) if ideal else None
     scenario = load_scenario(file)
     if policies:
-        scenario = replace(scenario, policies=tuple(dict.fromkeys(_choice(text) for text in policies)))
+        scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
@@ -138,7 +138,7 @@ def in_private() -> None:
     raise typer.Exit(sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]]))
 
 
-def _choice(text: str) -> PolicyChoice:
+def policy_choice(text: str) -> PolicyChoice:
     """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
     from echelon.policies import PolicyChoiceError, parse_parameters

@@ -70,7 +70,7 @@ class Reacting:
         out: dict[str, dict[TableEntry, FlowKey]] = {}
         for key in (*self.scheduler.active, *sorted(self._starting - self.scheduler.active.keys())):
             switch = self.scheduler.paths[key][-2]
-            out.setdefault(switch, {})[intents[switch].classifiers[key]] = key
+            out.setdefault(switch, {})[intents[switch].flow_entries[key]] = key
         return out
 
     def count(self, counts: Mapping[FlowKey, int]) -> None:

@@ -16,7 +16,7 @@ from echelon.allocation import ActiveFlow, Allocator
 from echelon.jobs.graph import FlowKey, Job
 from echelon.plan import FlowPlan, Plan, PlanError
 from echelon.policies.base import Policy
-from echelon.policies.schedule import to_schedule
+from echelon.policies.schedule import to_levels, to_schedule
 from echelon.rankings.fixed import Fixed
 
 
@@ -100,8 +100,11 @@ class CentralScheduler:
         ]
         if not isinstance(self.policy, Allocator):
             raise PlanError(f"policy {self.policy.name}: its plan is reactive, but it does not allocate rates")
-        rates = self.policy.allocate(now_s, flows).rates_Bps
-        queues, schedules = to_schedule(flows, rates, self._queues)
+        allocation = self.policy.allocate(now_s, flows)
+        if allocation.ranks is None:
+            queues, schedules = to_schedule(flows, allocation.rates_Bps, self._queues)
+        else:
+            queues, schedules = to_levels(flows, allocation.ranks, self._queues)
         self._queues |= queues
         self.plan = replace(
             self.plan, flows=tuple(self._requeue(flow) for flow in self.plan.flows), schedules=schedules

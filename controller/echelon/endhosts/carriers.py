@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.shim import MAX_REMAINING, FlowAddress, ShimFrames, flow_key
 from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.tcp.frames import TcpAddress
+from echelon.endhosts.tcp.mltcp import Aggressiveness
 from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Clock, Connection
 from echelon.endhosts.transport import FlowReceiver, FlowSender
@@ -21,7 +22,7 @@ from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import Transport
+from echelon.scenarios.scenario import Congestion, Transport
 
 _SHIM_PORTS = 0xC000
 
@@ -96,15 +97,16 @@ class ShimCarrier:
         frames = ShimFrames(address, epoch, packet_bytes)
         source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
 
-        # Looked up once: these two run for every packet.
+        # Looked up once: these run for every packet.
         send, data = source.nic.send, frames.data
         answer, ack = destination.nic.send, frames.ack
+        known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
         def transmit(segment: DataSegment) -> None:
-            send(data(segment))
+            send(data(segment, known_here(key)))
 
         def acknowledge(segment: AckSegment) -> None:
-            answer(ack(segment))
+            answer(ack(segment, known_there(key)))
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
@@ -130,7 +132,12 @@ class TcpCarrier:
     """
 
     def __init__(
-        self, network: HostNetwork, job: Job, identities: Mapping[str, SegmentIdentity], settings: TcpSettings
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[str, SegmentIdentity],
+        settings: TcpSettings,
+        congestion: Congestion = "newreno",
     ) -> None:
         self.tally = TcpTally()
         """The counts of the job's packets."""
@@ -148,7 +155,7 @@ class TcpCarrier:
                 network.hosts[src].tcp,
                 network.hosts[dst].tcp,
                 address,
-                settings,
+                _with_congestion(settings, congestion, flows),
                 partial(self._on_lost, src, dst),
                 self.tally,
             )
@@ -170,6 +177,13 @@ class TcpCarrier:
             f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
             f"{src} to its destination and back, and that its queue is served"
         )
+
+
+def _with_congestion(settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]) -> TcpSettings:
+    """Return the settings of the connection that carries these flows in each iteration."""
+    if congestion == "newreno":
+        return settings
+    return replace(settings, aggressiveness=Aggressiveness(sum(flow.size_bytes for flow in flows)))
 
 
 class _Line:

@@ -53,7 +53,8 @@ class TrainingEmulator:
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
       job sends over TCP.
-    - `iterations` and `until` say when the run is over (`echelon.completion`).
+    - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
+      the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -69,7 +70,7 @@ class TrainingEmulator:
         jobs: Sequence[Job],
         identities: Mapping[FlowKey, Identity],
         *,
-        iterations: int,
+        iterations: int | None,
         until: Until = "all-done",
         transport: Transport | None = None,
         delays: Sequence[Delay] = (),
@@ -147,7 +148,8 @@ class TrainingEmulator:
                 case ShimIdentity() as identity:
                     shims[flow.name] = identity
         if segments:
-            return TcpCarrier(network, job, segments, tcp_settings(self._transport, self._transport.ecn))
+            settings = tcp_settings(self._transport, self._transport.ecn)
+            return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from echelon.endhosts.agreement import Agreement
 from echelon.endhosts.flow_ends import NS_PER_S, FlowEnds
-from echelon.endhosts.shim import DISCARD_PORT_BYTES, UDP_DESTINATION, UDP_SOURCE, read_frame
+from echelon.endhosts.shim import DISCARD_PORT_BYTES, UDP_DESTINATION, UDP_SOURCE, UNSTAMPED, read_frame
 from echelon.endhosts.tcp.stack import Clock, Nic, TcpStack
 
 
@@ -40,12 +41,14 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "flows", "nic", "tcp", "unknown_packets")
+    __slots__ = ("_background", "agreement", "flows", "nic", "tcp", "unknown_packets")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
         self.flows = FlowEnds(host, clock)
         """Ends of the flows with a shim."""
+        self.agreement = Agreement(clock)
+        """What the host knows about the iterations of those flows' jobs."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self.unknown_packets = 0
@@ -72,7 +75,10 @@ class HostStack:
             return
         found = read_frame(frame)
         if found is not None:
-            if not self.flows.deliver(now_ns, *found):
+            key, segment, stamp = found
+            if stamp != UNSTAMPED:
+                self.agreement.hear(key, stamp)
+            if not self.flows.deliver(now_ns, key, segment):
                 self.unknown_packets += 1
         elif not self.tcp.deliver(now_ns, frame):
             stats = self._background.get(frame[UDP_SOURCE]) if frame[UDP_DESTINATION] == DISCARD_PORT_BYTES else None

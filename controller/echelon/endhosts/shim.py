@@ -1,8 +1,8 @@
 """Segments as packets: the shim that tells a switch job, flow and position, and the headers before it.
 
 The layout of the shim is that of `p4src/shared/headers.p4`. `ShimPayloads` makes what UDP carries, `ShimFrames` the
-Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire,
-with all headers.
+Ethernet frames of virtual hosts around it. `remaining` counts the flow's bytes on the wire, with all headers. The last
+8 bytes of the shim are the stamp, which `echelon.endhosts.agreement` writes and reads.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ ALONE = _CONSTANTS["SHIM_FLAG_ALONE"]
 LAST = _CONSTANTS["SHIM_FLAG_LAST"]
 ACK = _CONSTANTS["SHIM_FLAG_ACK"]
 DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
+STRAGGLER_FROM = _CONSTANTS["STRAGGLER_FROM"]
+"""An epoch as far ahead as this of another, or more, modulo 256, is behind it."""
 
 RESENT = 1
-"""Bit of the shim's `reserved` field: `resent` of a segment."""
+"""Bit of the shim's field `marks`: `resent` of a segment."""
 PROMPT = 2
-"""Bit of the shim's `reserved` field: `prompt` of a segment."""
+"""Bit of the shim's field `marks`: `prompt` of a segment."""
 DISCARD_PORT = 9
 """Destination port of background traffic (RFC 863)."""
 
@@ -40,13 +42,15 @@ ACK_BYTES = 64
 """Length of an acknowledgement's frame."""
 MAX_REMAINING = 2**32 - 1
 """Size of the longest flow that the shim can count, in bytes."""
+UNSTAMPED = bytes(8)
+"""The stamp of a packet whose sender knows nothing about the iteration."""
 
 _ETHERNET = Struct("!6s6sH")
 _IPV4 = Struct("!BBHHHBBH4s4s")
 _UDP = Struct("!HHHH")
-_SHIM = Struct("!B5sHI")
-"""Version and flags, key, reserved, remaining."""
-_HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI")
+_SHIM = Struct("!B5sHI8s")
+"""Version and flags, key, marks, remaining, stamp."""
+_HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI8s")
 """Fields of a whole frame: EtherType, IPv4's first byte and total length, protocol, destination port, the shim."""
 
 _ETHERTYPE_IPV4 = 0x0800
@@ -127,7 +131,7 @@ class ShimPayloads:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def data(self, segment: DataSegment) -> bytes:
+    def data(self, segment: DataSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the payload of a packet of the segment's length."""
         first = _VERSION_BITS
         if segment.last:
@@ -136,13 +140,14 @@ class ShimPayloads:
             first |= ALONE
         if segment.drain:
             first |= DRAIN
-        reserved = PROMPT * segment.prompt | RESENT * segment.resent
-        return _SHIM.pack(first, self._key, reserved, segment.remaining) + bytes(segment.length_bytes - HEADER_BYTES)
+        marks = PROMPT * segment.prompt | RESENT * segment.resent
+        head = _SHIM.pack(first, self._key, marks, segment.remaining, stamp)
+        return head + bytes(segment.length_bytes - HEADER_BYTES)
 
-    def ack(self, segment: AckSegment) -> bytes:
+    def ack(self, segment: AckSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the payload of an acknowledgement."""
         first = _VERSION_BITS | ACK | DRAIN * segment.drain
-        return _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes) + _ACK_PADDING
+        return _SHIM.pack(first, self._key, RESENT * segment.resent, segment.missing_bytes, stamp) + _ACK_PADDING
 
 
 _ACK_PADDING = bytes(ACK_BYTES - HEADER_BYTES)
@@ -164,23 +169,23 @@ class ShimFrames:
         self._payloads = ShimPayloads(flow_key(epoch, address.job, address.flow))
         self._ack_headers = headers(address.reversed(), ACK_BYTES)
         # Most segments are full ones without marks but `prompt`: only `remaining` differs between them.
-        full = [self._any(DataSegment(0, packet_bytes, prompt=prompt)) for prompt in (False, True)]
-        self._full_heads = [frame[: HEADER_BYTES - 4] for frame in full]
+        full = [self._any(DataSegment(0, packet_bytes, prompt=prompt), UNSTAMPED) for prompt in (False, True)]
+        self._full_heads = [frame[: HEADER_BYTES - 4 - len(UNSTAMPED)] for frame in full]
         self._padding = full[0][HEADER_BYTES:]
 
-    def data(self, segment: DataSegment) -> bytes:
+    def data(self, segment: DataSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the frame of a segment."""
         marked = segment.last or segment.alone or segment.drain or segment.resent
         if marked or segment.length_bytes != self._packet_bytes:
-            return self._any(segment)
-        return self._full_heads[segment.prompt] + segment.remaining.to_bytes(4, "big") + self._padding
+            return self._any(segment, stamp)
+        return self._full_heads[segment.prompt] + segment.remaining.to_bytes(4, "big") + stamp + self._padding
 
-    def _any(self, segment: DataSegment) -> bytes:
-        return headers(self._address, segment.length_bytes) + self._payloads.data(segment)
+    def _any(self, segment: DataSegment, stamp: bytes) -> bytes:
+        return headers(self._address, segment.length_bytes) + self._payloads.data(segment, stamp)
 
-    def ack(self, segment: AckSegment) -> bytes:
+    def ack(self, segment: AckSegment, stamp: bytes = UNSTAMPED) -> bytes:
         """Return the frame of an acknowledgement, which goes the other way."""
-        return self._ack_headers + self._payloads.ack(segment)
+        return self._ack_headers + self._payloads.ack(segment, stamp)
 
 
 def background_frame(address: FlowAddress, packet_bytes: int) -> bytes:
@@ -189,41 +194,45 @@ def background_frame(address: FlowAddress, packet_bytes: int) -> bytes:
     return head + bytes(packet_bytes - len(head))
 
 
-def read_frame(frame: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
-    """Return the flow's key and the segment of a frame.
+Received = tuple[bytes, DataSegment | AckSegment, bytes]
+"""The flow's key, the segment, and the stamp of a packet."""
+
+
+def read_frame(frame: bytes) -> Received | None:
+    """Return what a frame carries.
 
     None stands for all frames but IPv4 without options, UDP to the shim's port, with a shim of our version.
     """
     if len(frame) < HEADER_BYTES:
         return None
-    ethertype, ipv4, total_bytes, protocol, port, first, key, reserved, remaining = _HEADERS.unpack_from(frame)
+    ethertype, ipv4, total_bytes, protocol, port, first, key, marks, remaining, stamp = _HEADERS.unpack_from(frame)
     if port != SHIM_PORT or ethertype != _ETHERTYPE_IPV4 or ipv4 != 0x45 or protocol != _PROTOCOL_UDP:
         return None
     # The length of the packet, not of the frame: a link may have padded it.
     length_bytes = total_bytes + ETHERNET_BYTES
-    if first == _VERSION_BITS and not reserved:
-        return key, DataSegment(remaining, length_bytes)  # most packets: data without marks
-    return _segment(first, key, reserved, remaining, length_bytes)
-
-
-def read_payload(payload: bytes) -> tuple[bytes, DataSegment | AckSegment] | None:
-    """Return the flow's key and the segment of a UDP payload; None if it has no shim of our version."""
-    if len(payload) < _SHIM.size:
-        return None
-    first, key, reserved, remaining = _SHIM.unpack_from(payload)
-    return _segment(first, key, reserved, remaining, len(payload) + SHIM_AT)
-
-
-def _segment(
-    first: int, key: bytes, reserved: int, remaining: int, length_bytes: int
-) -> tuple[bytes, DataSegment | AckSegment] | None:
+    if first == _VERSION_BITS and not marks:
+        return key, DataSegment(remaining, length_bytes), stamp  # most packets: data without marks
     if first >> 4 != SHIM_VERSION:
         return None
-    drain, resent = first & DRAIN != 0, reserved & RESENT != 0
+    return key, _segment(first, marks, remaining, length_bytes), stamp
+
+
+def read_payload(payload: bytes) -> Received | None:
+    """Return what a UDP payload carries; None if it has no shim of our version."""
+    if len(payload) < _SHIM.size:
+        return None
+    first, key, marks, remaining, stamp = _SHIM.unpack_from(payload)
+    if first >> 4 != SHIM_VERSION:
+        return None
+    return key, _segment(first, marks, remaining, len(payload) + SHIM_AT), stamp
+
+
+def _segment(first: int, marks: int, remaining: int, length_bytes: int) -> DataSegment | AckSegment:
+    drain, resent = first & DRAIN != 0, marks & RESENT != 0
     if first & ACK:
-        return key, AckSegment(remaining, drain, resent)
-    last, alone, prompt = first & LAST != 0, first & ALONE != 0, reserved & PROMPT != 0
-    return key, DataSegment(remaining, length_bytes, last, alone, drain, prompt, resent)
+        return AckSegment(remaining, drain, resent)
+    last, alone, prompt = first & LAST != 0, first & ALONE != 0, marks & PROMPT != 0
+    return DataSegment(remaining, length_bytes, last, alone, drain, prompt, resent)
 
 
 def _mac(text: str) -> bytes:

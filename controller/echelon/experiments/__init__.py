@@ -1,1 +1,1 @@
-"""Published experiments, repeated on fabrics of this project: sweeps of points, then tables, figures and a report."""
+"""Sweeps of measurements, with tables, figures and a report: published experiments, and the evaluation of policies."""

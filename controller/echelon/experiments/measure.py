@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from echelon.allocation import Number
 from echelon.documents import parse_document
 from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
@@ -171,14 +171,14 @@ def _mean_time(spans: Sequence[tuple[float, float | None]], to_s: float) -> floa
 
 def _uses(
     job: Job,
-    iterations: Iterable[IterationRecord[Fraction]],
+    iterations: Iterable[IterationRecord[Number]],
     bottleneck: Bottleneck,
     sent_bytes: Callable[[int], float],
 ) -> list[Use]:
     """Return the job's flows on the link, each spread evenly over the time that it took."""
     carried = {flow.name: flow for flow in job.flows if bottleneck.carries(flow)}
 
-    def of(iteration: IterationRecord[Fraction]) -> Iterator[Use]:
+    def of(iteration: IterationRecord[Number]) -> Iterator[Use]:
         for name, span in iteration.flows.items():
             if name in carried and span.finish is not None:
                 yield Use(float(span.start), float(span.finish), sent_bytes(carried[name].size_bytes))

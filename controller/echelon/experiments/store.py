@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 _DIGEST_DIGITS = 12
 
@@ -28,6 +28,33 @@ class Stored:
     wall_s: float
     """Duration of the measurement, in real seconds."""
 
+    def text(self) -> str:
+        """Return the point as one line of JSON."""
+        document = {"identity": self.identity, "result": self.result, "wall_s": self.wall_s}
+        return json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
+
+    @classmethod
+    def parsed(cls, text: str) -> Stored | None:
+        """Return the point that `text` holds, or None if it holds none."""
+        try:
+            document = json.loads(text)
+            identity, result, wall_s = document["identity"], document["result"], document["wall_s"]
+        except (ValueError, TypeError, KeyError):
+            return None
+        if not isinstance(identity, dict) or not isinstance(result, dict) or not isinstance(wall_s, int | float):
+            return None
+        return cls(identity, result, float(wall_s))
+
+
+class Store(Protocol):
+    """A place for measured points."""
+
+    def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
+        """Return the point, if it has been measured."""
+
+    def put(self, name: str, stored: Stored) -> None:
+        """Keep the point, so that nothing but the loss of its disk loses it. Raise `OSError`."""
+
 
 class PointStore:
     """The points below a directory, which is made when the first one is written."""
@@ -37,21 +64,20 @@ class PointStore:
 
     def path(self, name: str, identity: Mapping[str, Any]) -> Path:
         """Return the file of a point; `name` is for people."""
-        digest = hashlib.sha256(_canonical(identity).encode()).hexdigest()[:_DIGEST_DIGITS]
+        digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:_DIGEST_DIGITS]
         return self._directory / f"{name}-{digest}.json"
 
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
         """Return the point, if it has been measured."""
         stored = _read(self.path(name, identity))
-        return stored if stored is not None and _canonical(stored.identity) == _canonical(identity) else None
+        return stored if stored is not None and canonical(stored.identity) == canonical(identity) else None
 
     def put(self, name: str, stored: Stored) -> None:
         """Write a point, whole or not at all. Raise `OSError`."""
         path = self.path(name, stored.identity)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
-        document = {"identity": stored.identity, "result": stored.result, "wall_s": stored.wall_s}
-        partial.write_text(json.dumps(document, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+        partial.write_text(stored.text(), encoding="utf-8")
         partial.replace(path)
 
     def __iter__(self) -> Iterator[Stored]:
@@ -64,14 +90,11 @@ class PointStore:
 
 def _read(path: Path) -> Stored | None:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        identity, result, wall_s = document["identity"], document["result"], document["wall_s"]
-    except (OSError, ValueError, TypeError, KeyError):
+        return Stored.parsed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    if not isinstance(identity, dict) or not isinstance(result, dict) or not isinstance(wall_s, int | float):
-        return None
-    return Stored(identity, result, float(wall_s))
 
 
-def _canonical(identity: Mapping[str, Any]) -> str:
+def canonical(identity: Mapping[str, Any]) -> str:
+    """Return the text by which identities are compared."""
     return json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -25,8 +25,13 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as Markdown, with its title above."""
-        lines = [self.columns, ["---"] * len(self.columns), *([_shown(cell) for cell in row] for row in self.rows)]
+        texts = ([text.replace("|", "\\|") for text in row] for row in self.texts())
+        lines = [self.columns, ["---"] * len(self.columns), *texts]
         return "\n".join([f"**{self.title}**", "", *("| " + " | ".join(line) + " |" for line in lines)])
+
+    def texts(self) -> list[list[str]]:
+        """Return the cells as people read them, row by row."""
+        return [[_shown(cell) for cell in row] for row in self.rows]
 
     def csv(self) -> str:
         """Return the table as CSV: numbers with six significant digits; an empty cell is None."""
@@ -54,4 +59,4 @@ def _shown(cell: Cell) -> str:
         return _NONE
     if isinstance(cell, float):
         return f"{cell:.0f}" if abs(cell) >= 1000 else f"{cell:.3g}"
-    return str(cell).replace("|", "\\|")
+    return str(cell)

@@ -1,17 +1,15 @@
-"""The flows under way and the rates at which they drain."""
+"""The flows under way, the ports that they cross, and the neighbourhoods in which they share links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from operator import attrgetter
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.errors import Code, CodedError
-from echelon.fluid.rounding import Rounding
+from echelon.fluid.rounding import Arithmetic
 from echelon.jobs.graph import FlowKey
-
-_ZERO = Fraction(0)
 
 
 class FluidError(CodedError, RuntimeError):
@@ -20,112 +18,206 @@ class FluidError(CodedError, RuntimeError):
     code: Code = "run-failed"
 
 
-@dataclass(slots=True)
-class FlowUnderWay:
-    """A flow in the network; `remaining_bytes` and `rate_Bps` are as of the last allocation."""
+class Port:
+    """A directed link and the flows under way over it."""
 
-    key: FlowKey
-    iteration: int
-    echelonflow: str | None
-    links: tuple[Link, ...]
-    size_bytes: int
-    start_s: Fraction
-    ideal_finish_s: Fraction
-    max_rate_Bps: Fraction | None  # noqa: N815
-    sequence: int
-    remaining_bytes: Fraction
-    rate_Bps: Fraction = _ZERO  # noqa: N815
-    finish_s: Fraction | None = None
-    """Finish time at the present rate; None: it never finishes."""
+    __slots__ = ("always_narrow", "capacity_Bps", "fastest_Bps", "flows", "link", "reverse", "seen", "wide_up_to_Bps")
 
-    def as_seen(self) -> ActiveFlow:
-        """Return the flow as a policy sees it."""
-        return ActiveFlow(
-            job=self.key[0],
-            flow=self.key[1],
-            iteration=self.iteration,
-            echelonflow=self.echelonflow,
-            links=self.links,
-            size_bytes=self.size_bytes,
-            remaining_bytes=self.remaining_bytes,
-            start_s=self.start_s,
-            ideal_finish_s=self.ideal_finish_s,
-            sequence=self.sequence,
-            max_rate_Bps=self.max_rate_Bps,
-        )
-
-
-class FluidNetwork:
-    """The flows under way, which drain at constant rates from one allocation to the next.
-
-    New rates are due when `changed` is true: a flow has started or finished since they were set.
-    """
-
-    def __init__(self, rounding: Rounding) -> None:
-        self.changed = False
-        self._rounding = rounding
-        self._flows: dict[FlowKey, FlowUnderWay] = {}
-        self._started = 0
-        self._allocated_s = _ZERO
+    def __init__(self, link: Link, capacity_Bps: Number, wide_up_to_Bps: Number) -> None:  # noqa: N803
+        self.link = link
+        self.capacity_Bps = capacity_Bps
+        self.flows: dict[FlowUnderWay, None] = {}
+        self.fastest_Bps: Number = 0
+        """The rate of all flows if each were alone on its path."""
+        self.wide_up_to_Bps = wide_up_to_Bps
+        self.always_narrow = False
+        """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
+        self.reverse: Port | None = None
+        """The port of the opposite direction, if acknowledgements take part of its link."""
+        self.seen = 0
 
     @property
-    def idle(self) -> bool:
-        return not self._flows
+    def narrow(self) -> bool:
+        """Whether flows may have to share the port."""
+        return self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
 
-    def start(
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FlowUnderWay(ActiveFlow):
+    """A flow in the network. `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more."""
+
+    ports: tuple[Port, ...]
+    fastest_Bps: Number  # noqa: N815
+    """The flow's rate if it were alone on its path."""
+    coupled: Hashable
+    """What couples the flow to others beside links (`LocalAllocator.neighbourhood`)."""
+    since_s: Number
+    rate_Bps: Number = 0  # noqa: N815
+    version: int = 0
+    """Number of rates that the flow has had: events expected of an earlier one are outdated."""
+    neighbourhood: Neighbourhood | None = None
+    seen: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Neighbourhood:
+    """Flows whose rates were set together, in order of their start. It ends when one of their rates is set again."""
+
+    flows: list[FlowUnderWay]
+    ended: bool = False
+
+
+class Network:
+    """The ports, the flows under way, and the flows whose rates may have to change since rates were set.
+
+    `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one neighbourhood.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[Link, Port],
+        arithmetic: Arithmetic,
+        couple: Callable[[FlowUnderWay], Hashable],
+        whole: bool,
+    ) -> None:
+        self.flows: dict[FlowKey, FlowUnderWay] = {}
+        self._ports = ports
+        self._arithmetic = arithmetic
+        self._couple = couple
+        self._whole = whole
+        self._coupled: dict[Hashable, dict[FlowUnderWay, None]] = {}
+        self._started = 0
+        self._searches = 0
+        self._touched: dict[FlowUnderWay, None] = {}
+        self.changed = False
+        """Whether a flow has started or finished, or rates must be set anew for another reason."""
+
+    def new(
         self,
         key: FlowKey,
         iteration: int,
         echelonflow: str | None,
         links: tuple[Link, ...],
         size_bytes: int,
-        now_s: Fraction,
-        ideal_finish_s: Fraction,
-        max_rate_Bps: Fraction | None = None,  # noqa: N803
-    ) -> None:
-        """Put a flow into the network. Without bytes or links to cross, it is finished at once."""
-        self._flows[key] = FlowUnderWay(
-            key=key,
+        now_s: Number,
+        ideal_finish_s: Number,
+        max_rate_Bps: Number | None = None,  # noqa: N803
+    ) -> FlowUnderWay:
+        """Return a new flow, which is not in the network yet."""
+        ports = tuple([self._ports[link] for link in links])
+        limits = [port.capacity_Bps for port in ports]
+        if max_rate_Bps is not None:
+            limits.append(max_rate_Bps)
+        flow = FlowUnderWay(
+            job=key[0],
+            flow=key[1],
             iteration=iteration,
             echelonflow=echelonflow,
             links=links,
             size_bytes=size_bytes,
+            remaining_bytes=self._arithmetic.number(size_bytes),
             start_s=now_s,
             ideal_finish_s=ideal_finish_s,
-            max_rate_Bps=max_rate_Bps,
             sequence=self._started,
-            remaining_bytes=Fraction(size_bytes),
-            finish_s=None if size_bytes and links else now_s,
+            max_rate_Bps=max_rate_Bps,
+            ports=ports,
+            fastest_Bps=min(limits, default=0),
+            coupled=None,
+            since_s=now_s,
         )
         self._started += 1
+        return flow
+
+    def add(self, flow: FlowUnderWay) -> None:
+        """Put a flow that has bytes and links into the network."""
         self.changed = True
+        self.flows[flow.job, flow.flow] = flow
+        for port in flow.ports:
+            port.flows[flow] = None
+            port.fastest_Bps += flow.fastest_Bps
+        flow.coupled = self._couple(flow)
+        if flow.coupled is not None:
+            self._coupled.setdefault(flow.coupled, {})[flow] = None
+        self._touched[flow] = None
 
-    def take_finished(self, now_s: Fraction) -> list[FlowKey]:
-        """Remove the flows that have finished by now, in order of their start."""
-        done = [flow.key for flow in self._flows.values() if flow.finish_s is not None and flow.finish_s <= now_s]
-        for key in done:
-            del self._flows[key]
-        self.changed = self.changed or bool(done)
-        return done
+    def remove(self, flow: FlowUnderWay) -> None:
+        """Take a flow that has finished out of the network."""
+        if flow.neighbourhood is not None:
+            self.touch(flow.neighbourhood)
+        del self.flows[flow.job, flow.flow]
+        for port in flow.ports:
+            del port.flows[flow]
+            port.fastest_Bps = port.fastest_Bps - flow.fastest_Bps if port.flows else 0
+        if flow.coupled is not None:
+            group = self._coupled[flow.coupled]
+            del group[flow]
+            if not group:
+                del self._coupled[flow.coupled]
+        self._touched.pop(flow, None)
 
-    def next_finish_s(self) -> Fraction | None:
-        """Return when the next flow finishes at the present rates; None if none does."""
-        return min((flow.finish_s for flow in self._flows.values() if flow.finish_s is not None), default=None)
+    def touch(self, neighbourhood: Neighbourhood) -> None:
+        """Have the rates of these flows set anew."""
+        if not neighbourhood.ended:
+            neighbourhood.ended = True
+            self.changed = True
+            self._touched.update(dict.fromkeys(neighbourhood.flows))
 
-    def advance(self, now_s: Fraction) -> list[ActiveFlow]:
-        """Drain all flows until now, at the present rates. Return the remaining flows, in order of their start."""
-        elapsed = now_s - self._allocated_s
-        for flow in self._flows.values():
-            if flow.rate_Bps:
-                flow.remaining_bytes = self._rounding.bytes(flow.remaining_bytes - flow.rate_Bps * elapsed)
-        self._allocated_s = now_s
-        return [flow.as_seen() for flow in self._flows.values()]
-
-    def set_rates(self, rates_Bps: Sequence[Fraction]) -> None:  # noqa: N803
-        """Set new rates from the time of the last `advance` on, for the flows in the order that it returned."""
-        if len(rates_Bps) != len(self._flows):
-            raise FluidError(f"the policy answers with {len(rates_Bps)} rates for {len(self._flows)} flows")
-        for flow, rate in zip(self._flows.values(), rates_Bps, strict=True):
-            flow.rate_Bps = rate
-            flow.finish_s = self._allocated_s + flow.remaining_bytes / rate if rate else None
+    def take_touched(self, now_s: Number) -> Iterable[Neighbourhood]:
+        """Return all neighbourhoods of flows whose rates must be set anew. Their remaining bytes are those of now."""
         self.changed = False
+        touched, self._touched = self._touched, {}
+        if self._whole:
+            if self.flows:
+                yield self._begin(list(self.flows.values()), now_s)
+            return
+        self._searches += 1
+        for flow in touched:
+            if flow.seen != self._searches:
+                yield self._begin(self._around(flow), now_s)
+
+    def _around(self, first: FlowUnderWay) -> list[FlowUnderWay]:
+        """Return the flows of the neighbourhood of a flow, in order of their start."""
+        search = self._searches
+        first.seen = search
+        found = [first]
+
+        def take(flows: Iterable[FlowUnderWay]) -> None:
+            for flow in flows:
+                if flow.seen != search:
+                    flow.seen = search
+                    found.append(flow)
+
+        for flow in found:  # the list grows
+            for port in flow.ports:
+                if port.seen != search:
+                    port.seen = search
+                    reverse = port.reverse
+                    if reverse is not None and reverse.flows:
+                        take(port.flows)
+                        take(reverse.flows)
+                    elif len(port.flows) > 1 and port.narrow:
+                        take(port.flows)
+            if flow.coupled is not None:
+                take(self._coupled[flow.coupled])
+        found.sort(key=_BY_START)
+        return found
+
+    def _begin(self, flows: list[FlowUnderWay], now_s: Number) -> Neighbourhood:
+        neighbourhood = Neighbourhood(flows)
+        for flow in flows:
+            if flow.neighbourhood is not None:
+                flow.neighbourhood.ended = True
+            flow.neighbourhood = neighbourhood
+            self.advance(flow, now_s)
+        return neighbourhood
+
+    def advance(self, flow: FlowUnderWay, now_s: Number) -> None:
+        """Drain a flow until now."""
+        if flow.since_s != now_s:
+            if flow.rate_Bps:
+                passed = flow.rate_Bps * (now_s - flow.since_s)
+                flow.remaining_bytes = self._arithmetic.bytes(flow.remaining_bytes - passed)
+            flow.since_s = now_s
+
+
+_BY_START = attrgetter("sequence")

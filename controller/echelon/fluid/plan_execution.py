@@ -6,25 +6,26 @@ when its earlier packets have left; that takes a few packet times.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
-from echelon.allocation import ActiveFlow, Allocation, Link
-from echelon.fabric.model import Fabric
-from echelon.fluid.sharing import SharedPort, Sharer, share
-from echelon.jobs.graph import FlowKey
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.fluid.network import FlowUnderWay, Port
+from echelon.fluid.rounding import Arithmetic
+from echelon.fluid.sharing import Place, SharedPort, Sharer, share
 from echelon.plan import Plan
-from echelon.rankings.deadline import Deadline
+from echelon.rankings.base import Execution, Rank, Ranking
 from echelon.rankings.fixed import Fixed
 
-_Standing = tuple[tuple[Link, ...], int, int, Fraction | None]
-"""Everything on which the share of a flow depends: its path, its queue, its window, and its maximum rate."""
+_Standing = tuple[tuple[Place, ...], int, Number | None]
+"""Everything on which the share of a flow depends: its path and queues, its window, and its maximum rate."""
 
-_MOST_KNOWN = 1 << 16
-"""Number of results kept, as a bound on memory."""
+_MOST_KNOWN = 1 << 19
+"""Number of rates kept for neighbourhoods that come again, as a bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Windows:
     initial: int = 1
     acknowledgement_bytes: int = 0
 
-    def at(self, sent_bytes: Fraction) -> tuple[int, int | None]:
+    def at(self, sent_bytes: Number) -> tuple[int, int | None]:
         """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
         that holds (None: for ever)."""
         window = end = min(self.initial, self.full)
@@ -58,116 +59,214 @@ class Windows:
         return Fraction(self.acknowledgement_bytes, max(1, self.full // 2) * self.packet_bytes)
 
 
-class PlanExecution:
-    """Executes a plan that does not change (an `echelon.allocation.Allocator`)."""
+@dataclass(slots=True)
+class _AtPort:
+    """The ranks of the flows at a port."""
 
-    def __init__(self, plan: Plan, fabric: Fabric, windows: Windows) -> None:
+    shared: SharedPort
+    ranks: dict[FlowUnderWay, Rank] = field(default_factory=dict)
+    outdated: bool = False
+    """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
+    until_s: Number | None = None
+    """When the first rank ends."""
+    counting: list[Rank] = field(default_factory=list)
+    """The ranks that end after some bytes."""
+
+
+@dataclass(slots=True)
+class _Executed:
+    """The part of a flow's state that switches and senders keep."""
+
+    ranking: Ranking
+    execution: Execution[Any]
+    window: int = 0
+    open_bytes: Number | None = 0
+    """The sent bytes from which on the window is larger; None: it stays as it is."""
+    standing: int | None = None
+    """The number of its standing; None: it has changed."""
+
+
+class PlanExecution:
+    """Executes a plan that does not change, neighbourhood by neighbourhood."""
+
+    whole = False
+
+    def __init__(
+        self, plan: Plan, ports: Mapping[Link, Port], hosts: AbstractSet[str], windows: Windows, arithmetic: Arithmetic
+    ) -> None:
+        self._arithmetic = arithmetic
         self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
-        self._known: dict[tuple[_Standing, ...], tuple[tuple[Fraction, bool], ...]] = {}
-        """The results of `_shares`."""
-        self._references: dict[tuple[str, str], tuple[int, Fraction]] = {}
-        """The iteration and its reference time, by job and EchelonFlow."""
-        self._ports: dict[Link, SharedPort] = {
-            link: SharedPort(
-                capacity_Bps,
-                None if link[0] in fabric.hosts else plan.schedules.get(link, plan.default_schedule),
-            )
-            for link, capacity_Bps in fabric.capacity_Bps.items()
-        }
+        self._acknowledging = arithmetic.number(windows.acknowledging)
+        self._executions: dict[type[Ranking], Execution[Any]] = {}
+        self._of: dict[ActiveFlow, _Executed] = {}
+        self._at: dict[Port, _AtPort] = {}
+        for link, port in ports.items():
+            schedule = None if link[0] in hosts else plan.schedules.get(link, plan.default_schedule)
+            at = self._at[port] = _AtPort(SharedPort(port.capacity_Bps, schedule))
+            port.always_narrow = at.shared.limited
+        if windows.acknowledging:
+            for (node, following), port in ports.items():
+                port.reverse = ports[following, node]
+                self._at[port].shared.reverse = self._at[port.reverse].shared
+        self._standings: list[_Standing] = []
+        self._numbers: dict[_Standing, int] = {}
+        self._known: dict[tuple[int, ...], tuple[tuple[Number, ...], frozenset[int]]] = {}
+        """The results of `_shares`, by the standings of all flows of a neighbourhood."""
+        self._known_rates = 0
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
-        """Return the rates until a flow reaches a threshold of its ranking, or opens its window further."""
-        self._take_references(flows)
-        at_port = Counter(link for flow in flows for link in flow.links)
-        changes_s: list[Fraction] = []
-        standings: list[_Standing] = []
-        openings: list[Fraction | None] = []
-        for flow in flows:
-            queue, until_s = self._queue(now_s, flow)
-            if until_s is not None and any(at_port[link] > 1 for link in flow.links):
-                changes_s.append(until_s)
-            sent_bytes = flow.size_bytes - flow.remaining_bytes
-            window, open_bytes = self._windows.at(sent_bytes)
-            openings.append(None if open_bytes is None else open_bytes - sent_bytes)
-            standings.append((flow.links, queue, window, flow.max_rate_Bps))
-        shares = self._shares(tuple(standings))
-        for (rate_Bps, is_held_up), left_bytes in zip(shares, openings, strict=True):  # noqa: N806
+    def neighbourhood(self, flow: ActiveFlow) -> Hashable:
+        """Return what the flow's ranking couples it to."""
+        of = self._of[flow]
+        coupled = of.execution.neighbourhood(flow, of.ranking)
+        return None if coupled is None else (type(of.ranking), coupled)
+
+    def started(self, now_s: Number, flow: FlowUnderWay) -> None:
+        ranking = self._rankings.get((flow.job, flow.flow), self._best_effort)
+        kind = type(ranking)
+        if kind not in self._executions:
+            self._executions[kind] = kind.execution(self._arithmetic.number)
+        execution = self._executions[kind]
+        self._of[flow] = _Executed(ranking, execution)
+        execution.started(now_s, flow, ranking)
+        for port in flow.ports:
+            self._at[port].outdated = True
+
+    def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
+        of = self._of.pop(flow)
+        of.execution.finished(now_s, flow, of.ranking)
+        for port in flow.ports:
+            at = self._at[port]
+            at.outdated = True
+            at.ranks.pop(flow, None)
+
+    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation:
+        """Return the rates until a flow gets another rank, or opens its window further."""
+        ranked = self._rank(now_s, flows)
+        key = []
+        opening: list[int] = []
+        for number, flow in enumerate(flows):
+            of = self._of[flow]
+            if of.open_bytes is not None:
+                self._open(flow, of)
+                if of.open_bytes is not None:
+                    opening.append(number)
+            key.append(self._number(flow, of) if of.standing is None else of.standing)
+        rates, held_up = self._shares(tuple(key))
+        changes_s = [at.until_s for at in ranked if at.until_s is not None]
+        for number in opening:
             # A window matters only where others wait in the same queue.
-            if left_bytes is not None and rate_Bps and is_held_up:
-                changes_s.append(now_s + left_bytes / rate_Bps)
-        return Allocation(tuple(rate_Bps for rate_Bps, _ in shares), min(changes_s, default=None))
+            if number in held_up and rates[number]:
+                flow = flows[number]
+                open_bytes = self._of[flow].open_bytes
+                assert open_bytes is not None
+                left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
+                changes_s.append(now_s + left_bytes / rates[number])
+        counting = [rank for at in ranked for rank in at.counting]
+        if counting:
+            rate_of: dict[ActiveFlow, Number] = dict(zip(flows, rates, strict=True))
+            for rank in counting:
+                together_Bps = sum([rate_of[flow] for flow in rank.counted])  # noqa: N806
+                if together_Bps and rank.until_bytes is not None:
+                    changes_s.append(now_s + rank.until_bytes / together_Bps)
+        return Allocation(rates, min(changes_s, default=None))
 
-    def _shares(self, standings: tuple[_Standing, ...]) -> tuple[tuple[Fraction, bool], ...]:
-        """Return the rate of each flow, and whether it waits in a queue with others.
+    def _rank(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> list[_AtPort]:
+        """Rank the flows at each port where several meet and a rank may have changed. Return all ports where they
+        do."""
+        out = []
+        for port in {port: None for flow in flows for port in flow.ports}:
+            at = self._at[port]
+            if at.shared.is_fifo or not (port.narrow or (port.reverse and port.reverse.flows)):
+                continue
+            out.append(at)
+            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
+                self._rank_at(now_s, port, at)
+        return out
 
-        Training jobs repeat themselves, so most standings have been seen before.
+    def _rank_at(self, now_s: Number, port: Port, at: _AtPort) -> None:
+        at.until_s = None
+        at.counting = []
+        of_execution: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
+        for flow in port.flows:
+            of = self._of[flow]
+            of_execution.setdefault(of.execution, []).append((flow, of.ranking))
+        for execution, present in of_execution.items():
+            for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
+                before = at.ranks.get(flow)
+                if before is None or before.queue != rank.queue:
+                    self._of[flow].standing = None
+                at.ranks[flow] = rank
+                if rank.until_s is not None and (at.until_s is None or rank.until_s < at.until_s):
+                    at.until_s = rank.until_s
+                if rank.until_bytes is not None:
+                    at.counting.append(rank)
+        at.outdated = bool(at.counting)
+
+    def _open(self, flow: FlowUnderWay, of: _Executed) -> None:
+        """Open the window of a flow as far as the bytes that have passed allow."""
+        sent_bytes = flow.size_bytes - flow.remaining_bytes
+        assert of.open_bytes is not None
+        if sent_bytes + self._arithmetic.grain_bytes >= of.open_bytes:
+            window, of.open_bytes = self._windows.at(sent_bytes + self._arithmetic.grain_bytes)
+            if window != of.window:
+                of.window = window
+                of.standing = None
+
+    def _number(self, flow: FlowUnderWay, of: _Executed) -> int:
+        """Return the number of the flow's standing."""
+        places = []
+        for port in flow.ports:
+            at = self._at[port]
+            rank = at.ranks.get(flow)
+            # A flow that was never ranked is alone at the port, where its queue makes no difference.
+            places.append((at.shared, 0 if at.shared.is_fifo or rank is None else rank.queue))
+        standing = tuple(places), of.window, flow.max_rate_Bps
+        number = self._numbers.get(standing)
+        if number is None:
+            number = self._numbers[standing] = len(self._standings)
+            self._standings.append(standing)
+        of.standing = number
+        return number
+
+    def _shares(self, key: tuple[int, ...]) -> tuple[tuple[Number, ...], frozenset[int]]:
+        """Return the rate of each flow, and the indices of those that wait in a queue with others.
+
+        Training jobs repeat themselves, so most neighbourhoods have been seen before.
         """
-        known = self._known.get(standings)
+        known = self._known.get(key)
         if known is not None:
             return known
-        sharers: list[Sharer] = []
-        for links, queue, window, max_rate_Bps in standings:  # noqa: N806
-            ports = (self._ports[link] for link in links)
-            places = tuple((port, 0 if port.is_fifo else queue) for port in ports)
-            sharers.append(Sharer(places, window, max_rate_Bps))
-        in_queue = Counter(place for sharer in sharers for place in sharer.places)
-        share(sharers, {})
-        if taken_Bps := self._acknowledgements(standings, sharers):  # noqa: N806
+        sharers = [Sharer(*self._standings[number]) for number in key]
+        tolerance = self._arithmetic.tolerance
+        share(sharers, {}, tolerance)
+        if taken_Bps := self._acknowledgements(sharers):  # noqa: N806
             # Their rates change those of the data, which changes theirs a little; one step is close enough.
-            share(sharers, taken_Bps)
-        found = tuple(
-            (sharer.rate_Bps, any(in_queue[place] > 1 for place in sharer.narrow)) for sharer in sharers
-        )  # fmt: skip
-        if len(self._known) >= _MOST_KNOWN:
+            share(sharers, taken_Bps, tolerance)
+        in_queue = Counter(place for sharer in sharers for place in sharer.places)
+        held_up = frozenset(
+            number for number, sharer in enumerate(sharers) if any(in_queue[place] > 1 for place in sharer.narrow)
+        )
+        found = tuple([sharer.rate_Bps for sharer in sharers]), held_up
+        self._known_rates += len(key)
+        if self._known_rates > _MOST_KNOWN:
             self._known.clear()
-        self._known[standings] = found
+            self._known_rates = len(key)
+        self._known[key] = found
         return found
 
-    def _queue(self, now_s: Fraction, flow: ActiveFlow) -> tuple[int, Fraction | None]:
-        """Return the queue of a flow, and until when it stays there (None: for ever)."""
-        ranking = self._rankings.get(_key(flow), self._best_effort)
-        if isinstance(ranking, Fixed):
-            return ranking.queue, None
-        assert isinstance(ranking, Deadline)
-        due_s = self._references[flow.job, ranking.echelonflow][1] + ranking.offset_s
-        reached = bisect_right(ranking.thresholds_s, now_s - due_s)
-        until_s = due_s + ranking.thresholds_s[reached] if reached < len(ranking.thresholds_s) else None
-        return ranking.lowest + reached, until_s
-
-    def _acknowledgements(
-        self, standings: Sequence[_Standing], sharers: Sequence[Sharer]
-    ) -> dict[SharedPort, Fraction]:
+    def _acknowledgements(self, sharers: Sequence[Sharer]) -> dict[SharedPort, Number]:
         """Return what acknowledgements take of the ports that the flows use, in bytes per second."""
-        part = self._windows.acknowledging
-        if not part:
+        if not self._acknowledging:
             return {}
-        used = {link for links, *_ in standings for link in links}
-        taken: dict[SharedPort, Fraction] = {}
-        for (links, *_), sharer in zip(standings, sharers, strict=True):
+        used = {shared for sharer in sharers for shared, _ in sharer.places}
+        taken: dict[SharedPort, Number] = {}
+        for sharer in sharers:
             if sharer.sent_Bps is None:
-                rate_Bps = sharer.rate_Bps * part  # noqa: N806
-                for node, following in links:
-                    if (following, node) in used:
-                        port = self._ports[following, node]
-                        taken[port] = taken.get(port, Fraction(0)) + rate_Bps
+                rate_Bps = sharer.rate_Bps * self._acknowledging  # noqa: N806
+                for shared, _ in sharer.places:
+                    reverse = shared.reverse
+                    if reverse is not None and reverse in used:
+                        taken[reverse] = taken[reverse] + rate_Bps if reverse in taken else rate_Bps
         return taken
-
-    def _take_references(self, flows: Sequence[ActiveFlow]) -> None:
-        """Note the reference times of new iterations as a switch does: the start of the first flow that it sees, less
-        that flow's offset."""
-        new: dict[tuple[str, str], list[tuple[Fraction, Fraction, int]]] = {}
-        for flow in flows:
-            ranking = self._rankings.get(_key(flow))
-            if isinstance(ranking, Deadline):
-                key = flow.job, ranking.echelonflow
-                if key not in self._references or self._references[key][0] < flow.iteration:
-                    new.setdefault(key, []).append((flow.start_s, ranking.offset_s, flow.iteration))
-        for key, seen in new.items():
-            start_s, offset_s, iteration = min(seen)
-            self._references[key] = iteration, start_s - offset_s
-
-
-def _key(flow: ActiveFlow) -> FlowKey:
-    return flow.job, flow.flow

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.allocation import Number
 from echelon.execution import JobRecord, Span, duration_s
 from echelon.plan import Plan
 
@@ -29,19 +30,14 @@ class FluidResult:
     """A run of jobs under one policy. All times are seconds from the beginning of the run."""
 
     plan: Plan
-    jobs: Mapping[str, JobRecord[Fraction]]
-    background: Mapping[str, Span[Fraction]]
-    end_s: Fraction
+    jobs: Mapping[str, JobRecord[Number]]
+    background: Mapping[str, Span[Number]]
+    end_s: Number
     allocations: int
     """Number of times that rates were set."""
-    roundings: int
-    """Number of values that were rounded because they had grown too large."""
+    exact: bool
+    """Whether every number is exact: the run was asked to be, and no value had grown so large that it was rounded."""
 
-    @property
-    def exact(self) -> bool:
-        """Whether every number is exact."""
-        return self.roundings == 0
-
-    def iteration_times_s(self, job: str) -> tuple[Fraction, ...]:
+    def iteration_times_s(self, job: str) -> tuple[Number, ...]:
         """Durations of the job's finished iterations."""
         return tuple(duration_s(record) for record in self.jobs[job].finished)

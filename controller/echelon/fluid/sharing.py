@@ -18,22 +18,22 @@ sharing: objectives and algorithms, INFOCOM '99); max-min fairness gives such a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from echelon.allocation import Number
 from echelon.plan import PortSchedule, QueuePlan
 
-_ZERO = Fraction(0)
 _ONE_FIFO = (QueuePlan(level=0),)
 
 
 class SharedPort:
     """A link and the queues in front of it; `schedule` is None for a host's interface, which is one FIFO."""
 
-    __slots__ = ("capacity_Bps", "is_fifo", "minimum", "schedule")
+    __slots__ = ("capacity_Bps", "is_fifo", "limited", "minimum", "reverse", "schedule")
 
-    def __init__(self, capacity_Bps: Fraction, schedule: PortSchedule | None) -> None:  # noqa: N803
+    def __init__(self, capacity_Bps: Number, schedule: PortSchedule | None) -> None:  # noqa: N803
         self.capacity_Bps = capacity_Bps
         self.is_fifo = schedule is None
         self.schedule: Sequence[QueuePlan] = _ONE_FIFO if schedule is None else schedule
@@ -41,6 +41,10 @@ class SharedPort:
             SharedPort(capacity_Bps * queue.min_share, None) if queue.min_share else None for queue in self.schedule
         ]
         """The minimum share of each queue as a link of its own; None for a queue that has none."""
+        self.limited = any(queue.max_share is not None for queue in self.schedule)
+        """Whether some queue has a maximum share."""
+        self.reverse: SharedPort | None = None
+        """The port of the opposite direction, if acknowledgements take part of its link."""
 
 
 Place = tuple[SharedPort, int]
@@ -51,188 +55,383 @@ Place = tuple[SharedPort, int]
 class Sharer:
     """A flow during a time in which nothing changes."""
 
-    places: tuple[Place, ...]
+    places: Sequence[Place]
     """The queues on its path."""
     window: int
     """Its window in flight, in any unit that is the same for all flows."""
-    sent_Bps: Fraction | None = None  # noqa: N815
+    sent_Bps: Number | None = None  # noqa: N815
     """Constant rate at which it sends, in bytes per second; None: as fast as its window lets it."""
-    rate_Bps: Fraction = _ZERO  # noqa: N815
+    rate_Bps: Number = 0  # noqa: N815
     """The result."""
-    narrow: tuple[Place, ...] = ()
+    narrow: Sequence[Place] = ()
     """The members of `places` that may delay it because of other flows."""
-    fastest_Bps: Fraction = _ZERO  # noqa: N815
+    fastest_Bps: Number = 0  # noqa: N815
     """Its rate if it were alone."""
+    narrowest_Bps: Number = 0  # noqa: N815
+    """The least capacity of the ports in `narrow`."""
+    queues: list[_Queue] = field(default_factory=list)
+    """Its narrow queues in the present filling."""
+    refused: int = 0
+    """The number of them that do not make it an offer yet."""
 
 
-def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
+def share(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number = 0) -> None:  # noqa: N803
     """Set the rate of each flow. Every flow ends with a full link or a full queue on its path, or at its own rate.
 
-    `taken_Bps` is the rate of other traffic at a port, which goes before all flows.
+    `taken_Bps` is the rate of other traffic at a port, which goes before all flows. A link or queue is full when no
+    more than the part `tolerance` of the link is left; floats need one.
     """
-    flows = _held_up(flows, taken_Bps)
-    least: dict[Sharer, Sharer] = {}
+    flows = _held_up(flows, taken_Bps, tolerance)
+    if not flows:
+        return
+    least: list[tuple[Sharer, Sharer]] = []
     for flow in flows:
-        places = [(port if port.is_fifo else port.minimum[queue], 0) for port, queue in flow.narrow]
-        promised = tuple((port, queue) for port, queue in places if port is not None)
-        if len(promised) == len(places) and not all(port.is_fifo for port, _ in flow.narrow):
-            least[flow] = replace(flow, narrow=promised)
-    _fill_up(list(least.values()), taken_Bps)
-    for flow, minimum in least.items():
-        flow.rate_Bps = minimum.rate_Bps
-    _fill_up(flows, taken_Bps)
+        promised: list[Place] = []
+        has_queues = False
+        for port, queue in flow.narrow:
+            minimum = port if port.is_fifo else port.minimum[queue]
+            if minimum is None:
+                break
+            promised.append((minimum, 0))
+            has_queues = has_queues or not port.is_fifo
+        else:
+            if has_queues:
+                least.append(
+                    (flow, Sharer((), flow.window, flow.sent_Bps, fastest_Bps=flow.fastest_Bps, narrow=promised))
+                )
+    if least:
+        _fill_up([minimum for _, minimum in least], taken_Bps, tolerance)
+        for flow, minimum_flow in least:
+            flow.rate_Bps = minimum_flow.rate_Bps
+    _fill_up(flows, taken_Bps, tolerance)
 
 
-def _held_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> list[Sharer]:  # noqa: N803
+def _held_up(
+    flows: Sequence[Sharer],
+    taken_Bps: Mapping[SharedPort, Number],  # noqa: N803
+    tolerance: Number,
+) -> list[Sharer]:
     """Set the narrow places of each flow, and return the flows that have any. The others get their rate.
 
-    A port is wide, and can be ignored, if it has room for all its flows in any case, or if a narrower port has the same
-    flows in the same queues.
+    A port is wide, and can be ignored, if it has room for all its flows in any case.
     """
-    at: dict[SharedPort, list[tuple[Sharer, int]]] = {}
+    demand: dict[SharedPort, Number] = {}
     for flow in flows:
-        narrowest_Bps = min(port.capacity_Bps - taken_Bps.get(port, _ZERO) for port, _ in flow.places)  # noqa: N806
-        flow.fastest_Bps = narrowest_Bps if flow.sent_Bps is None else min(narrowest_Bps, flow.sent_Bps)
-        for port, queue in flow.places:
-            at.setdefault(port, []).append((flow, queue))
-    kept: dict[object, SharedPort] = {}
-    for port, present in at.items():
-        limited = any(port.schedule[queue].max_share is not None for _, queue in present)
-        taken = taken_Bps.get(port, _ZERO)
-        if limited or sum(flow.fastest_Bps for flow, _ in present) > port.capacity_Bps - taken:
-            same = tuple(present), tuple(port.schedule), taken
-            if same not in kept or port.capacity_Bps < kept[same].capacity_Bps:
-                kept[same] = port
-    narrow = set(kept.values())
+        rooms = [port.capacity_Bps for port, _ in flow.places]
+        if taken_Bps:
+            rooms = [port.capacity_Bps - taken_Bps.get(port, 0) for port, _ in flow.places]
+        fastest = min(rooms)
+        if flow.sent_Bps is not None and flow.sent_Bps < fastest:
+            fastest = flow.sent_Bps
+        flow.fastest_Bps = fastest
+        for port, _ in flow.places:
+            demand[port] = demand[port] + fastest if port in demand else fastest
+    narrow = {
+        port
+        for port, demand_Bps in demand.items()
+        if port.limited or demand_Bps > (port.capacity_Bps - taken_Bps.get(port, 0)) * (1 + tolerance)
+    }
+    out = []
     for flow in flows:
-        flow.narrow = tuple(place for place in flow.places if place[0] in narrow)
-        flow.rate_Bps = _ZERO if flow.narrow else flow.fastest_Bps
-    return [flow for flow in flows if flow.narrow]
+        flow.narrow = [place for place in flow.places if place[0] in narrow]
+        if flow.narrow:
+            flow.rate_Bps = 0
+            out.append(flow)
+        else:
+            flow.rate_Bps = flow.fastest_Bps
+    return out
 
 
-def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
+def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number) -> None:  # noqa: N803
     """Give away what is left until no flow can have more.
 
     One pass is enough unless a flow could not use what a FIFO kept for it, because of a higher level further on.
     """
-    gained = True
-    while gained:
-        gained = _Filling(flows, taken_Bps).run()
+    filling = _Filling(flows, taken_Bps, tolerance)
+    while filling.run():
+        pass
 
 
-class _Filling:
-    """One pass over the flows: each is given a rate once."""
+class _Queue:
+    """A queue of a narrow port during a filling."""
 
-    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Fraction]) -> None:  # noqa: N803
-        self._used = dict(taken_Bps)
-        self._in_queue: dict[Place, Fraction] = {}
-        self._flows = flows
-        for flow in flows:
-            for place in flow.narrow:
-                self._used[place[0]] = self._used.get(place[0], _ZERO) + flow.rate_Bps
-                self._in_queue[place] = self._in_queue.get(place, _ZERO) + flow.rate_Bps
+    __slots__ = (
+        "constants",
+        "has_Bps",
+        "level",
+        "limit_Bps",
+        "offer",
+        "port",
+        "ready",
+        "serves_constants",
+        "waiting",
+        "weight",
+        "windows",
+    )
 
-    def run(self) -> bool:
-        """Give each flow that can have more its rate, the tightest first. Return whether any of them gained."""
-        gained = False
-        waiting = {
-            flow
-            for flow in self._flows
-            if flow.rate_Bps < flow.fastest_Bps and all(self._left(place) > 0 for place in flow.narrow)
-        }
-        while waiting:
-            at: dict[SharedPort, list[tuple[int, Sharer]]] = {}
-            for flow in self._flows:
-                if flow in waiting:
-                    for port, queue in flow.narrow:
-                        at.setdefault(port, []).append((queue, flow))
-            offers = {port: self._offers(port, flows) for port, flows in at.items()}
-            per_unit = {
-                flow: min(self._alone(flow), *(offers[port].get(flow, _ZERO) for port, _ in flow.narrow))
-                for flow in waiting
-            }
-            # A flow below another one on some link gets no offer there before the other one has its rate.
-            ready = [flow for flow in per_unit if all(flow in offers[port] for port, _ in flow.narrow)]
-            if not ready:
-                # The levels of the ports contradict each other. The oldest flow goes first.
-                ready = [next(flow for flow in self._flows if flow in waiting)]
-                left_Bps = min(self._left(place) for place in ready[0].narrow)  # noqa: N806
-                per_unit[ready[0]] = min(self._alone(ready[0]), left_Bps / _units(ready[0]))
-            constant = [flow for flow in ready if flow.sent_Bps is not None]
-            tightest = min(per_unit[flow] for flow in constant or ready)
-            for flow in constant or ready:
-                if per_unit[flow] == tightest:
-                    waiting.remove(flow)
-                    more = tightest * _units(flow)
-                    if more:
-                        gained = True
-                        self._give(flow, more)
-        return gained
+    def __init__(self, port: _NarrowPort, plan: QueuePlan) -> None:
+        self.port = port
+        self.level = plan.level
+        self.weight = plan.weight
+        self.limit_Bps = None if plan.max_share is None else port.capacity_Bps * plan.max_share
+        self.has_Bps = port.zero
+        """The rate of all its flows."""
+        self.waiting: dict[Sharer, None] = {}
+        """The flows that have not got their rate in this pass."""
+        self.windows = 0
+        """The sum of the windows of those of them that keep one."""
+        self.constants = 0
+        """The number of those of them that send at a constant rate."""
+        self.ready = 0
+        """The number of those of them that all queues on their path make an offer to."""
+        self.serves_constants: bool | None = None
+        """Whether the queue makes an offer to senders of constant rate or to the others; None: to nobody, since flows
+        wait in a queue of a higher level of the port."""
+        self.offer = port.zero
+        """Bytes per second for each unit of a flow's window, or the part that a sender of constant rate gets of what it
+        lacks."""
 
-    def _alone(self, flow: Sharer) -> Fraction:
-        """Return what the flow could still use, in the units of an offer."""
-        return (flow.fastest_Bps - flow.rate_Bps) / _units(flow)
 
-    def _left(self, place: Place) -> Fraction:
-        """Return how much more the queue can have at most, in bytes per second."""
-        port, queue = place
-        left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
-        most = port.schedule[queue].max_share
-        return left_Bps if most is None else min(left_Bps, most * port.capacity_Bps - self._in_queue[place])
+class _NarrowPort:
+    """A narrow port during a filling."""
 
-    def _give(self, flow: Sharer, more_Bps: Fraction) -> None:  # noqa: N803
-        flow.rate_Bps += more_Bps
-        for place in flow.narrow:
-            self._used[place[0]] += more_Bps
-            self._in_queue[place] += more_Bps
+    __slots__ = ("capacity_Bps", "full_Bps", "outdated", "queues", "serving", "used_Bps", "version", "zero")
 
-    def _offers(self, port: SharedPort, waiting: Iterable[tuple[int, Sharer]]) -> dict[Sharer, Fraction]:
-        """Return what the port offers to those of the waiting flows whose turn it is, by flow.
+    def __init__(self, port: SharedPort, taken_Bps: Number | None, tolerance: Number) -> None:  # noqa: N803
+        self.capacity_Bps = port.capacity_Bps
+        self.zero = port.capacity_Bps * 0
+        self.used_Bps = self.zero if taken_Bps is None else taken_Bps
+        self.full_Bps = port.capacity_Bps * (1 - tolerance)
+        self.queues: dict[int, _Queue] = {}
+        self.serving: list[_Queue] = []
+        """The queues that make an offer: those of the highest level in which flows wait."""
+        self.outdated = False
+        """Whether the queues could offer more than they do, since a flow has got its rate."""
+        self.version = 0
+        """Number of times that offers were renewed."""
 
-        Bytes per second for each unit of the window, or the part of its constant rate.
-        """
-        queues: dict[int, list[Sharer]] = {}
-        for queue, flow in waiting:
-            queues.setdefault(queue, []).append(flow)
-        level = max(port.schedule[queue].level for queue in queues)
-        turn = {queue: flows for queue, flows in queues.items() if port.schedule[queue].level == level}
-        out = {}
-        for queue, room_Bps in self._room(port, turn).items():  # noqa: N806
-            constant = [flow for flow in turn[queue] if flow.sent_Bps is not None]
-            if constant:
-                wanted_Bps = sum((flow.sent_Bps or _ZERO) - flow.rate_Bps for flow in constant)  # noqa: N806
-                out.update(dict.fromkeys(constant, min(Fraction(1), room_Bps / wanted_Bps)))
+    def renew(self) -> None:
+        """Make the queues that serve offer what they can."""
+        self.version += 1
+        self.outdated = False
+        queues = self.serving
+        if len(queues) == 1 and not queues[0].serves_constants:
+            queues[0].offer = self.room(queues[0]) / queues[0].windows
+            return
+        rooms = [self.room(queues[0])] if len(queues) == 1 else self._rooms(queues)
+        for queue, room in zip(queues, rooms, strict=True):
+            if queue.serves_constants:
+                lacking = sum([flow.sent_Bps - flow.rate_Bps for flow in queue.waiting if flow.sent_Bps is not None])
+                queue.offer = min(room / lacking, self.zero + 1) if lacking else self.zero
             else:
-                out.update(dict.fromkeys(turn[queue], room_Bps / sum(flow.window for flow in turn[queue])))
-        return out
+                queue.offer = room / queue.windows
 
-    def _room(self, port: SharedPort, queues: Iterable[int]) -> dict[int, Fraction]:
+    def room(self, queue: _Queue) -> Number:
+        """Return how much more the queue can have if no other queue takes anything."""
+        left = self.capacity_Bps - self.used_Bps
+        if queue.limit_Bps is not None:
+            left = min(left, queue.limit_Bps - queue.has_Bps)
+        return left if left > 0 else self.zero
+
+    def _rooms(self, queues: Sequence[_Queue]) -> Sequence[Number]:
         """Return how much more each of these queues, all of one level, gets if all of them take what they can.
 
         Each gets the same for each unit of its weight, but no less than it has and no more than its maximum share.
         """
-        has = {queue: self._in_queue[port, queue] for queue in queues}
-        weights = {queue: port.schedule[queue].weight for queue in has}
-        most = {queue: port.schedule[queue].max_share for queue in has}
-        limits = {queue: port.capacity_Bps * (1 if part is None else part) for queue, part in most.items()}
-        left_Bps = port.capacity_Bps - self._used[port]  # noqa: N806
+        left = self.capacity_Bps - self.used_Bps
+        if left <= 0:
+            return [self.zero] * len(queues)
+        has = [queue.has_Bps for queue in queues]
+        weights = [queue.weight for queue in queues]
+        limits = [self.capacity_Bps if queue.limit_Bps is None else queue.limit_Bps for queue in queues]
 
-        def growth(per_weight: Fraction) -> dict[int, Fraction]:
-            return {
-                queue: max(_ZERO, min(per_weight * weight, limits[queue]) - has[queue])
-                for queue, weight in weights.items()
-            }
+        def growth(per_weight: Number) -> list[Number]:
+            return [
+                max(self.zero, min(per_weight * weight, limit) - had)
+                for weight, limit, had in zip(weights, limits, has, strict=True)
+            ]
 
+        # Most often, no queue has more than its part or as much as its maximum share.
+        even = (left + sum(has)) / sum(weights)
+        rooms = [even * weight - had for weight, had in zip(weights, has, strict=True)]
+        if min(rooms) >= 0 and all(map(_at_most, rooms, limits, has)):
+            return rooms
         # What they get together grows with `per_weight`, with these bends.
-        bends = {has[queue] / weight for queue, weight in weights.items()}
-        bends |= {limits[queue] / weight for queue, weight in weights.items()}
-        affordable = max(bend for bend in bends if sum(growth(bend).values()) <= left_Bps)
-        growing = sum(weight for queue, weight in weights.items() if has[queue] <= affordable * weight < limits[queue])
-        if not growing:
-            return growth(affordable)
-        return growth(affordable + (left_Bps - sum(growth(affordable).values())) / growing)
+        bends = {had / weight for weight, had in zip(weights, has, strict=True)}
+        bends |= {limit / weight for weight, limit in zip(weights, limits, strict=True)}
+        affordable = max([bend for bend in bends if sum(growth(bend)) <= left], default=min(bends))
+        at_bend = growth(affordable)
+        growing = sum(
+            weight
+            for weight, limit, had in zip(weights, limits, has, strict=True)
+            if had <= affordable * weight < limit
+        )
+        return growth(affordable + (left - sum(at_bend)) / growing) if growing else at_bend
 
 
-def _units(flow: Sharer) -> Fraction:
-    """Return what an offer is multiplied by: the window, or what a sender of constant rate still lacks."""
-    return Fraction(flow.window) if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
+def _at_most(room: Number, limit: Number, had: Number) -> bool:
+    return room + had <= limit
+
+
+class _Filling:
+    """Passes over the flows that give each a rate, the tightest first."""
+
+    def __init__(self, flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number) -> None:  # noqa: N803
+        self._flows = flows
+        self._tolerance = tolerance
+        self._due: tuple[list[_Offer], list[_Offer]] = [], []
+        """Offers by size, to flows that keep a window and to senders of constant rate. The latter go first.
+
+        The offers of a port only grow as long as the same levels are served, so an outdated offer is never too large.
+        """
+        self._announced = 0
+        self._kinds = (True, False) if any(flow.sent_Bps is not None for flow in flows) else (False,)
+        """The kinds of senders that there are: True stands for those of constant rate."""
+        ports: dict[SharedPort, _NarrowPort] = {}
+        for flow in flows:
+            flow.queues = []
+            for shared, index in flow.narrow:
+                port = ports.get(shared)
+                if port is None:
+                    port = ports[shared] = _NarrowPort(shared, taken_Bps.get(shared), tolerance)
+                queue = port.queues.get(index)
+                if queue is None:
+                    queue = port.queues[index] = _Queue(port, shared.schedule[index])
+                if flow.rate_Bps:
+                    port.used_Bps += flow.rate_Bps
+                    queue.has_Bps += flow.rate_Bps
+                flow.queues.append(queue)
+            flow.narrowest_Bps = min([port.capacity_Bps for port, _ in flow.narrow])
+
+    def run(self) -> bool:
+        """Give each flow that can have more its rate. Return whether any of them gained."""
+        for due in self._due:
+            due.clear()
+        waiting: dict[Sharer, None] = {}
+        serve: dict[_NarrowPort, None] = {}
+        for flow in self._flows:
+            if flow.rate_Bps < flow.fastest_Bps * (1 - self._tolerance) and all(map(self._has_room, flow.queues)):
+                waiting[flow] = None
+                flow.refused = len(flow.queues)
+                for queue in flow.queues:
+                    queue.waiting[flow] = None
+                    queue.serves_constants = None
+                    if flow.sent_Bps is None:
+                        queue.windows += flow.window
+                    else:
+                        queue.constants += 1
+                    serve[queue.port] = None
+        gained = False
+        while waiting:
+            self._serve(serve)
+            size, ready = self._tightest(waiting)
+            serve = {}
+            for flow in ready:
+                del waiting[flow]
+                window = flow.sent_Bps is None
+                more = size * (flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps)
+                more = min(more, flow.fastest_Bps - flow.rate_Bps)
+                gained = gained or more > self._tolerance * flow.fastest_Bps
+                flow.rate_Bps += more
+                for queue in flow.queues:
+                    queue.has_Bps += more
+                    port = queue.port
+                    port.used_Bps += more
+                    port.outdated = True
+                    del queue.waiting[flow]
+                    if not flow.refused:
+                        queue.ready -= 1
+                    if window:
+                        queue.windows -= flow.window
+                        if not queue.waiting:
+                            serve[port] = None
+                    else:
+                        queue.constants -= 1
+                        if not queue.constants:
+                            serve[port] = None
+        return gained
+
+    def _has_room(self, queue: _Queue) -> bool:
+        port = queue.port
+        if port.used_Bps >= port.full_Bps:
+            return False
+        return queue.limit_Bps is None or queue.limit_Bps - queue.has_Bps > self._tolerance * port.capacity_Bps
+
+    def _serve(self, ports: Mapping[_NarrowPort, None]) -> None:
+        """Have ports serve the highest level at which flows wait, and announce their offers."""
+        if not ports:
+            return
+        renewed = dict.fromkeys(ports)
+        for port in ports:
+            waiting = [queue for queue in port.queues.values() if queue.waiting]
+            if len(waiting) > 1:
+                level = max([queue.level for queue in waiting])
+                waiting = [queue for queue in waiting if queue.level == level]
+            port.serving = waiting
+            for queue in waiting:
+                constant = queue.constants > 0
+                if queue.serves_constants is not constant:
+                    queue.serves_constants = constant
+                    for flow in queue.waiting:
+                        if (flow.sent_Bps is not None) is constant:
+                            flow.refused -= 1
+                            if not flow.refused:
+                                if constant or flow.fastest_Bps < flow.narrowest_Bps:
+                                    self._announce_flow(flow, constant)
+                                for other in flow.queues:
+                                    other.ready += 1
+                                    renewed[other.port] = None
+        for port in renewed:
+            self._renew(port)
+
+    def _renew(self, port: _NarrowPort) -> None:
+        """Renew the offers of a port, and announce the least of them for each kind of sender."""
+        if not port.serving:
+            port.version += 1
+            return
+        port.renew()
+        for constant in self._kinds:
+            offers = [q.offer for q in port.serving if q.ready and q.serves_constants is constant]
+            if offers:
+                self._announced += 1
+                heapq.heappush(self._due[constant], (min(offers), self._announced, port, None, port.version))
+
+    def _announce_flow(self, flow: Sharer, constant: bool) -> None:
+        """Announce what the flow could use at most."""
+        units = flow.window if flow.sent_Bps is None else flow.sent_Bps - flow.rate_Bps
+        self._announced += 1
+        size = (flow.fastest_Bps - flow.rate_Bps) / units
+        heapq.heappush(self._due[constant], (size, self._announced, None, flow, 0))
+
+    def _tightest(self, waiting: Mapping[Sharer, None]) -> tuple[Number, Sequence[Sharer]]:
+        """Return the smallest offer, and the flows that must take it because nothing on their path offers less."""
+        for constant in self._kinds:
+            due = self._due[constant]
+            while due:
+                size, _, port, flow, version = heapq.heappop(due)
+                if port is None:
+                    assert flow is not None
+                    if flow in waiting:
+                        return size, [flow]
+                elif version == port.version:
+                    if port.outdated:
+                        self._renew(port)
+                        continue
+                    # The port's next offer has to be found anew, once these flows have their rates.
+                    self._announced += 1
+                    heapq.heappush(due, (size, self._announced, port, None, version))
+                    for queue in port.serving:
+                        if queue.ready and queue.serves_constants is constant and queue.offer == size:
+                            return size, [
+                                flow
+                                for flow in queue.waiting
+                                if not flow.refused and (flow.sent_Bps is not None) is constant
+                            ]
+        # The levels of the ports contradict each other. The oldest flow goes first.
+        oldest = next(iter(waiting))
+        units = oldest.window if oldest.sent_Bps is None else oldest.sent_Bps - oldest.rate_Bps
+        return min(queue.port.room(queue) for queue in oldest.queues) / units, [oldest]
+
+
+_Offer = tuple[Number, int, _NarrowPort | None, Sharer | None, int]
+"""The size of an offer, when it was announced, and its port with the version, or the flow that could use no more."""

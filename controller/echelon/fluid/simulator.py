@@ -1,7 +1,10 @@
 """Event-driven simulation of flows as fluids.
 
 Rates change only when a flow starts or finishes, when it reaches a threshold of its ranking, or when its sender has
-opened its window further. Between such events everything is linear, and computed exactly.
+opened its window further. Between such events everything is linear. An event concerns only the flows of its
+neighbourhood: those that share links which could be full with it, directly or through others.
+
+Numbers are floats by default (`echelon.fluid.rounding.Floats` says how large their error is) and fractions on request.
 
 The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take to react.
 """
@@ -9,28 +12,27 @@ The model leaves out packets, acknowledgements, propagation delay, and the time 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 from echelon import completion
-from echelon.allocation import ActiveFlow, Allocation, Allocator, Link
+from echelon.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator, Number
 from echelon.completion import Completion
-from echelon.execution import Instruction, IterationFinished, JobExecution, Span, StartCompute, StartFlow
+from echelon.execution import Instruction, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
-from echelon.fluid.network import FluidError, FluidNetwork
+from echelon.fluid.network import FlowUnderWay, FluidError, Neighbourhood, Network, Port
 from echelon.fluid.plan_execution import PlanExecution, Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
-from echelon.fluid.rounding import Rounding
-from echelon.jobs.graph import Flow, Job
+from echelon.fluid.rounding import Arithmetic, Floats, Rounding
+from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.paths import links_of
 from echelon.plan import Plan, PlanError
 
 Until: TypeAlias = completion.Until | Fraction
-Observer: TypeAlias = Callable[[Fraction, Sequence[ActiveFlow], Allocation], None]
+Observer: TypeAlias = Callable[[Number, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
 """The name of the job of background flows, as a policy sees it."""
@@ -57,6 +59,7 @@ def simulate(
     on_iteration: Callable[[str, int], None] | None = None,
     ideal: bool = False,
     windows: Windows | None = None,
+    exact: bool = False,
 ) -> FluidResult:
     """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
@@ -69,11 +72,11 @@ def simulate(
     - `believed`: what the policy is told of the jobs if its profile of them is wrong: other offsets, durations and
       sizes, but the same flows in the same EchelonFlows. What they compute and send is as in `jobs`.
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
-    - `observe` is called with the time, the active flows (perhaps none) and the new allocation whenever rates are set;
+    - `observe` is called with the time, all active flows (perhaps none) and their rates whenever rates are set;
       `on_iteration` with job and iteration when one is finished.
-
-    All numbers are exact until their denominators exceed 256 bits; from then on, times that do are rounded up to
-    1e-12 s and remaining bytes to 2^-40 bytes, the same way in every run. The result tells how often.
+    - `exact`: compute with fractions, which takes 10 to 1000 times as long. All numbers are exact until their
+      denominators exceed 256 bits; from then on, times that do are rounded up to 1e-12 s and remaining bytes to 2^-40
+      bytes, the same way in every run. Otherwise numbers are floats.
 
     Raises `PlanError` if a flow has no path, `FluidError` if the policy stalls, `ValueError` for a job that cannot run.
     """
@@ -83,17 +86,19 @@ def simulate(
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.plan(told, fabric)
-    allocator: Allocator
+    arithmetic: Arithmetic = Rounding() if exact else Floats()
+    ports = _ports(fabric, arithmetic)
+    rates: _Rates
     if (ideal or plan.reactive) and isinstance(policy, Allocator):
-        allocator = policy
+        rates = _Allocated(policy)
     elif plan.reactive:
         raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
     else:
-        allocator = PlanExecution(plan, fabric, windows or Windows())
-    run = _Run((job.name for job in jobs), plan, allocator, until, iterations, observe, on_iteration)
+        rates = PlanExecution(plan, ports, fabric.hosts.keys(), windows or Windows(), arithmetic)
+    run = _Run([job.name for job in jobs], plan, ports, rates, arithmetic, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
-    for job in jobs:
+    for job in plan.delayed(jobs):
         own = {(worker, i): delay for (name, worker, i), delay in (delays or {}).items() if name == job.name}
         run.add_job(job, own)
     for flow in background:
@@ -109,19 +114,75 @@ def simulate(
         background=run.background,
         end_s=run.now_s,
         allocations=run.allocations,
-        roundings=run.rounding.count,
+        exact=exact and not arithmetic.count,
     )
+
+
+def _ports(fabric: Fabric, arithmetic: Arithmetic) -> dict[Link, Port]:
+    numbers = {capacity: arithmetic.number(capacity) for capacity in set(fabric.capacity_Bps.values())}
+    return {
+        link: Port(link, numbers[capacity], numbers[capacity] * (1 + arithmetic.tolerance))
+        for link, capacity in fabric.capacity_Bps.items()
+    }
 
 
 def _membership(jobs: Sequence[Job]) -> set[tuple[str, str, tuple[str, ...]]]:
     return {(job.name, h.name, h.flows) for job in jobs for h in job.echelonflows}
 
 
-@dataclass(order=True, slots=True)
-class _Timer:
-    time_s: Fraction
-    sequence: int
-    action: Callable[[], None] = field(compare=False)
+class _Rates(Protocol):
+    """Gives the flows of a neighbourhood their rates."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all flows are one neighbourhood."""
+
+    def neighbourhood(self, flow: FlowUnderWay) -> Hashable: ...
+
+    def started(self, now_s: Number, flow: FlowUnderWay) -> None: ...
+
+    def finished(self, now_s: Number, flow: FlowUnderWay) -> None: ...
+
+    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation: ...
+
+
+class _Allocated:
+    """The rates that a policy gives."""
+
+    def __init__(self, policy: Allocator) -> None:
+        self._policy = policy
+        self._watcher = policy if isinstance(policy, FlowWatcher) else None
+        self._local = policy if isinstance(policy, LocalAllocator) else None
+
+    @property
+    def whole(self) -> bool:
+        return self._local is None
+
+    def neighbourhood(self, flow: FlowUnderWay) -> Hashable:
+        return None if self._local is None else self._local.neighbourhood(flow)
+
+    def started(self, now_s: Number, flow: FlowUnderWay) -> None:
+        if self._watcher is not None:
+            self._watcher.started(now_s, flow)
+
+    def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
+        if self._watcher is not None:
+            self._watcher.finished(now_s, flow)
+
+    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation:
+        return self._policy.allocate(now_s, flows)
+
+
+_Other: TypeAlias = tuple[str, str] | Callable[[], None]
+"""A compute unit that finishes (job, name), or something to call."""
+_What: TypeAlias = FlowUnderWay | Neighbourhood | _Other
+"""A flow that finishes, a neighbourhood whose rates are no longer valid, or something else."""
+_Event = tuple[float, Number, int, _What, int]
+"""A future event, sorted by time and then by when it was announced: (approximate time, time, sequence, what happens,
+version of the flow's rate). The approximate time is much faster to compare than a fraction."""
+
+_MOST_STALLED = 1000
+"""How often in a row a policy's rates may be valid for less time than a float can tell."""
 
 
 class _Run:
@@ -131,50 +192,60 @@ class _Run:
         self,
         jobs: Iterable[str],
         plan: Plan,
-        allocator: Allocator,
+        ports: Mapping[Link, Port],
+        rates: _Rates,
+        arithmetic: Arithmetic,
         until: Until,
         iterations: int | None,
         observe: Observer | None,
         on_iteration: Callable[[str, int], None] | None,
     ) -> None:
-        self.now_s = Fraction(0)
-        self.executions: dict[str, JobExecution[Fraction]] = {}
-        self.background: dict[str, Span[Fraction]] = {}
+        self.now_s = arithmetic.number(0)
+        self.executions: dict[str, JobExecution[Number]] = {}
+        self.background: dict[str, Span[Number]] = {}
         self.allocations = 0
-        self.rounding = Rounding()
-        self._allocator = allocator
+        self._arithmetic = arithmetic
+        self._rates = rates
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
-        self._arranged: dict[tuple[str, str], tuple[str, Fraction]] = {}
-        self._end_s = until if isinstance(until, Fraction) else None
-        self._completion = Completion(jobs, iterations, "exactly" if isinstance(until, Fraction) else until)
+        self._arranged: dict[FlowKey, tuple[str, Number]] = {}
+        self._end_s = None if isinstance(until, str) else arithmetic.number(until)
+        self._completion = Completion(jobs, iterations, until if isinstance(until, str) else "exactly")
         self._observe = observe
         self._on_iteration = on_iteration
-        self._network = FluidNetwork(self.rounding)
-        self._valid_until_s: Fraction | None = None
-        self._timers: list[_Timer] = []
-        self._timers_set = 0
+        self._network = Network(ports, arithmetic, rates.neighbourhood, rates.whole)
+        self._latest_s = self.now_s
+        """The latest time that counts as `now_s`."""
+        self._events: list[_Event] = []
+        self._announced = 0
+        self._tidy_at = 1024
+        """The number of events at which outdated ones are dropped."""
+        self._empty: list[FlowUnderWay] = []
+        """Flows that finish as they start, because they have no bytes or no links."""
+        self._stalled = 0
 
     def believe(self, job: Job) -> None:
         """Take the arrangement of the job's flows as the policy sees it."""
         for h in job.echelonflows:
-            for name, offset in zip(h.flows, h.offsets_s, strict=True):
-                self._arranged[job.name, name] = h.name, offset
+            for name, offset_s in zip(h.flows, h.offsets_s, strict=True):
+                self._arranged[job.name, name] = h.name, self._arithmetic.number(offset_s)
 
     def add_job(self, job: Job, delays: Mapping[tuple[str, int], Fraction]) -> None:
-        execution: JobExecution[Fraction] = JobExecution(
-            job, delays=delays, more=partial(self._completion.begins, job.name)
+        execution: JobExecution[Number] = JobExecution(
+            job, delays=delays, more=lambda iteration: self._completion.begins(job.name, iteration)
         )
         self.executions[job.name] = execution
-        self._at(job.start_s, lambda: self._obey(job.name, execution.start(self.now_s)))
+        self._at(self._arithmetic.number(job.start_s), lambda: self._obey(job.name, execution.start(self.now_s)))
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
+        number = self._arithmetic.number
+        most_Bps = None if flow.max_rate_Bps is None else number(flow.max_rate_Bps)  # noqa: N806
+
         def start() -> None:
             self.background[flow.name] = Span(self.now_s)
             size = ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
-            key = BACKGROUND_JOB, flow.name
-            self._network.start(key, 0, None, links, size, self.now_s, self.now_s, flow.max_rate_Bps)
+            self._start((BACKGROUND_JOB, flow.name), 0, None, links, size, self.now_s, most_Bps)
 
-        self._at(flow.start_s, start)
+        self._at(number(flow.start_s), start)
 
     def to_the_end(self) -> None:
         """Handle event after event, until every job is satisfied or the time is up."""
@@ -182,8 +253,7 @@ class _Run:
             self._catch_up()
             if self._completion.reached:
                 return
-            outdated = self._valid_until_s is not None and self._valid_until_s <= self.now_s
-            if self._network.changed or outdated:
+            if self._network.changed:
                 self._allocate()
             following = self._next_event_s()
             if self._end_s is not None and (following is None or following > self._end_s):
@@ -191,66 +261,163 @@ class _Run:
                 return
             if following is None:
                 raise FluidError(f"at {float(self.now_s)} s the policy gives no flow a rate, and nothing else happens")
-            self.now_s = following
+            self.now_s = self._arithmetic.time_s(following)
+            self._latest_s = self._arithmetic.latest_s(self.now_s)
 
     def _catch_up(self) -> None:
-        """Handle everything that happens now, and what follows from it without any time passing."""
-        busy = True
-        while busy:
-            busy = False
-            for job, flow in self._network.take_finished(self.now_s):
-                busy = True
-                if job == BACKGROUND_JOB:
-                    self.background[flow].finish = self.now_s
-                else:
-                    self._obey(job, self.executions[job].flow_finished(flow, self.now_s))
-            while self._timers and self._timers[0].time_s <= self.now_s:
-                busy = True
-                heapq.heappop(self._timers).action()
+        """Handle everything that happens now, and what follows from it without any time passing.
 
-    def _obey(self, job: str, instructions: Sequence[Instruction[Fraction]]) -> None:
+        Flows finish first, in order of their start, since the rates of others depend on them only later.
+        """
+        while True:
+            flows, others = self._take_due()
+            flows += self._empty
+            self._empty = []
+            if not flows and not others:
+                return
+            flows.sort(key=_BY_START)
+            for flow in flows:
+                self._finish(flow)
+            others += self._take_due()[1]
+            while others:
+                for what in others:
+                    if isinstance(what, tuple):
+                        job, name = what
+                        self._obey(job, self.executions[job].compute_finished(name, self.now_s))
+                    else:
+                        what()
+                # Units of no duration finish before flows are looked at again.
+                others = self._take_due()[1]
+
+    def _take_due(self) -> tuple[list[FlowUnderWay], list[_Other]]:
+        """Remove from the events what happens by now. Return the flows that finish, and the rest in order."""
+        flows: list[FlowUnderWay] = []
+        others: list[_Other] = []
+        events = self._events
+        while events and events[0][1] <= self._latest_s:
+            _, time_s, _, what, version = heapq.heappop(events)
+            if isinstance(what, FlowUnderWay):
+                if version != what.version:
+                    continue
+                what.version += 1
+                self._network.remove(what)
+                flows.append(what)
+            elif isinstance(what, Neighbourhood):
+                if what.ended:
+                    continue
+                self._network.touch(what)
+            else:
+                others.append(what)
+            if time_s > self.now_s:
+                self.now_s = time_s
+        return flows, others
+
+    def _obey(self, job: str, instructions: Sequence[Instruction[Number]]) -> None:
         for instruction in instructions:
-            match instruction:
-                case StartCompute(name, _, duration_s):
-                    self._at(self.now_s + duration_s, partial(self._finish_compute, job, name))
-                case StartFlow(flow, iteration):
-                    self._start_flow(job, flow, iteration)
-                case IterationFinished(iteration):
-                    self._completion.finish(job, iteration)
-                    if self._on_iteration is not None:
-                        self._on_iteration(job, iteration)
-
-    def _finish_compute(self, job: str, name: str) -> None:
-        self._obey(job, self.executions[job].compute_finished(name, self.now_s))
+            if isinstance(instruction, StartCompute):
+                self._at(self.now_s + self._arithmetic.number(instruction.duration_s), (job, instruction.name))
+            elif isinstance(instruction, StartFlow):
+                self._start_flow(job, instruction.flow, instruction.iteration)
+            else:
+                self._completion.finish(job, instruction.iteration)
+                if self._on_iteration is not None:
+                    self._on_iteration(job, instruction.iteration)
 
     def _start_flow(self, job: str, flow: Flow, iteration: int) -> None:
         key = job, flow.name
-        echelonflow, offset = self._arranged.get(key, (None, Fraction(0)))
-        ideal = self.now_s
-        if echelonflow is not None:
-            ideal = self.executions[job].record.iterations[-1].references[echelonflow] + offset
-        self._network.start(key, iteration, echelonflow, self._links[key], flow.size_bytes, self.now_s, ideal)
+        echelonflow = None
+        ideal_s = self.now_s
+        if key in self._arranged:
+            echelonflow, offset_s = self._arranged[key]
+            ideal_s = self.executions[job].record.iterations[-1].references[echelonflow] + offset_s
+        self._start(key, iteration, echelonflow, self._links[key], flow.size_bytes, ideal_s, None)
+
+    def _start(
+        self,
+        key: FlowKey,
+        iteration: int,
+        echelonflow: str | None,
+        links: tuple[Link, ...],
+        size_bytes: int,
+        ideal_s: Number,
+        most_Bps: Number | None,  # noqa: N803
+    ) -> None:
+        flow = self._network.new(key, iteration, echelonflow, links, size_bytes, self.now_s, ideal_s, most_Bps)
+        if size_bytes and links:
+            self._rates.started(self.now_s, flow)
+            self._network.add(flow)
+        else:
+            self._empty.append(flow)
+
+    def _finish(self, flow: FlowUnderWay) -> None:
+        if flow.neighbourhood is not None:
+            self._rates.finished(self.now_s, flow)
+        if flow.job == BACKGROUND_JOB:
+            self.background[flow.flow].finish = self.now_s
+        else:
+            self._obey(flow.job, self.executions[flow.job].flow_finished(flow.flow, self.now_s))
 
     def _allocate(self) -> None:
-        flows = self._network.advance(self.now_s)
-        allocation = Allocation(())
-        if flows:
-            allocation = self._allocator.allocate(self.now_s, flows)
-            self.allocations += 1
-        self._network.set_rates(allocation.rates_Bps)
-        self._valid_until_s = allocation.valid_until_s
-        if self._valid_until_s is not None:
-            self._valid_until_s = self.rounding.time_s(self._valid_until_s)
-            if self._valid_until_s <= self.now_s:
-                raise FluidError(f"at {float(self.now_s)} s the policy gives rates with no validity")
+        """Set the rates of all flows of neighbourhoods in which something has happened."""
+        now_s = self.now_s
+        valid_until_s: list[Number] = []
+        for neighbourhood in self._network.take_touched(now_s):
+            flows = neighbourhood.flows
+            allocation = self._rates.allocate(now_s, flows)
+            rates = allocation.rates_Bps
+            if len(rates) != len(flows):
+                raise FluidError(f"the policy answers with {len(rates)} rates for {len(flows)} flows")
+            for flow, rate in zip(flows, rates, strict=True):
+                if rate != flow.rate_Bps:
+                    flow.rate_Bps = rate
+                    flow.version += 1
+                    if rate:
+                        self._at(now_s + flow.remaining_bytes / rate, flow, flow.version)
+            if allocation.valid_until_s is not None:
+                ends_s = self._end_of_validity_s(allocation.valid_until_s)
+                valid_until_s.append(ends_s)
+                self._at(ends_s, neighbourhood)
+        self.allocations += 1
         if self._observe is not None:
-            self._observe(self.now_s, flows, allocation)
+            present = list(self._network.flows.values())
+            for flow in present:
+                self._network.advance(flow, now_s)
+            together = Allocation(tuple([flow.rate_Bps for flow in present]), min(valid_until_s, default=None))
+            self._observe(now_s, present, together)
 
-    def _next_event_s(self) -> Fraction | None:
-        times = [self._network.next_finish_s(), self._valid_until_s, self._timers[0].time_s if self._timers else None]
-        following = min((time for time in times if time is not None), default=None)
-        return None if following is None else self.rounding.time_s(following)
+    def _end_of_validity_s(self, time_s: Number) -> Number:
+        """Return the time, or a later one if it counts as now. Raises `FluidError` if the policy makes no progress."""
+        time_s = self._arithmetic.time_s(time_s)
+        if time_s > self._latest_s:
+            self._stalled = 0
+            return time_s
+        next_s = self._arithmetic.next_s(self.now_s)
+        self._stalled += 1
+        if next_s <= self.now_s or self._stalled > _MOST_STALLED:
+            raise FluidError(f"at {float(self.now_s)} s the policy gives rates with no validity")
+        return next_s
 
-    def _at(self, time_s: Fraction, action: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, _Timer(time_s, self._timers_set, action))
-        self._timers_set += 1
+    def _next_event_s(self) -> Number | None:
+        """Return the time of the next event; None if there is none."""
+        events = self._events
+        if len(events) > self._tidy_at:
+            events = self._events = [event for event in events if not _outdated(event)]
+            heapq.heapify(events)
+            self._tidy_at = 2 * len(events) + 1024
+        while events and _outdated(events[0]):
+            heapq.heappop(events)
+        return events[0][1] if events else None
+
+    def _at(self, time_s: Number, what: _What, version: int = 0) -> None:
+        heapq.heappush(self._events, (float(time_s), time_s, self._announced, what, version))
+        self._announced += 1
+
+
+_BY_START = attrgetter("sequence")
+
+
+def _outdated(event: _Event) -> bool:
+    what = event[3]
+    if isinstance(what, FlowUnderWay):
+        return what.version != event[4]
+    return isinstance(what, Neighbourhood) and what.ended

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,7 +76,8 @@ def run(
     """
     _check(scenario)
     policy = _choice(scenario, label)
-    make().plan(scenario.believed_jobs, scenario.fabric)
+    plan = make().plan(scenario.believed_jobs, scenario.fabric)
+    scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
@@ -103,6 +104,8 @@ def _check(scenario: Scenario) -> None:
         raise RunError(
             "control_latency: cannot be set on real hosts, where the controller has its own latency (remove the key)"
         )
+    if scenario.transport.congestion != "newreno":
+        raise RunError("congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)")
     if scenario.ecn_threshold_packets is not None:
         raise RunError("ecn_threshold: cannot be set on real switches, which have their target's own (remove the key)")
     for job in scenario.jobs:

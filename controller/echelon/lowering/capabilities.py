@@ -63,13 +63,15 @@ class Capabilities:
     max_jobs: int
     max_profiles: int
     max_echelonflows: int
+    max_groups: int
+    """Groups of flows whose bytes are counted together, or whose windows have one origin."""
     max_ecmp_groups: int
     max_ecmp_members: int
     """Members of all ECMP groups together."""
     offset_bits: int
-    """Width of a flow's offset, an unsigned number of microseconds."""
-    slack_bits: int
-    """Width of a slack, a signed number of microseconds, as the key that maps it to a queue."""
+    """Width of a flow's offset or period, an unsigned number of microseconds."""
+    key_bits: int
+    """Width of the keys that map packets to queues: a slack, a signed number of microseconds, and others."""
     ecn: EcnMarks
     levels: int = 8
     """Strict-priority levels of an egress port."""

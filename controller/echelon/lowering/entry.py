@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from fractions import Fraction
 from functools import lru_cache
 
 from echelon.lowering.intent import ActionCall, Match, TableEntry
 
-_MICROSECONDS = 1_000_000
 _ADDRESSES = 1 << 16
 """Number of hosts whose addresses are cached: every switch has entries for every host."""
 
 
 def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
     return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
-
-
-def microseconds(seconds: Fraction) -> int:
-    """Return the nearest whole number of microseconds."""
-    return round(seconds * _MICROSECONDS)
 
 
 @lru_cache(maxsize=_ADDRESSES)

@@ -86,8 +86,8 @@ class KnownFlow(NamedTuple):
     """The number by which this switch reports the flow in digests."""
     job: str
     flow: str
-    classifier: TableEntry
-    """The entry that recognises the flow and counts its bytes."""
+    entry: TableEntry
+    """The entry that holds the flow's path and ranking, and counts its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Part:
     """The owner, shown to people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
     known: tuple[KnownFlow, ...] = ()
-    """The flows that the part's entries recognise."""
+    """The flows whose packets the part's entries recognise."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,6 @@ class Intent:
         return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}
 
     @cached_property
-    def classifiers(self) -> Mapping[tuple[str, str], TableEntry]:
-        """The entry that recognises each flow and counts its bytes, by (job, flow)."""
-        return {(flow.job, flow.flow): flow.classifier for part in self.parts for flow in part.known}
+    def flow_entries(self) -> Mapping[tuple[str, str], TableEntry]:
+        """The entry that ranks each flow and counts its bytes, by (job, flow)."""
+        return {(flow.job, flow.flow): flow.entry for part in self.parts for flow in part.known}

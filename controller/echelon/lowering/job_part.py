@@ -1,23 +1,20 @@
-"""The part of an intent for one job: paths, classifiers and connections."""
+"""The part of an intent for one job: its flows, and how the switch recognises their packets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.entry import entry, ipv4, mac, microseconds
+from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry
-from echelon.lowering.numbering import JobNumbers
-from echelon.lowering.profile import Steps, slack_steps
+from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.base import Ranking
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
+from echelon.rankings.in_switches import Profile, microseconds
 
 _HEAD_SHARE = Fraction(95, 100)
 
@@ -27,7 +24,7 @@ class LoweredJob:
     """One job at one switch."""
 
     part: Part
-    profiles: Mapping[int, Steps]
+    profiles: Mapping[int, Profile]
     """The profiles that the job needs, by number."""
 
 
@@ -73,55 +70,60 @@ class _Connection:
 
 @dataclass
 class _JobAtSwitch:
+    """One job at one switch while it is lowered (an `echelon.rankings.base.SwitchNumbers`)."""
+
     switch: str
     identities: Mapping[str, Identity]
     fabric: Fabric
     numbers: JobNumbers
     capabilities: Capabilities
-    profiles: dict[int, Steps] = field(default_factory=dict)
+    profiles: dict[int, Profile] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
-    _thresholds: tuple[object, ...] = ()
+    _content: Hashable = None
     _profile: int = 0
 
     def lower(self, flows: Sequence[FlowPlan]) -> LoweredJob:
-        paths = []
         known = []
+        classifiers = []
         for flow in flows:
             number = self.numbers.flow(flow.flow)
-            paths.append(self._path_entry(number, flow))
-            known.append(KnownFlow(number, flow.job, flow.flow, self._classifier(number, flow)))
-        classifiers = [flow.classifier for flow in known]
+            known.append(KnownFlow(number, flow.job, flow.flow, self._flow_entry(number, flow)))
+            classifiers.append(self._classifier(number, flow))
         head = next(iter(self.connections.values()), None)
         connections = [
             connection.entry(self.numbers.register(), is_head=connection is head)
             for connection in self.connections.values()
         ]
-        part = Part(self.numbers.job, (*paths, *classifiers, *connections), tuple(known))
-        return LoweredJob(part, self.profiles)
+        entries = (*(flow.entry for flow in known), *classifiers, *connections)
+        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles)
 
-    def _path_entry(self, number: int, flow: FlowPlan) -> TableEntry:
+    def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
         following = flow.path[flow.path.index(self.switch) + 1]
+        try:
+            action, arguments = flow.ranking.action(self)
+        except ExhaustedError:
+            raise
+        except ValueError as error:
+            raise LoweringError(f"job {flow.job}, flow {flow.flow}: {error}", flow.job) from None
         return entry(
-            "flow_path",
+            "flow",
             {"flow": number},
-            "route",
+            action,
             port=self.fabric.port_to[self.switch, following],
             dst_mac=mac(self.fabric.hosts[flow.path[-1]].mac),
+            **arguments,
         )
 
     def _classifier(self, number: int, flow: FlowPlan) -> TableEntry:
-        identity = self.identities[flow.flow]
-        kind, arguments = self._ranking(flow)
-        match identity:
+        match self.identities[flow.flow]:
             case ShimIdentity(job=job, flow=in_shim):
-                return entry("shim_flow", {"job": job, "flow": in_shim}, f"rank_{kind}", flow=number, **arguments)
+                return entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
             case SegmentIdentity() as segment:
                 key: dict[str, Match] = {
                     "connection": self._connection(segment),
                     "position": Interval(segment.start_bytes, segment.end_bytes - 1),
                 }
-                arguments["end_bytes"] = segment.end_bytes
-                return entry("segment", key, f"segment_{kind}", priority=1, flow=number, **arguments)
+                return entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=segment.end_bytes)
 
     def _connection(self, segment: SegmentIdentity) -> int:
         five_tuple = segment.five_tuple
@@ -130,37 +132,26 @@ class _JobAtSwitch:
             connection = self.connections[five_tuple] = _Connection(self.numbers.connection(five_tuple), segment)
         return connection.number
 
-    def _ranking(self, flow: FlowPlan) -> tuple[str, dict[str, int]]:
-        ranking: Ranking = flow.ranking
-        match ranking:
-            case Fixed(queue=queue):
-                return "fixed", {"queue": queue}
-            case Deadline():
-                offset_us = microseconds(ranking.offset_s)
-                bits = self.capabilities.offset_bits
-                if not 0 <= offset_us < 1 << bits:
-                    raise LoweringError(
-                        f"job {flow.job}, flow {flow.flow}: offset {float(ranking.offset_s):g} s does not fit {bits} "
-                        f"bits of microseconds ({(1 << bits) // 60_000_000} minutes); shorten the iteration",
-                        flow.job,
-                    )
-                return "deadline", {
-                    "echelonflow": self.numbers.echelonflow(ranking.echelonflow),
-                    "profile": self._profile_of(ranking),
-                    "offset_us": offset_us,
-                }
-            case _:
-                raise LoweringError(
-                    f"job {flow.job}, flow {flow.flow}: switches have no ranking {type(ranking).__name__}", flow.job
-                )
+    # -- what rankings ask for ---------------------------------------------------------------------------------------
 
-    def _profile_of(self, ranking: Deadline) -> int:
-        thresholds = (ranking.thresholds_s, ranking.lowest, ranking.highest)
-        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than computing
-        # steps.
-        if thresholds != self._thresholds:
-            steps = slack_steps(ranking, self.capabilities.slack_bits)
-            self._thresholds = thresholds
-            self._profile = self.numbers.profile(steps)
-            self.profiles[self._profile] = steps
+    @property
+    def key_bits(self) -> int:
+        return self.capabilities.key_bits
+
+    @property
+    def offset_bits(self) -> int:
+        return self.capabilities.offset_bits
+
+    def echelonflow(self, name: str) -> int:
+        return self.numbers.echelonflow(name)
+
+    def group(self, name: str) -> int:
+        return self.numbers.group(name)
+
+    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
+        if content != self._content:
+            profile = make()
+            self._content = content
+            self._profile = self.numbers.profile(profile)
+            self.profiles[self._profile] = profile
         return self._profile

@@ -16,8 +16,9 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
-from echelon.lowering.profile import Steps, profile_part
+from echelon.lowering.profile import profile_part
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
+from echelon.rankings.in_switches import Profile
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 
@@ -32,6 +33,7 @@ def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
         NumberKind.FLOW: capabilities.max_flows,
         NumberKind.ECHELONFLOW: capabilities.max_echelonflows,
         NumberKind.PROFILE: capabilities.max_profiles,
+        NumberKind.GROUP: capabilities.max_groups,
         NumberKind.CONNECTION: capabilities.max_connections,
         NumberKind.JOB: capabilities.max_jobs,
     }
@@ -79,7 +81,7 @@ class _Switch:
 
     fabric_part: Part
     hold_part: Part | None
-    profiles: Mapping[int, tuple[Steps, Part]]
+    profiles: Mapping[int, tuple[Profile, Part]]
     jobs: Mapping[str, LoweredJob]
     intent: Intent
 
@@ -197,7 +199,7 @@ class Lowering:
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
         last, before = self._last, self._last.switches.get(name)
-        profiles: Mapping[int, tuple[Steps, Part]]
+        profiles: Mapping[int, tuple[Profile, Part]]
         if before is None:
             own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name])
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
@@ -260,9 +262,11 @@ def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | 
     return out
 
 
-def _profiles(jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Steps, Part]]) -> dict[int, tuple[Steps, Part]]:
+def _profiles(
+    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Profile, Part]]
+) -> dict[int, tuple[Profile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
-    wanted = {number: steps for job in jobs for number, steps in job.profiles.items()}
+    wanted = {number: profile for job in jobs for number, profile in job.profiles.items()}
     out = {}
     for number in sorted(wanted):
         known = before.get(number)

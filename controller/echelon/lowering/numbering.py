@@ -1,4 +1,4 @@
-"""Numbers that last: what a switch calls flows, EchelonFlows, profiles, connections and jobs while jobs come and go.
+"""Numbers that last: what a switch calls flows, EchelonFlows, profiles and the like while jobs come and go.
 
 A number stays with its part for as long as the job has that part. It is then kept until the switch has acknowledged an
 intent without it: if it were given out earlier, an entry of the departed job could still be there and refer to another
@@ -28,6 +28,7 @@ class NumberKind(StrEnum):
     ECHELONFLOW = "EchelonFlows"
     PROFILE = "threshold profiles"
     """Profiles are known by their content and shared by the jobs that have the same."""
+    GROUP = "groups of flows"
     CONNECTION = "connections"
     JOB = "jobs"
     """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
@@ -182,8 +183,12 @@ class JobNumbers:
     def echelonflow(self, name: str) -> int:
         return self._number((NumberKind.ECHELONFLOW, name))
 
-    def profile(self, content: tuple[tuple[int, int, int], ...]) -> int:
-        """Return the number of a profile whose entries have this `content`: (lowest slack key, highest, queue) each."""
+    def group(self, name: str) -> int:
+        """Return the number of a group of the job's flows, for which the switch keeps bytes or times."""
+        return self._number((NumberKind.GROUP, name))
+
+    def profile(self, content: Hashable) -> int:
+        """Return the number of a profile with this `content`: nested tuples of numbers and texts."""
         return self._number((NumberKind.PROFILE, content))
 
     def connection(self, five_tuple: FiveTuple) -> int:

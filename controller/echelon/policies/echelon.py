@@ -8,11 +8,13 @@ origin of deadlines (see `references`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Literal
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
@@ -20,11 +22,12 @@ from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
-from echelon.paths import FlowPaths, Paths
+from echelon.paths import FlowPaths, Paths, links_of
 from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
-from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
-from echelon.policies.references import REFERENCES, Dues
+from echelon.policies.references import REFERENCES, Dues, latest_alone_s
 from echelon.policies.tardiness import EffectiveTardiness
 from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline
@@ -47,7 +50,7 @@ class Echelon:
     class Parameters(Section):
         """The choices that the paper leaves open."""
 
-        order: Literal["normalised", "deadline", "setf"] = "normalised"
+        order: Literal["normalised", "memory", "memory-two-levels", "deadline", "setf"] = "normalised"
         """Who goes first between EchelonFlows; see `orders`."""
         reference: Literal["iteration", "echelonflow"] = "iteration"
         """What deadlines count from; see `references`."""
@@ -60,6 +63,7 @@ class Echelon:
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
         self._alone = AloneRuns()
+        self._memories = Memories()
         self._facts = Kept(_facts)
         self._flows = Kept(_ranked)
 
@@ -71,11 +75,12 @@ class Echelon:
         of_jobs = self._paths.update(jobs, fabric, paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
+        self._memories = Memories()
+        due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         self._jobs = self._facts.update(
-            {job.name: (job, alone[job.name], of_jobs[job.name], self._capacities) for job in jobs}
+            {job.name: (job, alone[job.name], of_jobs[job.name], due[job.name], self._capacities) for job in jobs}
         )
         levels = self._order.levels(self._jobs)
-        due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
         queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
         return Plan.of_jobs(
             self.name,
@@ -84,39 +89,57 @@ class Echelon:
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until the order changes on some link.
 
-        In the order of urgency each flow takes what is left on its path. Best effort shares the rest max-min fairly.
+        In the order of urgency each flow takes what is left on its path; flows of a job that are due at the same time
+        share it max-min fairly, as a collective needs all of them. So does best effort, with the rest.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
-        deadlines = self._reference.deadlines_s([flows[i] for i in ranked])
+        due = dict(zip(ranked, self._reference.deadlines_s([flows[i] for i in ranked]), strict=True))
+        self._memories.observe(self._jobs, [flows[i] for i in ranked])
         urgencies = {
-            i: self._order.urgency(self._jobs[flows[i].job], now_s, flows[i], deadline_s)
-            for i, deadline_s in zip(ranked, deadlines, strict=True)
+            i: self._order.urgency(
+                self._jobs[flows[i].job], now_s, flows[i], deadline_s, self._memories.delay_s(flows[i].job)
+            )
+            for i, deadline_s in due.items()
         }
         order = sorted(urgencies, key=lambda i: urgencies[i].rank)
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
-        fill_in_order(flows, order, residual, rates)
+        for _, together in groupby(order, key=lambda i: (flows[i].job, due[i])):
+            fill_evenly(flows, together, residual, rates)
         fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
         change = next_overtaking_s(flows, order, urgencies)
+        self._memories.expect(now_s, [flows[i] for i in ranked], [*due.values()], [rates[i] for i in ranked])
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
 
-def _facts(job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities: Mapping[Link, Fraction]) -> JobFacts:
+def _facts(
+    job: Job, alone: IterationRecord[Fraction], paths: Paths, due: Dues, capacities: Mapping[Link, Fraction]
+) -> JobFacts:
     alone_s = duration_s(alone)
     if alone_s <= 0:
         raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send", job.name)
     if job.weight <= 0:
         raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name, code="too-small")
-    return JobFacts(alone_s, job.weight, EffectiveTardiness(job, paths, capacities))
+    busy_s: dict[Link, Fraction] = defaultdict(Fraction)
+    for flow in job.flows:
+        for link in links_of(paths[flow.name]):
+            busy_s[link] += flow.size_bytes / capacities[link]
+    return JobFacts(
+        alone_s,
+        job.weight,
+        EffectiveTardiness(job, paths, capacities),
+        max(busy_s.values(), default=Fraction(0)),
+        latest_alone_s(alone, due),
+    )
 
 
 def _ranked(job: str, paths: Paths, due: Dues, levels: Levels) -> tuple[FlowPlan, ...]:
     def ranking(flow: str) -> Ranking:
         if flow not in due:
             return Fixed(BEST_EFFORT_QUEUE)
-        return Deadline(*due[flow], levels.thresholds_s, levels.lowest, levels.highest)
+        return Deadline(*due[flow], levels.thresholds_s, levels.lowest, levels.highest, levels.relative)
 
     return tuple(FlowPlan(job, flow, ranking(flow), path) for flow, path in paths.items())

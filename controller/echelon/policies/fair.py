@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
 from echelon.policies.base import NoParameters
+from echelon.policies.coflows import Sharing
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.spread import Spread
 
@@ -37,8 +38,12 @@ class Fair:
             default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
         )
 
-    def allocate(self, now_s: Fraction, flows: Sequence[ActiveFlow]) -> Allocation:
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return max-min fair rates. Best effort takes part like any other flow, up to its senders' limits."""
         rates = [ZERO] * len(flows)
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))
+
+    def share(self, sharing: Sharing) -> None:
+        """Give max-min fair rates to all flows, whatever coflow they are in."""
+        sharing.fill_evenly(sharing.coflows, sharing.residual_Bps)

@@ -10,18 +10,22 @@ import heapq
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 
-ZERO = Fraction(0)
+ZERO: Number = 0
 
 
-def residual_of(capacities: Mapping[Link, Fraction], flows: Iterable[ActiveFlow]) -> dict[Link, Fraction]:
-    """Return the capacity of the links that `flows` use, for a filling to take from."""
-    return {link: capacities[link] for flow in flows for link in flow.links}
+def residual_of(capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]) -> dict[Link, Number]:
+    """Return the capacity of the links that `flows` use, for a filling to take from: floats if the flows' numbers are
+    floats."""
+    links = {link for flow in flows for link in flow.links}
+    if flows and isinstance(flows[0].remaining_bytes, float):
+        return {link: float(capacities[link]) for link in links}
+    return {link: capacities[link] for link in links}
 
 
 def fill_in_order(
-    flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
+    flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Number], rates: list[Number]
 ) -> None:
     """Give each flow in turn all that is left on its path: add to `rates`, take from `residual`.
 
@@ -39,7 +43,7 @@ def fill_in_order(
 
 
 def fill_evenly(
-    flows: Sequence[ActiveFlow], chosen: Iterable[int], residual: MutableMapping[Link, Fraction], rates: list[Fraction]
+    flows: Sequence[ActiveFlow], chosen: Iterable[int], residual: MutableMapping[Link, Number], rates: list[Number]
 ) -> None:
     """Add max-min fair shares of `residual` to `rates` by progressive filling, and take them from `residual`.
 
@@ -48,7 +52,7 @@ def fill_evenly(
     lengths x log of links).
     """
     on_link: dict[Link | int, set[int]] = {}
-    room: dict[Link | int, Fraction] = {}
+    room: dict[Link | int, Number] = {}
     links_of: dict[int, tuple[Link | int, ...]] = {}
     for index in chosen:
         flow = flows[index]

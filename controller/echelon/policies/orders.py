@@ -8,8 +8,9 @@ from fractions import Fraction
 from statistics import median
 from typing import Protocol
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.plan import LEVELS
+from echelon.rankings.deadline import Relative
 
 LOWEST = 1
 """The level of a job's least urgent packets; lower levels are left to best effort."""
@@ -20,6 +21,8 @@ THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
 The steps are fine at first, so that jobs that begin almost together are told apart, and then about as wide as the
 distance between flows of one EchelonFlow.
 """
+STEPS = tuple(Fraction(part, 1000) for part in (1, 30, 80, 150, 300, 600))
+"""Differences to the rank of the most urgent flow at the port, from which a packet goes one level down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,15 @@ class JobFacts:
     weight: Fraction
     tardiness_s: Mapping[str, Fraction]
     """Tardiness of each of its EchelonFlows alone on the fabric."""
+    busy_s: Fraction = Fraction(0)
+    """How long the busiest link of its paths takes to carry what it sends there in an iteration."""
+    latest_alone_s: Fraction = Fraction(0)
+    """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
+
+    @property
+    def head_start(self) -> Fraction:
+        """Half of the part of an iteration that the job communicates, alone on the fabric."""
+        return self.busy_s / self.alone_s / 2
 
     @property
     def period_s(self) -> Fraction:
@@ -42,15 +54,15 @@ class JobFacts:
 class Urgency:
     """The urgency of a flow as a linear function of time: `value` now, growing by `slope` per second."""
 
-    value: Fraction
-    slope: Fraction
-    deadline_s: Fraction
-    ideal_finish_s: Fraction
+    value: Number
+    slope: Number
+    deadline_s: Number
+    ideal_finish_s: Number
     """The rank in its own EchelonFlow, which decides between equal deadlines."""
     sequence: int
 
     @property
-    def rank(self) -> tuple[Fraction, Fraction, Fraction, Fraction, int]:
+    def rank(self) -> tuple[Number, Number, Number, Number, int]:
         """A sort key, the most urgent first; of equals the one that gets ahead from now on, then by deadline and
         arrival."""
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
@@ -64,13 +76,20 @@ class Levels:
     thresholds_s: tuple[Fraction, ...]
     lowest: int = LOWEST
     highest: int = LEVELS - 1
+    relative: Relative | None = None
+    """Levels relative to the most urgent flow at the port, instead of the thresholds."""
 
 
 class Order(Protocol):
     """An order between EchelonFlows; inside one, every order is by ideal finish time."""
 
-    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
-        """Return the urgency of a flow of an EchelonFlow of that job that is due at `deadline_s`."""
+    def urgency(
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+    ) -> Urgency:
+        """Return the urgency of a flow of an EchelonFlow that is due at `deadline_s`.
+
+        `memory_s` is what its job remembers of past delays (`echelon.rankings.deadline.Memory`).
+        """
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
         """Return the levels for switches, by job. Asked again for other jobs, it changes a job's answer only if it
@@ -83,12 +102,51 @@ class NormalisedTardiness:
     This is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
     """
 
-    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+    def urgency(
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+    ) -> Urgency:
         slope = 1 / facts.period_s
         return Urgency((now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
         return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
+
+
+class TardinessWithMemory:
+    """Normalised tardiness that remembers past iterations: weight * (now - d + E) / P - u / 2.
+
+    Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
+    the same way again and again, and the same one waits each time. E, the job's memory of past delays, makes the job go
+    first that lost the last time. A job that communicates for a large part u of its iteration has more chances to be
+    late in it, so it gets a handicap.
+    """
+
+    steps = STEPS
+
+    def urgency(
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+    ) -> Urgency:
+        slope = 1 / facts.period_s
+        value = (now_s - deadline_s + memory_s) * slope - facts.head_start
+        return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
+
+    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+        lowest = LEVELS - 1 - len(self.steps)
+        thresholds = len(self.steps) + 1
+        return {
+            name: Levels(
+                _parts(facts.period_s, thresholds),
+                lowest,
+                relative=Relative(facts.period_s, facts.head_start, facts.latest_alone_s, self.steps),
+            )
+            for name, facts in jobs.items()
+        }
+
+
+class TardinessWithMemoryInTwoLevels(TardinessWithMemory):
+    """Tardiness with memory where a port only tells its most urgent flows from all others."""
+
+    steps = STEPS[:1]
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
@@ -101,7 +159,9 @@ class EarliestDeadline:
     def __init__(self) -> None:
         self._unit_s: Fraction | None = None
 
-    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+    def urgency(
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+    ) -> Urgency:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
@@ -125,7 +185,9 @@ class SmallestTardiness:
     It is the analogue of Varys' smallest effective bottleneck first, and the same order if all are coflows.
     """
 
-    def urgency(self, facts: JobFacts, now_s: Fraction, flow: ActiveFlow, deadline_s: Fraction) -> Urgency:
+    def urgency(
+        self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
+    ) -> Urgency:
         assert flow.echelonflow is not None
         tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
         return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
@@ -149,7 +211,7 @@ def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]
     return tuple(period_s * THRESHOLDS[k * JOB_LEVELS // levels - 1] for k in range(1, levels))
 
 
-def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
+def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
     """Return the seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always
     positive."""
     if behind.slope <= ahead.slope:
@@ -159,7 +221,7 @@ def overtaking_s(ahead: Urgency, behind: Urgency) -> Fraction | None:
 
 def next_overtaking_s(
     flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
-) -> Fraction | None:
+) -> Number | None:
     """Return the seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
 
     The first change on a link is between neighbours of its order, so only neighbours need to be compared.
@@ -177,6 +239,8 @@ def next_overtaking_s(
 
 ORDERS: Mapping[str, type[Order]] = {
     "normalised": NormalisedTardiness,
+    "memory": TardinessWithMemory,
+    "memory-two-levels": TardinessWithMemoryInTwoLevels,
     "deadline": EarliestDeadline,
     "setf": SmallestTardiness,
 }

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
-from echelon.allocation import ActiveFlow
+from echelon.allocation import ActiveFlow, Number
 from echelon.execution import IterationRecord
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
@@ -40,7 +40,7 @@ class Reference(Protocol):
         Return the same object as at the last call for a job that is the same and has the same iteration.
         """
 
-    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
         """Return when each of these flows is due in this run; all of them belong to EchelonFlows."""
 
 
@@ -53,7 +53,7 @@ class OwnEchelonFlow:
     def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
         return self._dues.update({name: (job,) for name, (job, _) in jobs.items()})
 
-    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
         return [flow.ideal_finish_s for flow in flows]
 
 
@@ -73,14 +73,14 @@ class Iteration:
     def __init__(self) -> None:
         self._dues = Kept(_from_the_first)
         self._due: Mapping[str, Dues] = {}
-        self._begun: dict[str, tuple[int, Fraction]] = {}
+        self._begun: dict[str, tuple[int, Number]] = {}
 
     def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
         self._begun = {}
         self._due = self._dues.update(jobs)
         return self._due
 
-    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Fraction]:
+    def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
         """Return the deadlines. An iteration begins with the first of its flows that is seen, less that flow's offset,
         as on a switch."""
         new: dict[str, list[ActiveFlow]] = defaultdict(list)
@@ -107,6 +107,16 @@ def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> Dues:
         for name, offset in zip(h.flows, h.offsets_s, strict=True):
             out[name] = Due(first.name, place + offset)
     return out
+
+
+def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:
+    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of them is due."""
+    late_s = []
+    for name, (echelonflow, offset_s) in due.items():
+        finish_s = alone.flows[name].finish
+        assert finish_s is not None
+        late_s.append(finish_s - alone.references[echelonflow] - offset_s)
+    return max(late_s, default=Fraction(0))
 
 
 REFERENCES: Mapping[str, type[Reference]] = {"iteration": Iteration, "echelonflow": OwnEchelonFlow}

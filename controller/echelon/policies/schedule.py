@@ -1,12 +1,11 @@
-"""Rates as queues: an allocation of bandwidth turned into queue assignments and weights that switches can hold."""
+"""Rates and ranks as queues: queue assignments, weights and levels that switches can hold, for an allocation."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.jobs.graph import FlowKey
 from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
 from echelon.policies.filling import ZERO
@@ -20,7 +19,7 @@ QUEUES = range(1, CONTROL_QUEUE)
 
 def to_schedule(
     flows: Sequence[ActiveFlow],
-    rates_Bps: Sequence[Fraction],  # noqa: N803
+    rates_Bps: Sequence[Number],  # noqa: N803
     previous: Mapping[FlowKey, int] | None = None,
 ) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
     """Return the queue of each flow, and the queues of each port on their paths, that come nearest to `rates_Bps`.
@@ -36,7 +35,7 @@ def to_schedule(
     of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
     before = previous or {}
     crowd: dict[Link, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    load: dict[Link, dict[int, Fraction]] = defaultdict(dict)
+    load: dict[Link, dict[int, Number]] = defaultdict(dict)
 
     def assign(unit: Sequence[int], queue: int) -> None:
         for i in unit:
@@ -59,6 +58,59 @@ def to_schedule(
         assign(unit, _choose(links, crowd, wanted))
     ports = dict.fromkeys(link for flow in flows for link in flow.links)
     return of_flow, {link: to_port(load.get(link, {})) for link in ports}
+
+
+def to_levels(
+    flows: Sequence[ActiveFlow], ranks: Sequence[int], previous: Mapping[FlowKey, int] | None = None
+) -> tuple[dict[FlowKey, int], dict[Link, PortSchedule]]:
+    """Return the queue of each flow, and the queues of each port on their paths, that serve flows by rank.
+
+    - Best effort has queue 0, level 0. Control has the last queue, above all.
+    - The flows of one rank have a queue together. At each port, queues have levels in the order of their ranks: the
+      queue's level changes rather than the flow's queue, so that packets which already wait follow.
+    - If more ranks meet at a port than there are queues, the most urgent have a queue of their own, and the others
+      share that of the least urgent.
+    - A flow keeps its queue of `previous` if possible: a change of queue may reorder its packets.
+    """
+    of_flow = {_key(flow): BEST_EFFORT_QUEUE for flow in flows}
+    before = previous or {}
+    members: dict[int, list[int]] = defaultdict(list)
+    for i, flow in enumerate(flows):
+        if flow.echelonflow is not None:
+            members[ranks[i]].append(i)
+    first: dict[Link, dict[int, int]] = defaultdict(dict)
+    """The lowest rank in each queue of each port."""
+    wanted_at: dict[Link, set[int | None]] = defaultdict(set)
+    for unit in members.values():
+        for i in unit:
+            for link in flows[i].links:
+                wanted_at[link].add(before.get(_key(flows[i])))
+    free = max(ranks, default=0) + 1
+    for rank in sorted(members):
+        unit = members[rank]
+        links = {link for i in unit for link in flows[i].links}
+        wanted = {before.get(_key(flows[i])) for i in unit}
+
+        def cost(queue: int, links: set[Link] = links, wanted: set[int | None] = wanted) -> tuple[int, bool, bool, int]:
+            # The less urgent the flows that are there already, the better; best of all are none.
+            urgency = max(free - first[link].get(queue, free) for link in links)
+            return urgency, queue not in wanted, any(queue in wanted_at[link] for link in links), queue
+
+        queue = min(QUEUES, key=cost)
+        for i in unit:
+            of_flow[_key(flows[i])] = queue
+        for link in links:
+            first[link].setdefault(queue, rank)
+    ports = dict.fromkeys(link for flow in flows for link in flow.links)
+    return of_flow, {link: _by_rank(first.get(link, {})) for link in ports}
+
+
+def _by_rank(first: Mapping[int, int]) -> PortSchedule:
+    """Return the queues of a port, given the lowest rank in each queue that some flow has."""
+    order = sorted(first, key=lambda queue: first[queue])
+    # A queue that no flow has may still hold the last packets of a flow that has just finished.
+    levels = dict.fromkeys(QUEUES, QUEUES[-1]) | {queue: QUEUES[-1] - turn for turn, queue in enumerate(order)}
+    return (QueuePlan(level=0), *(QueuePlan(level=levels[queue]) for queue in QUEUES), QueuePlan(level=LEVELS - 1))
 
 
 def _key(flow: ActiveFlow) -> FlowKey:
@@ -90,7 +142,7 @@ def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: s
     return min(QUEUES, key=cost)
 
 
-def to_port(load: Mapping[int, Fraction]) -> PortSchedule:
+def to_port(load: Mapping[int, Number]) -> PortSchedule:
     """Return the queues of a port, given the rate of each queue that some flow has."""
     most = max(load.values(), default=ZERO)
 

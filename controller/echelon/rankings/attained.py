@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.base import Rank
+from echelon.rankings.in_switches import Profile, RankingAction, SwitchNumbers, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +29,68 @@ class Attained:
     @property
     def queues(self) -> range:
         return range(min(self.order), max(self.order) + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        profile = at.profile(
+            ("attained", self.thresholds_bytes, self.order),
+            lambda: Profile(steps(self.thresholds_bytes, self.order, at.key_bits)),
+        )
+        return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:
+        return AttainedExecution()
+
+
+class _Group:
+    """The flows of a group in its present iteration."""
+
+    def __init__(self, iteration: int) -> None:
+        self.iteration = iteration
+        self.active: dict[str, dict[ActiveFlow, None]] = defaultdict(dict)
+        """The flows under way, by switch."""
+        self.finished_bytes: dict[str, int] = defaultdict(int)
+        """The bytes of finished flows, by switch."""
+
+
+class AttainedExecution:
+    """The execution of `Attained`: each switch counts the bytes of the groups that cross it."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], _Group] = {}
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: Attained) -> None:
+        key = flow.job, ranking.group
+        group = self._groups.get(key)
+        if group is None or group.iteration != flow.iteration:
+            group = self._groups[key] = _Group(flow.iteration)
+        for node, _ in flow.links:
+            group.active[node][flow] = None
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Attained) -> None:
+        group = self._groups[flow.job, ranking.group]
+        for node, _ in flow.links:
+            del group.active[node][flow]
+            group.finished_bytes[node] += flow.size_bytes
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Attained]]) -> list[Rank]:
+        switch = port[0]
+        ranks: dict[tuple[str, Attained], Rank] = {}
+        for flow, ranking in flows:
+            if (flow.job, ranking) not in ranks:
+                ranks[flow.job, ranking] = _rank(self._groups[flow.job, ranking.group], switch, ranking)
+        return [ranks[flow.job, ranking] for flow, ranking in flows]
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Attained) -> tuple[str, str]:
+        return flow.job, ranking.group
+
+
+def _rank(group: _Group, switch: str, ranking: Attained) -> Rank:
+    counted = tuple(group.active[switch])
+    attained: Number = group.finished_bytes[switch]
+    for flow in counted:
+        attained += flow.size_bytes - flow.remaining_bytes
+    reached = bisect_right(ranking.thresholds_bytes, attained)
+    if reached == len(ranking.thresholds_bytes):
+        return Rank(ranking.order[reached])
+    return Rank(ranking.order[reached], None, ranking.thresholds_bytes[reached] - attained, counted)

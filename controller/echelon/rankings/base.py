@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from echelon.allocation import ActiveFlow
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.in_switches import RankingAction, SwitchNumbers
+
+R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
 
 
 class Ranking(Protocol):
@@ -18,28 +19,59 @@ class Ranking(Protocol):
     def queues(self) -> range:
         """The queues that packets of the flow can enter."""
 
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        """Return how a switch with these numbers ranks the flow.
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+        Raise `ValueError`, which says what does not fit the switch and what would.
+        """
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:
+        """Return the state of all switches for rankings of this class, at the beginning of a fluid run.
+
+        `number` turns an exact number of the plan into one of the type that the run uses: `float` or `Fraction`.
+        """
+
+
+class Rank(NamedTuple):
     """The queue of a flow at one port, and how long the flow stays in it.
 
-    It holds until `until_s`, or until `until_bytes` of the flow have passed, whichever comes first (None: for ever), as
-    long as the same flows are at the port.
+    The rank holds as long as the same flows are at the port, until `until_s`, or until the flows `counted` have sent
+    `until_bytes` more together, whichever comes first (None: no such limit).
     """
 
     queue: int
-    until_s: Fraction | None = None
-    until_bytes: Fraction | None = None
+    until_s: Number | None = None
+    until_bytes: Number | None = None
+    counted: Sequence[ActiveFlow] = ()
 
 
-class Execution(Protocol):
-    """The state that switches keep for all flows of one kind of ranking, during a fluid run."""
+class Execution(Protocol[R_contra]):
+    """The state that switches keep for all flows with one class of ranking, during a fluid run.
 
-    def started(self, now_s: Fraction, flow: ActiveFlow, ranking: Ranking) -> None:
+    All starts and finishes of one moment are announced before ranks of that moment are asked for. A flow without bytes
+    or links is never announced. The engine asks for the ranks at a port when a flow starts or finishes there, when a
+    rank has expired, and, if a rank has `until_bytes`, when one of the flows `counted` gets another rate. A time
+    `until_s` that has been reached must not be returned again: compare `now_s` with the same sum that gave `until_s`,
+    since differences of floats may not reach it.
+    """
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
         """Take note that a flow has started."""
 
-    def finished(self, now_s: Fraction, flow: ActiveFlow, ranking: Ranking) -> None:
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: R_contra) -> None:
         """Take note that a flow has finished."""
 
-    def ranks(self, now_s: Fraction, flows: Sequence[tuple[ActiveFlow, Ranking]]) -> Sequence[Rank]:
-        """Return the rank of each of the flows that are at one port, in their order."""
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, R_contra]]) -> Sequence[Rank]:
+        """Return the rank of each of the flows that are at one port of a switch, in their order.
+
+        The port belongs to the switch `port[0]` and leads to `port[1]`. The `remaining_bytes` of the flows, and of all
+        flows with the same `neighbourhood`, are those of `now_s`.
+        """
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: R_contra) -> Hashable:
+        """Return what couples the flow's rank to flows at other ports; None if nothing does.
+
+        Flows with the same value have their rates set together. All flows `counted` in a rank must have the same value
+        as the flow that is ranked.
+        """

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
+
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.p4program import constants
+from echelon.rankings.base import Rank
+from echelon.rankings.in_switches import Profile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
+
+_RANK_BITS = 48
+"""Width of a rank in a switch, which is two's complement."""
+_FACTOR_BITS = 32
+"""Width of the factor by which a switch multiplies a tardiness to get a rank."""
+_IDLE = 16
+"""A flow that has not sent for this part of its job's period is no longer at the port: longer than a round trip through
+the queue of the most urgent, and short against the job's iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,15 +27,49 @@ class Relative:
     """Levels relative to the most urgent flow at the port, by tardiness with memory.
 
     The rank of a packet is (now - d + E) / `period_s` - `head_start`, with d the ideal finish time of its flow and E
-    the memory of its job. After each iteration, E becomes 3/4 (E + delay): the delay is the largest e - d of the job's
-    flows in that iteration, less `alone_tardiness_s`. The most urgent flow at a port is in queue `highest`, and others
-    are one queue lower for each of `steps` by which their rank is behind.
+    the memory of its job (`Memory`). The most urgent flow at a port is in queue `highest`, and others are one queue
+    lower for each of the ascending `steps` by which their rank is behind.
     """
 
     period_s: Fraction
     head_start: Fraction
     alone_tardiness_s: Fraction
     steps: tuple[Fraction, ...]
+
+    def profile(self, lowest: int, highest: int, key_bits: int) -> Profile:
+        """Return what switches need for flows that enter the queues from `lowest` to `highest`.
+
+        Raise `ValueError` for steps that decrease, and for a period that is not positive.
+        """
+        if self.period_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
+            raise ValueError("the period of a relative ranking must be positive, and its steps must not decrease")
+        unit = constants()["RANK_UNIT"]
+        edges = [int(step * unit) + 1 for step in self.steps]
+        queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
+        factor, shift = self._factor(unit)
+        # The switch multiplies the tardiness counted from the earliest that it can tell.
+        earliest_us = (1 << (key_bits - 1)) - 1
+        zero = -(earliest_us * factor >> shift) - round(self.head_start * unit)
+        return Profile(
+            steps(edges, queues, key_bits),
+            (
+                ("factor", factor),
+                ("factor_shift", shift),
+                ("rank_at_zero", zero % (1 << _RANK_BITS)),
+                ("alone_tardiness_us", unsigned_us("tardiness alone", self.alone_tardiness_s, 32)),
+                ("idle", unsigned_us("period", self.period_s / _IDLE, 32)),
+            ),
+        )
+
+    def _factor(self, unit: int) -> tuple[int, int]:
+        """Return the largest factor that fits, and shift, so that factor / 2**shift units pass in a microsecond."""
+        per_us = unit / (self.period_s * 1_000_000)
+        shift = _FACTOR_BITS - 1
+        while per_us * (1 << shift) < 1 << (_FACTOR_BITS - 1):
+            shift += 1
+        while (factor := round(per_us * (1 << shift))) >= 1 << _FACTOR_BITS:
+            shift -= 1
+        return factor, shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +90,188 @@ class Deadline:
     @property
     def queues(self) -> range:
         return range(self.lowest, self.highest + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        offset_us = unsigned_us("offset", self.offset_s, at.offset_bits)
+        # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
+        profile = at.profile(
+            ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
+            lambda: self.profile(at.key_bits),
+        )
+        numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, "offset_us": offset_us}
+        return RankingAction("deadline", numbers)
+
+    def profile(self, key_bits: int) -> Profile:
+        """Return what maps keys of `key_bits` to queues.
+
+        By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it is by how much the
+        rank of the packet is behind that of the most urgent flow. Raise `ValueError` for thresholds that decrease.
+        """
+        if self.relative is not None:
+            return self.relative.profile(self.lowest, self.highest, key_bits)
+        if any(a > b for a, b in pairwise(self.thresholds_s)):
+            raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
+        bias = 1 << (key_bits - 1)
+        # A slack of -threshold has reached it, one more has not.
+        edges = [bias - microseconds(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
+        queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
+        return Profile(steps(edges, queues, key_bits))
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
+        return DeadlineExecution(number)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a job remembers of how late the network made it in past iterations: E, in seconds.
+
+    After each iteration, E becomes 3/4 (E + delay). The delay is the largest e - d of the job's flows in that
+    iteration, less the same maximum of the job alone on the fabric. It is the delay in the network, not the change of
+    the iteration time, so a wrong profile of compute times does not distort it.
+    """
+
+    delay_s: Number = 0
+    """E."""
+    iteration: int = 0
+    latest_s: Number | None = None
+    """The largest e - d so far in `iteration`."""
+
+    def begin(self, iteration: int, alone_tardiness_s: Number) -> None:
+        """Enter an iteration, unless it has begun before."""
+        if iteration > self.iteration:
+            if self.latest_s is not None:
+                self.delay_s = (self.delay_s + self.latest_s - alone_tardiness_s) * 3 / 4
+            self.iteration, self.latest_s = iteration, None
+
+    def finish(self, late_s: Number) -> None:
+        """Note that a flow has finished `late_s` after its ideal finish time."""
+        if self.latest_s is None or late_s > self.latest_s:
+            self.latest_s = late_s
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A rank as a linear function of time: `value` now, growing by `slope` per second."""
+
+    value: Number
+    slope: Number
+
+
+GRAINS = 10**9
+"""Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come twice."""
+
+
+def relative_levels(lines: Sequence[Line], steps: Sequence[Sequence[Number]]) -> tuple[list[int], list[Number | None]]:
+    """Return how many levels each flow is below the most urgent one at a port, and for how many seconds that holds.
+
+    `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level lower for each step
+    by which it is behind the most urgent flow. None: the level holds for as long as the same flows are there. The
+    levels are those from now on: a change that is due at this very moment has happened.
+    """
+    top = max(lines, key=lambda line: (line.value, line.slope))
+    while near := [each for each in lines if each.slope > top.slope and (top.value - each.value) * GRAINS <= 1]:
+        top = max(near, key=lambda line: line.slope)
+    overtaking = [(top.value - line.value) / (line.slope - top.slope) for line in lines if line.slope > top.slope]
+    levels: list[int] = []
+    holds: list[Number | None] = []
+    for line, own in zip(lines, steps, strict=True):
+        behind, widening = top.value - line.value, top.slope - line.slope
+        changes = overtaking
+        if widening > 0:
+            reached = sum((step - behind) * GRAINS <= 1 for step in own)
+            if reached < len(own):
+                changes = [*overtaking, (own[reached] - behind) / widening]
+        else:
+            reached = sum((behind - step) * GRAINS > 1 for step in own)
+            if reached and widening:
+                changes = [*overtaking, (own[reached - 1] - behind) / widening]
+        levels.append(reached)
+        holds.append(min(changes, default=None))
+    return levels, holds
+
+
+@dataclass(slots=True)
+class _Ranked:
+    """What does not change about a flow under way, in numbers of the run."""
+
+    due_s: Number
+    slope: Number
+    """The growth of its relative rank per second, or 0 if its thresholds are fixed."""
+    handicap: Number
+    """Its head start, in units of the rank."""
+    steps: Sequence[Number]
+    """Steps of the relative rank, or the times when it goes one queue up."""
+
+
+class DeadlineExecution:
+    """The execution of `Deadline`: reference times and memories, which all switches share, and levels at each port.
+
+    As on a switch, the reference time of an EchelonFlow in an iteration is the start of the first flow that is seen,
+    less that flow's offset.
+    """
+
+    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+        self._number = number
+        self._references: dict[tuple[str, str], tuple[int, Number, Number]] = {}
+        """The iteration, the start of the first flow and its offset, by job and EchelonFlow."""
+        self._memories: dict[str, Memory] = {}
+        self._ranked: dict[ActiveFlow, _Ranked] = {}
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        key = flow.job, ranking.echelonflow
+        offset_s = self._number(ranking.offset_s)
+        known = self._references.get(key)
+        if known is None or (known[0], -known[1], -known[2]) < (flow.iteration, -flow.start_s, -offset_s):
+            # Of flows that start at the same time, the one of the least offset counts.
+            self._references[key] = flow.iteration, flow.start_s, offset_s
+        if ranking.relative is not None:
+            memory = self._memories.setdefault(flow.job, Memory())
+            memory.begin(flow.iteration, self._number(ranking.relative.alone_tardiness_s))
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
+        if ranking.relative is not None:
+            self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).due_s)
+        self._ranked.pop(flow, None)
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
+        ranks: list[Rank] = []
+        relative: list[int] = []
+        lines: list[Line] = []
+        steps: list[Sequence[Number]] = []
+        for place, (flow, ranking) in enumerate(flows):
+            ranked = self._ranked_of(flow, ranking)
+            if ranking.relative is None:
+                reached = bisect_right(ranked.steps, now_s)
+                ranks.append(
+                    Rank(ranking.lowest + reached, ranked.steps[reached] if reached < len(ranked.steps) else None)
+                )
+                continue
+            late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s
+            ranks.append(Rank(ranking.highest))
+            relative.append(place)
+            lines.append(Line(late_s * ranked.slope - ranked.handicap, ranked.slope))
+            steps.append(ranked.steps)
+        if len(relative) > 1:
+            for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
+                ranking = flows[place][1]
+                queue = max(ranking.lowest, ranking.highest - level)
+                ranks[place] = Rank(queue, None if hold_s is None else now_s + hold_s)
+        return ranks
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
+        return None
+
+    def _ranked_of(self, flow: ActiveFlow, ranking: Deadline) -> _Ranked:
+        known = self._ranked.get(flow)
+        if known is None:
+            number, relative = self._number, ranking.relative
+            _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
+            due_s = start_s - offset_s + number(ranking.offset_s)
+            if relative is None:
+                known = _Ranked(due_s, 0, 0, [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s])
+            else:
+                steps = [number(step) for step in relative.steps]
+                known = _Ranked(due_s, number(1 / relative.period_s), number(relative.head_start), steps)
+            self._ranked[flow] = known
+        return known

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.rankings.base import Rank
+from echelon.rankings.in_switches import Profile, RankingAction, Step, SwitchNumbers, microseconds, steps, unsigned_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +28,61 @@ class Window:
     @property
     def queues(self) -> range:
         return range(min(self.inside, self.outside), max(self.inside, self.outside) + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        period_us = unsigned_us("the period of", self.period_s, at.offset_bits)
+        if not period_us:
+            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count microseconds")
+        profile = at.profile(
+            ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
+            lambda: Profile(self._steps(period_us, at.key_bits)),
+        )
+        return RankingAction("window", {"group": at.group("window"), "profile": profile, "period_us": period_us})
+
+    def _steps(self, period_us: int, key_bits: int) -> tuple[Step, ...]:
+        """Return the steps of keys that are the time left in the period: `period_us` at its beginning, 1 at its end."""
+        begin, end = (period_us - microseconds(at_s) + 1 for at_s in (self.begin_s, self.end_s))
+        if begin < end:
+            return steps((begin, end), (self.inside, self.outside, self.inside), key_bits)
+        return steps((end, begin), (self.outside, self.inside, self.outside), key_bits)
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> WindowExecution:
+        return WindowExecution(number)
+
+
+class WindowExecution:
+    """The execution of `Window`: when the periods of each job began, which all switches share."""
+
+    def __init__(self, number: Callable[[Fraction], Number]) -> None:
+        self._number = number
+        self._begin_s: dict[str, Number] = {}
+        """When the first flow of each job started."""
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
+        self._begin_s.setdefault(flow.job, now_s)
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
+        pass
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Window]]) -> list[Rank]:
+        return [self._rank(now_s, self._begin_s[flow.job], ranking) for flow, ranking in flows]
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: Window) -> None:
+        return None
+
+    def _rank(self, now_s: Number, origin_s: Number, window: Window) -> Rank:
+        period_s, begin_s, end_s = map(self._number, (window.period_s, window.begin_s, window.end_s))
+        if begin_s == end_s:
+            return Rank(window.outside)
+        # Rounding may put `now_s` into the period before, so that is where the search begins.
+        period = int((now_s - origin_s) // period_s) - 1
+        while True:
+            changes = sorted(
+                ((origin_s + (period * period_s + at_s), queue))
+                for at_s, queue in ((begin_s, window.inside), (end_s, window.outside))
+            )
+            for change_s, queue in changes:
+                if change_s > now_s:
+                    return Rank(window.outside if queue == window.inside else window.inside, change_s)
+            period += 1

@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from echelon.allocation import Number
 from echelon.errors import Code, CodedError
 from echelon.execution import IterationRecord, JobRecord, tardiness_s
 from echelon.jobs.graph import Job
@@ -66,7 +67,7 @@ class SwitchStats:
 class PolicyRun:
     """The measurements of a target under one policy; times in seconds from the beginning of the run."""
 
-    records: Mapping[str, JobRecord[Fraction]]
+    records: Mapping[str, JobRecord[Number]]
     """Job records by job."""
     switches: Mapping[str, SwitchStats] = field(default_factory=dict)
     """Switches by name; none where there are no packets."""
@@ -115,7 +116,7 @@ def to_text(results: Results) -> str:
     return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def rounded(value: Fraction) -> float:
+def rounded(value: Number) -> float:
     """Return a number as it stands in the document."""
     return round(float(value), DIGITS) + 0.0  # never -0.0
 
@@ -132,7 +133,7 @@ def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, o
     return {
         "iteration_times_s": [rounded(time_s) for time_s in times_s],
         "alone_iteration_s": rounded(alone_s),
-        "mean_slowdown": rounded(sum(times_s, Fraction(0)) / len(times_s) / alone_s),
+        "mean_slowdown": rounded(sum(times_s) / len(times_s) / alone_s),
         "compute_finish_s": _compute_finish_s(finished[0]),
         "reordered_packets": run.reordered.get(job.name, 0),
         "echelonflows": {
@@ -143,12 +144,12 @@ def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, o
     }
 
 
-def _compute_finish_s(iteration: IterationRecord[Fraction]) -> float | None:
+def _compute_finish_s(iteration: IterationRecord[Number]) -> float | None:
     ends = [span.finish for span in iteration.computes.values() if span.finish is not None]
     return rounded(max(ends) - iteration.start) if ends else None
 
 
-def _flows(job: Job, iteration: IterationRecord[Fraction]) -> list[dict[str, object]]:
+def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
     ideal_s = {
         name: iteration.references[h.name] + offset_s
         for h in job.echelonflows

@@ -88,6 +88,8 @@ from echelon.traffic.schedule import read_schedule
 from echelon.traffic.sizes import builtin_sizes, load_sizes
 
 Compute = Literal["timed", "cpu"]
+Congestion = Literal["newreno", "mltcp"]
+"""The congestion control of our TCP; `mltcp` is NewReno with the additive increase of MLTCP (HotNets '24)."""
 
 MIN_PACKET_BYTES = 128
 """Shortest packet: room for Ethernet, IPv4, UDP and what the senders add."""
@@ -130,6 +132,8 @@ class Transport:
     """Packets that a flow begins with, over the shim's transport. Above `window_packets` it has no effect."""
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
+    congestion: Congestion = "newreno"
+    """The congestion control of the jobs' TCP: RFC 6582, or MLTCP (HotNets '24)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,7 @@ class TransportSpec(Section):
     min_rto: PositiveDuration = Fraction(1, 5)
     receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = 1_000_000
     ecn: bool = False
+    congestion: Congestion = "newreno"
 
 
 class DelaySpec(Section):
@@ -445,6 +450,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
             transport.receive_window,
             transport.initial_window,
             transport.ecn,
+            transport.congestion,
         ),
         control_latency_s=spec.control_latency,
         stop_controller_after_iteration=spec.stop_controller_after_iteration,

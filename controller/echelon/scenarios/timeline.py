@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from echelon.allocation import Number
 from echelon.execution import IterationRecord, JobRecord
 from echelon.jobs.graph import Job
 from echelon.scenarios.results import PolicyRun
@@ -122,7 +122,7 @@ def draw(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun], path: P
     return True
 
 
-def _end_s(records: Iterable[JobRecord[Fraction]]) -> float:
+def _end_s(records: Iterable[JobRecord[Number]]) -> float:
     """Return when each job has done its first iterations."""
     return max(float(record.finished[:SHOWN_ITERATIONS][-1].finish or 0) for record in records)
 
@@ -148,7 +148,7 @@ def panel_of(scenario: Scenario, label: str, run: PolicyRun, end_s: float) -> Pa
     return Panel(label, list(rows.values()), finishes)
 
 
-def _bars(at: int, job: Job, iteration: IterationRecord[Fraction], end_s: float) -> Iterable[tuple[str, bool, Bar]]:
+def _bars(at: int, job: Job, iteration: IterationRecord[Number], end_s: float) -> Iterable[tuple[str, bool, Bar]]:
     """Return (worker, whether it is a flow, bar), by time, of what an iteration finished and began before `end_s`."""
     ideal_s = {
         name: iteration.references[h.name] + offset_s

@@ -115,11 +115,10 @@ class PolicyResource(Resource):
 
 
 class RankingResource(Resource):
-    kind: Literal["fixed", "deadline"]
-    queue: int | None = None
-    echelonflow: str | None = None
-    offset_s: float | None = None
-    thresholds_s: tuple[float, ...] = ()
+    kind: str
+    """The ranking, e.g. fixed or deadline."""
+    parameters: dict[str, Any]
+    """Its parameters, with the unit in the name: `offset_s` is in seconds."""
 
 
 class FlowPlanResource(Resource):

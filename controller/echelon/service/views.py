@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from typing import Any
 
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ends_of
@@ -11,8 +14,7 @@ from echelon.control.machine import InForce, Machine
 from echelon.fabric.model import CableLink
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
 from echelon.plan import FlowPlan
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
+from echelon.rankings.base import Ranking
 from echelon.service.resources import (
     EchelonFlowReport,
     EntryResource,
@@ -68,17 +70,28 @@ def intent(of: Intent) -> IntentResource:
 
 
 def flow_plan(flow: FlowPlan) -> FlowPlanResource:
-    match flow.ranking:
-        case Fixed(queue):
-            ranking = RankingResource(kind="fixed", queue=queue)
-        case Deadline() as deadline:
-            ranking = RankingResource(
-                kind="deadline",
-                echelonflow=deadline.echelonflow,
-                offset_s=float(deadline.offset_s),
-                thresholds_s=tuple(float(one) for one in deadline.thresholds_s),
-            )
-    return FlowPlanResource(job=flow.job, flow=flow.flow, path=flow.path, ranking=ranking)
+    return FlowPlanResource(job=flow.job, flow=flow.flow, path=flow.path, ranking=ranking(flow.ranking))
+
+
+def ranking(of: Ranking) -> RankingResource:
+    """Return any ranking by its type and fields, with fractions as floating-point numbers."""
+    return RankingResource(kind=type(of).__name__.lower(), parameters=_fields(of))
+
+
+def _fields(of: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(of, field.name)) for field in fields(of)}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Fraction():
+            return float(value)
+        case tuple():
+            return [_plain(each) for each in value]
+        case _ if is_dataclass(value):
+            return _fields(value)
+        case _:
+            return value
 
 
 def switch(of: ConnectionSnapshot) -> SwitchResource:

@@ -19,10 +19,11 @@ def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues |
         max_jobs=numbers["JOBS"],
         max_profiles=1 << numbers["PROFILE_ID_BITS"],
         max_echelonflows=numbers["ECHELONFLOWS"],
+        max_groups=numbers["GROUPS"],
         max_ecmp_groups=numbers["ECMP_TABLE_SIZE"],
         max_ecmp_members=numbers["ECMP_MEMBERS"],
         offset_bits=numbers["SLACK_MAX"].bit_length(),
-        slack_bits=numbers["SLACK_BIAS"].bit_length(),
+        key_bits=numbers["SLACK_BIAS"].bit_length(),
         ecn=ecn,
         outer_queues=outer_queues,
     )

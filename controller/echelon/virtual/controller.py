@@ -30,6 +30,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import DIGEST
 from echelon.p4program import program
+from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
 from echelon.southbound.queues import QueueDriver
@@ -207,6 +208,12 @@ class VirtualController:
     def entries(self) -> Mapping[str, int]:
         """Return how many table entries each switch holds, by what was written last."""
         return {name: session.entries for name, session in self._sessions.items()}
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan that is written to the switches."""
+        assert self.machine.in_force is not None
+        return self.machine.in_force.planned.plan
 
     # -- events --------------------------------------------------------------------------------------------------------
 

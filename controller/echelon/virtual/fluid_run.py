@@ -19,12 +19,14 @@ def run(
     progress: Callable[[str, int], None],
     *,
     ideal: bool = False,
+    end_s: Fraction | None = None,
 ) -> PolicyRun:
     """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is told of each finished one.
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
     queue for each. It has no packets and no controller: of the transport only the windows matter, and controller
-    settings have no effect. Raises `PlanError` for what the policy cannot plan, `RunError` if the run stalls.
+    settings have no effect. With `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario
+    says. Raises `PlanError` for what the policy cannot plan, `RunError` if the run stalls.
     """
     if scenario.traffic:
         raise RunError(
@@ -37,14 +39,14 @@ def run(
             scenario.jobs,
             scenario.fabric,
             make(),
-            scenario.iterations,
+            scenario.iterations if end_s is None else None,
             believed=scenario.believed_jobs,
             background=[
                 BackgroundFlow(traffic.name, traffic.src, traffic.dst, max_rate_Bps=Fraction(traffic.rate_bps, 8))
                 for traffic in scenario.background
             ],
             delays={(delay.job, delay.worker, delay.iteration): delay.delay_s for delay in scenario.delays},
-            until=scenario.until,
+            until=scenario.until if end_s is None else end_s,
             on_iteration=progress,
             ideal=ideal,
             windows=Windows(

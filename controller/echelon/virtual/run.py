@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
+from echelon.endhosts.flow_ends import NS_PER_S
 from echelon.jobs.graph import FlowKey
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
@@ -34,13 +36,16 @@ def run(
     progress: Callable[[str, int], None],
     observe: Observer | None = None,
     target: str = DEFAULT_TARGET,
+    end_s: Fraction | None = None,
 ) -> PolicyRun:
     """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
+
+    With `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario says.
 
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
-        return _run(scenario, make, progress, observe, TARGETS[target])
+        return _run(scenario, make, progress, observe, TARGETS[target], end_s)
     except (SouthboundError, ControllerSilentError) as error:
         raise RunError(f"{label}: {error}") from error
 
@@ -51,6 +56,7 @@ def _run(
     progress: Callable[[str, int], None],
     observe: Observer | None,
     target: Target[Any],
+    end_s: Fraction | None,
 ) -> PolicyRun:
     identities, fabric = scenario.identities, scenario.fabric
     build = target.virtual_fabric()
@@ -76,16 +82,16 @@ def _run(
             last = scenario.stop_controller_after_iteration
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
-            return emulator.done
+            return emulator.done or (end_ns is not None and testbed.clock.now_ns >= end_ns)
 
         emulator = TrainingEmulator(
             testbed.clock,
             testbed.nics,
             fabric,
-            scenario.jobs,
+            controller.plan.delayed(scenario.jobs),
             identities,
             transport=scenario.transport,
-            iterations=scenario.iterations,
+            iterations=scenario.iterations if end_s is None else None,
             until=scenario.until,
             delays=scenario.delays,
             background=scenario.background,
@@ -96,6 +102,9 @@ def _run(
         for name, host in emulator.hosts.items():
             testbed.receive_with(name, host.deliver)
         emulator.start()
+        end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)
+        if end_ns is not None:
+            testbed.clock.at(end_ns, testbed.clock.stop)
         try:
             testbed.run(done)
         except ControllerSilentError:

@@ -7,6 +7,7 @@ typedef bit<ECHELONFLOW_ID_BITS> echelonflow_id_t;
 typedef bit<PROFILE_ID_BITS>     profile_id_t;
 typedef bit<CONNECTION_ID_BITS>  connection_id_t;
 typedef bit<FLOW_ID_BITS>        flow_id_t;
+typedef bit<GROUP_ID_BITS>       group_id_t;
 // 0 and a flow, or 1 and a connection.
 typedef bit<15>                  stream_id_t;
 typedef bit<3>                   queue_t;
@@ -15,16 +16,21 @@ typedef bit<48>                  time_us_t;
 // The upper bit tells that the lower eight were ever written.
 typedef bit<9>                   valid_epoch_t;
 
-enum bit<2> Ranking {
+// A rank that all jobs share: 1/RANK_UNIT of the job's period, two's complement. The larger, the more urgent.
+typedef bit<48>                  rank_t;
+
+enum bit<3> Ranking {
     NONE     = 0,
     FIXED    = 1,
-    DEADLINE = 2
+    DEADLINE = 2,
+    ATTAINED = 3,
+    WINDOW   = 4
 }
 
 struct metadata_t {
     // Which flow is it? (control Classifier)
-    Ranking          ranking;
     bit<2>           traffic_class;
+    bit<1>           is_flow;
     bit<1>           is_connection;
     bit<1>           reopened;
     connection_id_t  connection;
@@ -38,15 +44,22 @@ struct metadata_t {
     bit<8>           epoch;
     bit<1>           last;
 
-    // How late is it? (controls Reference, Slack)
-    echelonflow_id_t echelonflow;
+    // How is it ranked? (controls Flow, Level, and one for each ranking)
+    Ranking          ranking;
     profile_id_t     profile;
+    bit<32>          level_key;
+    bit<32>          rank_holds_us;
+    echelonflow_id_t echelonflow;
     bit<32>          offset_us;
     time_us_t        reference_us;
     bit<32>          slack_key;
-    bit<32>          rank_holds_us;
+    bit<1>           is_relative;
+    bit<16>          memory;
+    group_id_t       group;
+    bit<32>          period_us;
 
-    // Where does it go? (controls Forwarding, Promotion)
+    // Where does it go? (controls Flow, Forwarding, Promotion)
+    port_t           egress_port;
     bit<16>          ecmp_group;
     // Of TCP or UDP, for the hash over the members of a group; 0 elsewhere.
     bit<16>          src_port;

@@ -26,4 +26,4 @@ def test_every_entry_fits(workload: Callable[[int], Intent], count: int) -> None
 
 def test_a_leaf_has_entries_of_most_tables() -> None:
     tables = {entry.table for entry in leaf(5000).entries}
-    assert {"shim_flow", "slack_to_queue", "flow_path", "ipv4_lpm", "ecmp", "station", "ecn_threshold"} <= tables
+    assert {"shim_flow", "level", "flow", "ipv4_lpm", "ecmp", "station", "ecn_threshold"} <= tables

@@ -44,23 +44,24 @@ def _fabric() -> Iterator[TableEntry]:
 def _profile(number: int) -> Iterator[TableEntry]:
     edges = [0, *(_BIAS - (7 - step) * (1000 + 371 * number) for step in range(7)), 2 * _BIAS]
     for queue, (low, end) in enumerate(pairwise(edges)):
-        match: dict[str, Match] = {"profile": number, "slack": Interval(low, end - 1)}
-        yield _entry("slack_to_queue", match, "set_queue", 1, queue=7 - queue, lowest_slack=low)
+        match: dict[str, Match] = {"profile": number, "key": Interval(low, end - 1)}
+        yield _entry("level", match, "set_queue", 1, queue=7 - queue, lowest=low)
 
 
 def _job(job: int, first: int, count: int) -> Iterator[TableEntry]:
-    for flow in range(first, first + count):
-        yield _entry("flow_path", {"flow": flow}, "route", port=25 + flow % 8, dst_mac=_mac(flow % HOSTS))
     for place, flow in enumerate(range(first, first + count)):
         yield _entry(
-            "shim_flow",
-            {"job": job, "flow": place},
-            "rank_deadline",
-            flow=flow,
+            "flow",
+            {"flow": flow},
+            "deadline",
+            port=25 + flow % 8,
+            dst_mac=_mac(flow % HOSTS),
             echelonflow=flow // 10,
             profile=job % PROFILES,
             offset_us=1017 * place,
         )
+    for place, flow in enumerate(range(first, first + count)):
+        yield _entry("shim_flow", {"job": job, "flow": place}, "set_flow", flow=flow)
 
 
 def leaf(entries: int) -> Intent:
@@ -86,14 +87,14 @@ def large(entries: int) -> Intent:
 def _slices(count: int) -> Iterator[TableEntry]:
     for number in range(count):
         low = number % 8 << 20
-        match: dict[str, Match] = {"profile": number // 8, "slack": Interval(low, low + 0xFFFFF)}
-        yield _entry("slack_to_queue", match, "set_queue", 1, queue=number % 8, lowest_slack=low)
+        match: dict[str, Match] = {"profile": number // 8, "key": Interval(low, low + 0xFFFFF)}
+        yield _entry("level", match, "set_queue", 1, queue=number % 8, lowest=low)
 
 
 def _connections(job: int, first: int, count: int) -> Iterator[TableEntry]:
     for flow in range(first, first + count):
         match: dict[str, Match] = {"connection": flow, "position": Interval(0, 99_999)}
-        yield _entry("segment", match, "segment_fixed", 1, flow=flow, queue=flow % 8, end_bytes=100_000)
+        yield _entry("segment", match, "set_segment", 1, flow=flow, end_bytes=100_000)
     for protocol in ("tcp", "udp"):
         for flow in range(first, first + count):
             key: dict[str, Match] = {

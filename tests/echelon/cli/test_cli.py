@@ -59,7 +59,7 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
     assert (results["scenario"], results["target"]) == ("fig2", "fluid")
     assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results["results"].items()} == {
         "fair": 8.5,
-        "coflow": 10.0,
+        "varys": 10.0,
         "echelon": 8.0,
     }
     for shown in ("8.5000", "10.0000", "+17.6 %", "-5.9 %", "results.json", "report.md", "timeline.png"):

@@ -151,7 +151,7 @@ def test_the_plan_and_its_filters(service: Operated) -> None:
     shown = service.good("plan", "show")
     assert re.search(r"^policy +echelon$", shown, re.MULTILINE)
     assert re.search(
-        r"^bert +activation-s1-m2 +h1 > leaf1 > spine. > leaf2 > h3 +deadline, activation-s1, at 10 ms",
+        r"^bert +activation-s1-m2 +h1 > leaf1 > spine. > leaf2 > h3 +deadline, echelonflow activation-s1, offset 10 ms",
         shown,
         re.MULTILINE,
     )

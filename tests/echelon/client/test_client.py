@@ -77,7 +77,7 @@ def test_every_call_gives_its_resource(client: Client, service: MemoryService) -
     assert client.report_distances("d", "ring", ["0 s", "1 ms"]).name == "d"
     assert [flow.path[1] for flow in client.plan().flows] == ["s1", "s2"]
     assert [flow.path[1] for flow in client.plan(job="d", switch="s2").flows] == ["s2"]
-    assert client.set_policy("coflow").name == client.policy().name == "coflow"
+    assert client.set_policy("varys").name == client.policy().name == "varys"
     assert [switch.name for switch in client.switches()] == ["s1", "s2"]
     assert client.switch("s2").state == "ready"
     assert client.intent("s1").entries == ()

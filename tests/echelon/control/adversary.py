@@ -18,7 +18,7 @@ from tests.echelon.control.world import FINISH, START, World, known_flows, merge
 NAMES = ("a", "b", "c")
 WORKERS = (("h1", "h2"), ("h1", "h3"), ("h2", "h4"), ("h1", "h3", "h4"))
 DOCUMENTS = {(name, workers): ring(name, *workers) for name in NAMES for workers in WORKERS}
-POLICIES = ("fifo", "echelon", "coflow")
+POLICIES = ("fifo", "echelon", "varys")
 LINKS = tuple((leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2"))
 SWITCHES = ("leaf1", "leaf2", "spine1", "spine2")
 LEAVES = SWITCHES[:2]
@@ -247,13 +247,14 @@ class Adversary(World):
 
 
 def assert_told_apart(parts: Sequence[Part]) -> None:
-    """No number of a switch means two flows, and no match means flows of two jobs."""
+    """No number of a switch means two flows, and no match means two of them."""
     matches: dict[object, str] = {}
     for number, flows in known_flows(parts).items():
         assert len(flows) == 1, f"number {number} means {sorted(flows)}"
     for part in parts:
-        for known in part.known:
-            assert matches.setdefault(known.classifier.match, known.job) == known.job
+        for entry in part.entries if part.known else ():
+            key = (entry.table, entry.match)
+            assert matches.setdefault(key, part.owner) == part.owner
 
 
 Turn = Callable[[Adversary, random.Random], None]
@@ -285,7 +286,7 @@ def void(_: object) -> None:
 def play(seed: int, events: int) -> Adversary:
     """One random sequence on a controller with a past, then rest. Deterministic."""
     rng = random.Random(seed)
-    adversary = Adversary(rng.choice((*POLICIES, "coflow")), coalesce_s=rng.choice((0.0, 0.005)))
+    adversary = Adversary(rng.choice((*POLICIES, "varys")), coalesce_s=rng.choice((0.0, 0.005)))
     for name in NAMES[: rng.randrange(4)]:
         adversary.ask_for(name, rng.choice(WORKERS), replaces=False)
         adversary.run()

@@ -16,7 +16,7 @@ from echelon.control.jobs import from_document
 from echelon.control.jobstore import ChosenPolicy
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
-from echelon.policies.coflow import Varys
+from echelon.policies.varys import Varys
 from echelon.telemetry.corrections import AGREEING
 from tests.echelon.control.world import FINISH, START, World, ring, small, two_by_two
 
@@ -43,7 +43,7 @@ def world(fabric: Fabric) -> World:
 @pytest.fixture
 def reactive(fabric: Fabric) -> World:
     """Two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
-    made = World(fabric, policy="coflow")
+    made = World(fabric, policy="varys")
     made.start()
     made.register(ring("a", "h1", "h3"))
     made.register(ring("b", "h1", "h2"))
@@ -460,7 +460,7 @@ def test_decisions_go_on_while_a_switch_is_away(reactive: World) -> None:
     assert passed(reactive) == {"a"}
 
 
-@pytest.mark.parametrize("policy", ["echelon", "coflow"])
+@pytest.mark.parametrize("policy", ["echelon", "varys"])
 def test_a_plan_that_comes_while_counters_are_read(reactive: World, policy: str) -> None:
     """The job of the flow has gone, perhaps the policy, too."""
     report = reactive.report(
@@ -476,7 +476,7 @@ def test_a_plan_that_comes_while_counters_are_read(reactive: World, policy: str)
         reactive.carry_out(work[0])
     for read in reads:
         reactive.carry_out(read)
-    if policy == "coflow":
+    if policy == "varys":
         assert passed(reactive) == {"b"}, "what the new plan must know of"
     else:
         assert reactive.waiting(Decide) == []
@@ -489,7 +489,7 @@ def test_bytes_of_an_iteration_count_from_its_start(reactive: World) -> None:
     flow = flow_from(reactive, "b", "h1")
     held = reactive.switches["leaf1"].wanted
     assert held is not None
-    counter = held.intents["leaf1"].classifiers["b", flow]
+    counter = held.intents["leaf1"].flow_entries["b", flow]
 
     def passed_bytes(kind: int, epoch: int, count: int, *, fails: bool = False) -> int:
         reactive.counters[counter] = count
@@ -515,7 +515,7 @@ def test_bytes_of_an_iteration_count_from_its_start(reactive: World) -> None:
 
 
 def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> None:
-    world = World(fabric, policy="coflow")
+    world = World(fabric, policy="varys")
     world.start()
     for name in "abc":
         world.register(ring(name, "h1", "h2"))

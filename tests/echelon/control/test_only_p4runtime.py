@@ -58,13 +58,13 @@ def test_echelon_sends_no_message_during_a_run(fig2: Scenario) -> None:
 
 
 def test_a_central_scheduler_does(fig2: Scenario) -> None:
-    logs = log_of_a_run(fig2, "coflow")
+    logs = log_of_a_run(fig2, "varys")
     for log in logs.values():
         assert {kind for _, kind in log} <= KINDS
         assert {"gnmi_set", "digest_ack"} <= {kind for time_ns, kind in log if time_ns > 0}
 
 
-@pytest.mark.parametrize(("policy", "during"), [("echelon", False), ("fair", False), ("coflow", True)])
+@pytest.mark.parametrize(("policy", "during"), [("echelon", False), ("fair", False), ("varys", True)])
 def test_messages_are_counted_from_the_first_event_to_the_last(
     fig2: Scenario, staged: Callable[[Scenario, str], AbstractContextManager[Any]], policy: str, during: bool
 ) -> None:

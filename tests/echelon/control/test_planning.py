@@ -18,7 +18,7 @@ from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
 from echelon.policies import policy_names
 from echelon.policies.base import NoParameters
-from echelon.policies.coflow import Varys
+from echelon.policies.varys import Varys
 from echelon.targets.softswitch.capabilities import softswitch
 from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
@@ -141,7 +141,7 @@ def test_paths_stay_when_the_policy_changes(fabric: Fabric) -> None:
     jobs = tuple(job(f"j{n}", "h1", "h3", number=n) for n in range(1, 5))
     keeps.plan(PlanRequest(jobs, fabric, ECHELON))
     before = keeps.plan(PlanRequest(jobs[1:], fabric, ECHELON))
-    for policy in ("fifo", "fair", "coflow"):
+    for policy in ("fifo", "fair", "varys"):
         after = keeps.plan(PlanRequest(jobs[1:], fabric, ChosenPolicy(policy)))
         assert {(f.job, f.flow): f.path for f in after.plan.flows} == {
             (f.job, f.flow): f.path for f in before.plan.flows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from echelon.control.scheduler import CentralScheduler
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies.coflow import Varys
+from echelon.policies.varys import Varys
 from echelon.rankings.fixed import Fixed
 
 FABRIC = Fabric(

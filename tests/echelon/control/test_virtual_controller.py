@@ -46,7 +46,7 @@ def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None
     At 2 s they have 1 and 2 s to go; at 3 s, after 1/3 and 2/3 of a second each, 2/3, 4/3 and 2 s.
     """
     seen: dict[Fraction, list[tuple[int, int]]] = {}
-    with staged(fig2, "coflow") as stage:
+    with staged(fig2, "varys") as stage:
         port = scheduler_port(stage, fig2)
 
         def probe() -> None:
@@ -100,7 +100,7 @@ def test_the_tracker_sees_what_the_emulator_records(fig2: Scenario, staged: Stag
 
 def test_bytes_of_an_iteration_are_counted_from_its_start(fig2: Scenario, staged: Staged) -> None:
     """Counters run on; without their value at the start, second iterations would look finished from the beginning."""
-    with staged(replace(fig2, iterations=2), "coflow") as stage:
+    with staged(replace(fig2, iterations=2), "varys") as stage:
         stage.run()
         first, second = stage.emulator.records["pipeline"].iterations
         assert abs((second.finish - second.start) - (first.finish - first.start)) < Fraction(1, 100)
@@ -108,7 +108,7 @@ def test_bytes_of_an_iteration_are_counted_from_its_start(fig2: Scenario, staged
 
 def test_control_latency_passes_before_switches_change(fig2: Scenario, staged: Staged) -> None:
     latency_ns = 50_000_000
-    with staged(replace(fig2, control_latency_s=Fraction(latency_ns, NS)), "coflow") as stage:
+    with staged(replace(fig2, control_latency_s=Fraction(latency_ns, NS)), "varys") as stage:
         stage.run()
         log = stage.testbed.rpc_log("s1")
     times = sorted({now_ns for now_ns, kind in log if kind == "gnmi_set" and now_ns})
@@ -124,7 +124,7 @@ def test_the_controller_may_stop_in_the_middle(fig2: Scenario) -> None:
     def observe(testbed: VirtualTestbed, _emulator: object) -> None:
         logs.update({name: [time for time, _ in testbed.rpc_log(name)] for name in testbed.switches})
 
-    result = run(scenario, "coflow", lambda: make_policy("coflow"), lambda job, iteration: None, observe)
+    result = run(scenario, "varys", lambda: make_policy("varys"), lambda job, iteration: None, observe)
     iterations = result.records["pipeline"].iterations
     assert len(iterations) == 2
     end_ns = iterations[0].finish * NS  # type: ignore[operator]
@@ -173,7 +173,7 @@ def test_nothing_is_left_behind(
 ) -> None:
     """No thread, no pending task (asyncio would complain of it), nothing of ours on standard error."""
     caplog.set_level(logging.WARNING)
-    for policy in ("echelon", "coflow"):
+    for policy in ("echelon", "varys"):
         with staged(fig2, policy) as stage:
             stage.run()
             controller = stage.controller

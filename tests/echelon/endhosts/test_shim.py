@@ -25,8 +25,10 @@ def test_plain_frame_byte_by_byte() -> None:
     # 4502+04d4+0000+4000+4011+0a00+0001+0a00+0002 = ddea; its complement: 2215.
     assert frame[14:34].hex() == "450204d400004000" + "4011" + "2215" + "0a000001" + "0a000002"
     assert frame[34:42].hex() == "c001ef1004c00000"
-    assert frame[42:54].hex() == "10" + "07" + "0102" + "0304" + "0000" + "002625a0"
+    assert frame[42:54].hex() == "20" + "07" + "0102" + "0304" + "0000" + "002625a0"
     assert not any(frame[54:])
+    stamped = shim.ShimFrames(ADDRESS, epoch=7, packet_bytes=1250).data(DataSegment(2_500_000, 1250), b"12345678")
+    assert stamped == frame[:54] + b"12345678" + frame[62:]
 
 
 def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
@@ -38,10 +40,11 @@ def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
             assert frame[:12].hex() == "020000000001020000000002"
             assert frame[26:34].hex() == "0a0000020a000001"
             assert frame[34:38].hex() == "c001ef10"
-            assert frame[42] == 0x10 | shim.ACK | (shim.DRAIN if drain else 0)
+            assert frame[42] == 0x20 | shim.ACK | (shim.DRAIN if drain else 0)
             assert frame[43:54].hex() == "07" + "0102" + "0304" + f"{int(resent):04x}" + "000004d2"
             assert shim.internet_checksum(frame[14:34]) == 0
-            assert shim.read_frame(frame) == (shim.flow_key(7, 0x0102, 0x0304), AckSegment(1234, drain, resent))
+            ack = AckSegment(1234, drain, resent)
+            assert shim.read_frame(frame) == (shim.flow_key(7, 0x0102, 0x0304), ack, shim.UNSTAMPED)
 
 
 @given(
@@ -52,24 +55,25 @@ def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
     remaining=st.integers(0, 2**32 - 1),
     length=st.integers(shim.MIN_FRAME_BYTES, 9000),
     usual=st.integers(shim.MIN_FRAME_BYTES, 9000),
+    stamp=st.binary(min_size=8, max_size=8),
 )
 @settings(max_examples=100)
 def test_segments_are_read_back(
-    marks: list[bool], epoch: int, job: int, flow: int, remaining: int, length: int, usual: int
+    marks: list[bool], epoch: int, job: int, flow: int, remaining: int, length: int, usual: int, stamp: bytes
 ) -> None:
     address = shim.FlowAddress("02:00:00:00:ff:01", "06:05:04:03:02:01", "10.255.1.2", "192.168.0.9", 65535, job, flow)
     segment = DataSegment(remaining, length, *marks)
     key = bytes([epoch, job >> 8, job & 255, flow >> 8, flow & 255])
-    frame = shim.ShimFrames(address, epoch, usual).data(segment)
+    frame = shim.ShimFrames(address, epoch, usual).data(segment, stamp)
     assert len(frame) == length
     assert int.from_bytes(frame[16:18], "big") == length - 14
     assert shim.internet_checksum(frame[14:34]) == 0
-    assert shim.read_frame(frame) == (key, segment)
-    assert shim.read_frame(frame + bytes(9)) == (key, segment), "a link may pad"
+    assert shim.read_frame(frame) == (key, segment, stamp)
+    assert shim.read_frame(frame + bytes(9)) == (key, segment, stamp), "a link may pad"
     # A UDP socket carries the same bytes from the shim on.
-    payload = shim.ShimPayloads(key).data(segment)
+    payload = shim.ShimPayloads(key).data(segment, stamp)
     assert payload == frame[42:]
-    assert shim.read_payload(payload) == (key, segment)
+    assert shim.read_payload(payload) == (key, segment, stamp)
 
 
 def test_checksum_of_the_rfc_1071_example() -> None:
@@ -78,7 +82,7 @@ def test_checksum_of_the_rfc_1071_example() -> None:
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(12, 0x86), (14, 0x46), (23, 6), (36, 0), (42, 0x20)],
+    [(12, 0x86), (14, 0x46), (23, 6), (36, 0), (42, 0x10)],
     ids=["not IPv4", "options", "TCP", "other port", "other version"],
 )
 def test_foreign_frames_have_no_shim(at: int, value: int) -> None:
@@ -106,8 +110,8 @@ def test_background_is_plain_udp_to_the_discard_port() -> None:
 
 
 def test_packets_without_room_for_headers_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 55"):
-        shim.ShimFrames(ADDRESS, 0, 54)
+    with pytest.raises(ValueError, match="at least 63"):
+        shim.ShimFrames(ADDRESS, 0, 62)
 
 
 def test_layout_is_that_of_the_p4_header() -> None:
@@ -121,16 +125,20 @@ def test_layout_is_that_of_the_p4_header() -> None:
     assert at == shim.HEADER_BYTES * 8
     flags = shim.LAST | shim.ALONE
     values = {
-        "version": 1,
+        "version": 2,
         "flags": flags,
         "epoch": 0xAB,
         "job": 0x1234,
         "flow": 0x5678,
-        "reserved": 3,
+        "marks": 3,
         "remaining": 99,
+        "age_us": 0x01020304,
+        "memory": 0x0506,
+        "reserved": 0x0708,
     }
     address = shim.FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 1, 0x1234, 0x5678)
-    segment = DataSegment(99, 60, last=True, alone=True, prompt=True, resent=True)
-    whole = int.from_bytes(shim.ShimFrames(address, 0xAB, 60).data(segment), "big")
+    segment = DataSegment(99, 70, last=True, alone=True, prompt=True, resent=True)
+    frame = shim.ShimFrames(address, 0xAB, 70).data(segment, bytes([1, 2, 3, 4, 5, 6, 7, 8]))
+    whole = int.from_bytes(frame, "big")
     for name, (first, bits) in places.items():
-        assert whole >> (60 * 8 - first - bits) & ((1 << bits) - 1) == values[name], name
+        assert whole >> (70 * 8 - first - bits) & ((1 << bits) - 1) == values[name], name

@@ -203,7 +203,7 @@ def test_jobs_over_tcp_are_ranked_by_their_bytes() -> None:
     assert mean_iteration_s(fair) > 1.4
 
 
-@pytest.mark.parametrize("policy", ["fair", "coflow", "echelon"])
+@pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 def test_flows_of_one_connection_stay_in_order(policy: str) -> None:
     """Fig. 2 at a quarter, over one TCP connection: whatever queues its flows get, none overtakes the one before, and
     they come one after another under every policy: 8 units of 250 ms, 6 of them with 5.6 % of headers."""

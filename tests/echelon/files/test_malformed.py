@@ -56,7 +56,7 @@ fabric: fabric.yaml
 jobs:
   - pipeline.yaml
   - {job: d, parallelism: data, workers: [h1, h2], data: {compute: 500 ms, gradient: 5 MB}}
-policies: [fair, coflow, {policy: echelon, order: setf, reference: iteration}]
+policies: [fair, varys, {policy: echelon, order: setf, reference: iteration}]
 iterations: 3
 until: exactly
 seed: 1
@@ -259,9 +259,9 @@ BROKEN = [
     ("scenario.yaml", "fabric: fabric.yaml", "fabric: gone.yaml", "fabric", "unreadable-file"),
     ("scenario.yaml", "fabric: fabric.yaml", "fabric: 7", "fabric", "not-a-mapping"),
     ("scenario.yaml", "fabric: fabric.yaml\n", "", "fabric", "missing-key"),
-    ("scenario.yaml", "coflow", "coflwo", "policies[1]", "unknown-policy"),
-    ("scenario.yaml", "coflow", "fair", "policies[1]", "duplicate"),
-    ("scenario.yaml", "coflow", "3", "policies[1]", "not-allowed"),
+    ("scenario.yaml", "varys", "vayrs", "policies[1]", "unknown-policy"),
+    ("scenario.yaml", "varys", "fair", "policies[1]", "duplicate"),
+    ("scenario.yaml", "varys", "3", "policies[1]", "not-allowed"),
     ("scenario.yaml", "policy: echelon", "polcy: echelon", "policies[2].policy", "missing-key"),
     (
         "scenario.yaml",
@@ -274,7 +274,7 @@ BROKEN = [
     ("scenario.yaml", "order: setf", "order: [setf]", "policies[2].order", "invalid-value"),
     (
         "scenario.yaml",
-        "[fair, coflow, {policy: echelon, order: setf, reference: iteration}]",
+        "[fair, varys, {policy: echelon, order: setf, reference: iteration}]",
         "[]",
         "policies",
         "wrong-length",
@@ -345,7 +345,7 @@ WORDING = {
     "not-an-address": "'10.0.7' is not an IPv4 address (write it as 10.0.0.1)",
     "unknown-host": "'h9' is not a host of fabric 'f' (known: h1, h2, h3)",
     "unreadable-file": "there is no file 'gone.txt' next to it (correct the path)",
-    "unknown-policy": "unknown policy 'coflwo' (did you mean 'coflow'?)",
+    "unknown-policy": "unknown policy 'vayrs' (did you mean 'varys'?)",
     "unknown-parameter": "is not a parameter of policy 'echelon' (did you mean 'order'?)",
     "unknown-job": "'e' is not a job of this scenario (known: p, d)",
 }

@@ -39,7 +39,9 @@ class EarliestDeadlineFirst:
 
 
 def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
-    run = simulate([replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True)
+    run = simulate(
+        [replace(job, start_s=Fraction(0))], fabric, EarliestDeadlineFirst(), 1, until="exactly", ideal=True, exact=True
+    )
     assert run.exact
     return run.jobs[job.name].iterations[0]
 

@@ -31,20 +31,20 @@ def two(bulk: Callable[..., Job]) -> list[Job]:
 def test_all_done_keeps_the_load_until_the_slowest_is_done(
     star: Callable[..., Fabric], bulk: Callable[..., Job]
 ) -> None:
-    result = simulate(two(bulk), star(2), make_policy("fair"), 3, ideal=True)
+    result = simulate(two(bulk), star(2), make_policy("fair"), 3, ideal=True, exact=True)
     assert len(result.jobs["long"].finished) == 3
     assert len(result.jobs["short"].finished) > 3
     assert result.end_s == result.jobs["long"].finished[-1].finish
 
 
 def test_exactly_stops_each_job(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate(two(bulk), star(2), make_policy("fair"), 3, until="exactly", ideal=True)
+    result = simulate(two(bulk), star(2), make_policy("fair"), 3, until="exactly", ideal=True, exact=True)
     assert [len(r.iterations) for r in result.jobs.values()] == [3, 3]
 
 
 def test_a_horizon_cuts_the_run(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     result = simulate(
-        [bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(33, 10), ideal=True
+        [bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(33, 10), ideal=True, exact=True
     )
     assert result.iteration_times_s("j") == (1, 1, 1)
     assert result.end_s == Fraction(33, 10)
@@ -52,13 +52,15 @@ def test_a_horizon_cuts_the_run(star: Callable[..., Fabric], bulk: Callable[...,
 
 
 def test_what_happens_at_the_horizon_still_counts(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(3), ideal=True)
+    result = simulate(
+        [bulk("j", HALF, 500_000)], star(2), make_policy("fair"), None, until=Fraction(3), ideal=True, exact=True
+    )
     assert result.iteration_times_s("j") == (1, 1, 1)
 
 
 def test_iterations_are_needed_without_a_horizon(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     with pytest.raises(ValueError, match="needs a number of iterations"):
-        simulate([bulk("j", HALF, 1)], star(2), make_policy("fair"), None, ideal=True)
+        simulate([bulk("j", HALF, 1)], star(2), make_policy("fair"), None, ideal=True, exact=True)
 
 
 def test_a_late_producer_is_late_from_birth(star: Callable[..., Fabric], pipeline: Callable[..., Job]) -> None:
@@ -71,7 +73,7 @@ def test_a_late_producer_is_late_from_birth(star: Callable[..., Fabric], pipelin
     job = pipeline(2, 3)
     delays = {("pipeline", "h1", 2): Fraction(4)}
     result = simulate(
-        [job], star(2), make_policy("echelon"), 2, delays=delays, until="exactly", observe=note, ideal=True
+        [job], star(2), make_policy("echelon"), 2, delays=delays, until="exactly", observe=note, ideal=True, exact=True
     )
     first, second = result.jobs["pipeline"].iterations
     assert first.computes["c1.1"].finish - first.computes["c1.1"].start == 1
@@ -90,7 +92,9 @@ def test_policies_are_told_the_wrong_profile(star: Callable[..., Fabric], pipeli
 
     job = pipeline(2, 3)
     believed = [with_profile_error(job, Fraction(1, 5))]
-    result = simulate([job], star(2), make_policy("echelon"), 1, believed=believed, observe=note, ideal=True)
+    result = simulate(
+        [job], star(2), make_policy("echelon"), 1, believed=believed, observe=note, ideal=True, exact=True
+    )
     assert [seen[f"f1.{m}"] for m in (1, 2, 3)] == [1, Fraction(11, 5), Fraction(17, 5)]
     assert result.iteration_times_s("pipeline") == (8,)
 
@@ -99,15 +103,15 @@ def test_belief_must_be_about_the_same_flows(star: Callable[..., Fabric], pipeli
     job = pipeline(2, 3)
     believed = [replace(job, echelonflows=())]
     with pytest.raises(ValueError, match="do not have the same flows"):
-        simulate([job], star(2), make_policy("fair"), 1, believed=believed, ideal=True)
+        simulate([job], star(2), make_policy("fair"), 1, believed=believed, ideal=True, exact=True)
 
 
 def test_background_is_best_effort(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     """Fair sharing gives it half of the link; ranking gives it what jobs leave."""
     job = bulk("j", Fraction(1), 1_000_000)
     background = [BackgroundFlow("b", "h1", "h2"), BackgroundFlow("c", "h2", "h1", HALF, 250_000, Fraction(500_000))]
-    fair = simulate([job], star(2), make_policy("fair"), 1, background=background, ideal=True)
-    ranked = simulate([job], star(2), make_policy("echelon"), 1, background=background, ideal=True)
+    fair = simulate([job], star(2), make_policy("fair"), 1, background=background, ideal=True, exact=True)
+    ranked = simulate([job], star(2), make_policy("echelon"), 1, background=background, ideal=True, exact=True)
     assert fair.iteration_times_s("j") == (3,)
     assert ranked.iteration_times_s("j") == (2,)
     assert ranked.background == {"b": Span(Fraction(0)), "c": Span(HALF, Fraction(1))}
@@ -118,13 +122,19 @@ def test_a_limited_background_takes_no_more_than_it_sends(
 ) -> None:
     background = [BackgroundFlow("b", "h1", "h2", max_rate_Bps=Fraction(200_000))]
     result = simulate(
-        [bulk("j", Fraction(1), 800_000)], star(2), make_policy("fair"), 1, background=background, ideal=True
+        [bulk("j", Fraction(1), 800_000)],
+        star(2),
+        make_policy("fair"),
+        1,
+        background=background,
+        ideal=True,
+        exact=True,
     )
     assert result.iteration_times_s("j") == (2,)
 
 
 def test_flows_without_bytes_take_no_time(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", Fraction(1), 0)], star(2), make_policy("coflow"), 3, ideal=True)
+    result = simulate([bulk("j", Fraction(1), 0)], star(2), make_policy("varys"), 3, ideal=True, exact=True)
     assert result.iteration_times_s("j") == (1, 1, 1)
 
 
@@ -133,21 +143,31 @@ def test_time_alone_ignores_start_and_other_jobs(star: Callable[..., Fabric], bu
 
 
 def test_each_job_starts_at_its_time(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    result = simulate([bulk("j", HALF, 500_000, Fraction(7, 3))], star(2), make_policy("fifo"), 2, ideal=True)
+    result = simulate(
+        [bulk("j", HALF, 500_000, Fraction(7, 3))], star(2), make_policy("fifo"), 2, ideal=True, exact=True
+    )
     assert [i.start for i in result.jobs["j"].finished] == [Fraction(7, 3), Fraction(10, 3)]
 
 
 def test_finished_iterations_are_announced(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     told: list[tuple[str, int]] = []
     job = bulk("j", HALF, 1)
-    simulate([job], star(2), make_policy("fifo"), 3, on_iteration=lambda name, i: told.append((name, i)), ideal=True)
+    simulate(
+        [job],
+        star(2),
+        make_policy("fifo"),
+        3,
+        on_iteration=lambda name, i: told.append((name, i)),
+        ideal=True,
+        exact=True,
+    )
     assert told == [("j", 1), ("j", 2), ("j", 3)]
 
 
 def test_unreachable_hosts_are_named(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     job = replace(bulk("j", HALF, 1), flows=(Flow("f", "h1", "h9", 1, ("c",)),))
     with pytest.raises(PlanError, check=coded("unknown-node", "h9")):
-        simulate([job], star(2), make_policy("fair"), 1, ideal=True)
+        simulate([job], star(2), make_policy("fair"), 1, ideal=True, exact=True)
     with pytest.raises(PlanError, check=coded("unknown-node", "background b", "h7")):
         simulate(
             [bulk("j", HALF, 1)],
@@ -156,6 +176,7 @@ def test_unreachable_hosts_are_named(star: Callable[..., Fabric], bulk: Callable
             1,
             background=[BackgroundFlow("b", "h1", "h7")],
             ideal=True,
+            exact=True,
         )
 
 
@@ -182,7 +203,7 @@ def test_a_policy_that_stalls_is_refused(
     allocation: Allocation, message: str, star: Callable[..., Fabric], bulk: Callable[..., Job]
 ) -> None:
     with pytest.raises(FluidError, match=message):
-        simulate([bulk("j", HALF, 1)], star(2), Stubborn(allocation), 1, ideal=True)
+        simulate([bulk("j", HALF, 1)], star(2), Stubborn(allocation), 1, ideal=True, exact=True)
 
 
 class Recorded(Fifo):
@@ -195,7 +216,7 @@ class Recorded(Fifo):
 
 def test_the_result_carries_the_plan(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
     policy = Recorded()
-    result = simulate([bulk("j", HALF, 1)], star(2), policy, 1, ideal=True)
+    result = simulate([bulk("j", HALF, 1)], star(2), policy, 1, ideal=True, exact=True)
     assert policy.asked == ["j"]
     assert [flow.path for flow in result.plan.flows] == [("h1", "s1", "h2")]
 
@@ -217,9 +238,9 @@ def test_long_runs_stay_small_and_close_to_exact(
     """Fair sharing between six pipelines, with rounding and without: the same to a microsecond for twenty iterations,
     over which the closed loop makes a difference of a picosecond ten thousand times as large."""
     jobs = [replace(pipeline(2, 5, Fraction(k, 7), 120_001 + k, f"p{k}"), start_s=Fraction(k, 11)) for k in range(3, 9)]
-    exact = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True)
+    exact = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True, exact=True)
     monkeypatch.setattr("echelon.fluid.rounding.DENOMINATOR_BITS", 64)
-    rounded = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True)
+    rounded = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True, exact=True)
     assert exact.exact
     assert not rounded.exact
     for job in jobs:
@@ -232,5 +253,5 @@ def test_long_runs_stay_small_and_close_to_exact(
 def test_flows_outside_echelonflows_come_last(star: Callable[..., Fabric]) -> None:
     flows = (Flow("loose", "h1", "h2", 1_000_000), Flow("held", "h1", "h2", 1_000_000))
     job = Job("j", (), flows, (EchelonFlow("H", ("held",), (Fraction(0),)),))
-    record = simulate([job], star(2), make_policy("echelon"), 1, ideal=True).jobs["j"].iterations[0]
+    record = simulate([job], star(2), make_policy("echelon"), 1, ideal=True, exact=True).jobs["j"].iterations[0]
     assert (record.flows["held"].finish, record.flows["loose"].finish) == (1, 2)

@@ -135,6 +135,6 @@ def fig2(unit_s: float, **more: Any) -> dict[str, Any]:
                 },
             }
         ],
-        "policies": ["fair", "coflow", "echelon"],
+        "policies": ["fair", "varys", "echelon"],
         **more,
     }

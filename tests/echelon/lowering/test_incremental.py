@@ -112,13 +112,11 @@ class Held:
         (found,) = self.look_up("segment", connection=connection, position=identity.end_bytes // 2)
         return found
 
-    def queue(self, classifier: TableEntry, tardiness_us: int) -> int:
-        arguments = dict(classifier.actions[0].arguments)
+    def queue(self, flow: int, tardiness_us: int) -> int:
+        arguments = the_only(self.look_up("flow", flow=flow))
         if "queue" in arguments:
             return arguments["queue"]
-        return the_only(self.look_up("slack_to_queue", profile=arguments["profile"], slack=(1 << 31) - tardiness_us))[
-            "queue"
-        ]
+        return the_only(self.look_up("level", profile=arguments["profile"], key=(1 << 31) - tardiness_us))["queue"]
 
 
 class Plans(RuleBasedStateMachine):
@@ -192,14 +190,14 @@ class Plans(RuleBasedStateMachine):
                 classifier = held.classify(self.identities[flow.job][flow.flow])
                 number = dict(classifier.actions[0].arguments)["flow"]
                 assert intent.flows[number] == (flow.job, flow.flow)
-                assert intent.classifiers[flow.job, flow.flow] is classifier
+                assert [intent.flow_entries[flow.job, flow.flow]] == held.look_up("flow", flow=number)
                 port = FABRIC.port_to[name, flow.path[flow.path.index(name) + 1]]
-                assert the_only(held.look_up("flow_path", flow=number))["port"] == port
+                assert the_only(held.look_up("flow", flow=number))["port"] == port
                 for tardiness_us in (0, 150_000, 450_000):
-                    assert held.queue(classifier, tardiness_us) == wanted_queue(flow.ranking, tardiness_us)
+                    assert held.queue(number, tardiness_us) == wanted_queue(flow.ranking, tardiness_us)
             # Nothing is left of others, and what belongs together is numbered together.
             tables = [entry.table for entry in intent.entries]
-            assert tables.count("flow_path") == len(passing) == tables.count("shim_flow") + tables.count("segment")
+            assert tables.count("flow") == len(passing) == tables.count("shim_flow") + tables.count("segment")
             profiles = {(*f.ranking.thresholds_s, f.ranking.lowest) for f in passing if isinstance(f.ranking, Deadline)}
             assert sum(part.owner.startswith("profile") for part in intent.parts) == len(profiles)
             self.no_two_echelonflows_share_a_reference(intent)
@@ -210,7 +208,7 @@ class Plans(RuleBasedStateMachine):
         for job, flow in intent.flows.values():
             ranking = rankings_of[job, flow]
             if isinstance(ranking, Deadline):
-                reference = dict(intent.classifiers[job, flow].actions[0].arguments)["echelonflow"]
+                reference = dict(intent.flow_entries[job, flow].actions[0].arguments)["echelonflow"]
                 assert owner.setdefault(reference, (job, ranking.echelonflow)) == (job, ranking.echelonflow)
 
 
@@ -306,5 +304,5 @@ def test_parts_are_ordered_so_that_they_can_be_written_one_after_the_other() -> 
         Lowering(FABRIC, dict.fromkeys(FABRIC.switches, ABLE)).lower(plan_of(a=(late,)), SHIMS)["l1"].parts
     )
     assert [part.owner for part in (fabric, profile, job)] == ["fabric", "profile 0", "a"]
-    assert [entry.table for entry in job.entries] == ["flow_path", "shim_flow"]
+    assert [entry.table for entry in job.entries] == ["flow", "shim_flow"]
     assert isinstance(job, Part)

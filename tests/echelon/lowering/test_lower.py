@@ -15,9 +15,8 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.capabilities import Capabilities, VirtualQueueMarks
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Intent, Interval, TableEntry
+from echelon.lowering.intent import ActionCall, Intent, Interval, TableEntry
 from echelon.lowering.lower import LoweringError, lower
-from echelon.lowering.profile import slack_steps
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.policies import make_policy
 from echelon.rankings.deadline import Deadline
@@ -71,7 +70,7 @@ def test_slack_intervals_say_what_the_thresholds_say(
 ) -> None:
     lowest, highest = min(one, other), max(one, other)
     ranking = Deadline("e", Fraction(0), tuple(thresholds), lowest, highest)
-    steps = slack_steps(ranking)
+    steps = ranking.profile(32).steps
     keys = sorted((low, high) for low, high, _ in steps)
     assert keys[0][0] == 0
     assert keys[-1][1] == (1 << 32) - 1
@@ -89,14 +88,15 @@ def test_flow_is_known_only_where_it_passes() -> None:
     intents = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, softswitch())
     assert set(intents) == {"s1", "s2", "s3", "s4"}
     assert [bool(only(intents[s], "shim_flow")) for s in ("s1", "s2", "s3", "s4")] == [True, False, True, True]
-    (path,) = only(intents["s1"], "flow_path")
-    assert dict(path.actions[0].arguments) == {"port": 3, "dst_mac": 0x020000000002}
-    (rank,) = only(intents["s1"], "shim_flow")
-    assert dict(rank.match) == {"job": 1, "flow": 0}
-    assert rank.actions[0].name == "rank_deadline"
-    assert dict(rank.actions[0].arguments)["offset_us"] == 1_000_000
+    (known,) = only(intents["s1"], "shim_flow")
+    assert dict(known.match) == {"job": 1, "flow": 0}
+    assert known.actions == (ActionCall("set_flow", (("flow", 0),)),)
+    (rank,) = only(intents["s1"], "flow")
+    assert dict(rank.match) == {"flow": 0}
+    arguments = {"port": 3, "dst_mac": 0x020000000002, "echelonflow": 0, "profile": 0, "offset_us": 1_000_000}
+    assert (rank.actions[0].name, dict(rank.actions[0].arguments)) == ("deadline", arguments)
     assert intents["s1"].flows == {0: ("a", "f")}
-    assert intents["s1"].classifiers == {("a", "f"): rank}
+    assert intents["s1"].flow_entries == {("a", "f"): rank}
 
 
 def test_two_equal_paths_make_a_group() -> None:
@@ -111,8 +111,8 @@ def test_flows_of_one_profile_share_its_entries() -> None:
     flows = [FlowPlan("a", f"f{i}", Deadline("e", Fraction(i), THRESHOLDS), PATH) for i in range(50)]
     identities = {("a", f"f{i}"): ShimIdentity(1, i) for i in range(50)}
     intent = lower(plan_of(*flows), diamond(), identities, softswitch())["s1"]
-    assert len(only(intent, "slack_to_queue")) == LEVELS
-    assert len(only(intent, "shim_flow")) == 50
+    assert len(only(intent, "level")) == LEVELS
+    assert len(only(intent, "shim_flow")) == len(only(intent, "flow")) == 50
 
 
 def test_segments_of_one_connection() -> None:
@@ -164,7 +164,7 @@ def test_a_queue_that_nothing_is_sent_to_may_share_a_level() -> None:
     lower(Plan("test", (FlowPlan("a", "f", Fixed(0), PATH),), one_queue), diamond(), IDENTITIES, levels_only())
 
 
-@pytest.mark.parametrize("policy", ["fair", "coflow", "echelon"])
+@pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 def test_what_a_policy_needs_is_refused_before_the_run(policy: str) -> None:
     flows = (
         Flow("f", "h1", "h2", 1000, ("c",)),

@@ -69,7 +69,7 @@ def test_acknowledgements_do_not_wait_for_other_queues(name: str, star: Callable
     assert control > max(others)
 
 
-@pytest.mark.parametrize("name", ["fifo", "fair", "coflow"])
+@pytest.mark.parametrize("name", ["fifo", "fair", "varys"])
 def test_fixed_queues_leave_the_control_queue_free(name: str, star: Callable[..., Fabric]) -> None:
     queues = queues_of(name, [staggered("a", count=12), staggered("b", count=12)], star(2))
     assert CONTROL_QUEUE not in {*queues["a"], *queues["b"]}
@@ -124,7 +124,7 @@ def test_flows_without_ideal_finish_are_best_effort(star: Callable[..., Fabric])
     assert {flow.ranking for flow in plan.flows} == {Fixed(plan.best_effort_queue)}
 
 
-@pytest.mark.parametrize("name", ["coflow", "echelon"])
+@pytest.mark.parametrize("name", ["varys", "echelon"])
 def test_best_effort_shares_what_is_left(
     name: str, star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
 ) -> None:
@@ -153,8 +153,9 @@ class Detour:
         }
 
 
-@pytest.mark.parametrize("name", policy_names())
+@pytest.mark.parametrize("name", sorted({*policy_names()} - {"crux"}))
 def test_paths_are_those_of_the_chooser(name: str) -> None:
+    """Crux chooses paths itself."""
     ends = [("h1", "l1"), ("h2", "l2"), ("l1", "s1"), ("l1", "s2"), ("l2", "s1"), ("l2", "s2")]
     fabric = Fabric(
         "tiers",

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from echelon.documents import Section
+from echelon.documents import Section, suggestion
 from echelon.plan import PlanError
 from echelon.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
 from echelon.policies.fifo import Fifo
@@ -41,14 +41,14 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_projects_own_policies_are_registered() -> None:
-    assert set(policy_names()) >= {"coflow", "echelon", "fair", "fifo"}
+    assert set(policy_names()) >= {"echelon", "fair", "fifo", "varys"}
 
 
 def test_the_choices_are_those_that_exist() -> None:
     """What the type of a parameter allows, and what the policy looks up, are written in two places."""
     known = choices()
     assert known["echelon"] == {"order": tuple(ORDERS), "reference": tuple(REFERENCES)}
-    assert [known[name] for name in ("coflow", "fair", "fifo")] == [{}, {}, {}]
+    assert [known[name] for name in ("varys", "fair", "fifo")] == [{}, {}, {}]
     for parameter, values in known["echelon"].items():
         for value in values:
             assert make_policy("echelon", **{parameter: value}).name == "echelon"
@@ -78,10 +78,15 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
     ("name", "given", "parameter", "reason"),
     [
         ("echelonn", {}, None, "unknown policy 'echelonn' (did you mean 'echelon'?)"),
-        ("zzz", {}, None, "unknown policy 'zzz' (known: coflow, echelon, fair, fifo, tuned)"),
+        ("zzz", {}, None, f"unknown policy 'zzz' ({suggestion('zzz', [*policy_names(), 'tuned'])})"),
         ("fair", {"order": "setf"}, "order", "is not a parameter of policy 'fair' (known: none)"),
         ("echelon", {"odrer": "setf"}, "odrer", "is not a parameter of policy 'echelon' (did you mean 'order'?)"),
-        ("echelon", {"order": "edf"}, "order", "'edf' is not allowed (use 'normalised', 'deadline' or 'setf')"),
+        (
+            "echelon",
+            {"order": "edf"},
+            "order",
+            "'edf' is not allowed (use 'normalised', 'memory', 'memory-two-levels', 'deadline' or 'setf')",
+        ),
         ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
         ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),
         ("tuned", {"levels": "many"}, "levels", "'many' is not a whole number (write for example 3)"),

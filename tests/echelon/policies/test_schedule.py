@@ -1,4 +1,4 @@
-"""Rates turned into queues."""
+"""Rates and ranks turned into queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.allocation import ActiveFlow, Link
 from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
-from echelon.policies.schedule import HIGHEST_WEIGHT, QUEUES, to_schedule
+from echelon.policies.schedule import HIGHEST_WEIGHT, QUEUES, to_levels, to_schedule
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]
 
@@ -167,3 +167,40 @@ def test_any_allocation_becomes_a_schedule(
                 assert abs(schedule[queue].weight - HIGHEST_WEIGHT * load[queue] / most) <= Fraction(1, 2)
     other = fractions(*(rate for _, _, _, rate in shapes))
     assert to_schedule(flows, other, queues)[0] == to_schedule(flows, other)[0] == queues
+
+
+def test_ranks_are_levels(active: Callable[..., ActiveFlow]) -> None:
+    """The most urgent of three coflows is at the top of each port where it is, with one queue for its flows."""
+    flows = [
+        active(0, (PORTS[0],), job="last"),
+        active(1, (PORTS[0],), job="first"),
+        active(2, (PORTS[1],), job="first"),
+        active(3, (PORTS[0], PORTS[1]), job="second"),
+        active(4, (PORTS[0],), job="", echelonflow=None),
+    ]
+    queues, ports = to_levels(flows, [2, 0, 0, 1, 3])
+    assert queues["first", "f1"] == queues["first", "f2"]
+    assert queues["", "f4"] == 0
+    levels = [ports[PORTS[0]][queues[job, flow]].level for job, flow in (("first", "f1"), ("second", "f3"))]
+    assert levels == [ports[PORTS[1]][queues[job, flow]].level for job, flow in (("first", "f2"), ("second", "f3"))]
+    assert [*levels, ports[PORTS[0]][queues["last", "f0"]].level] == [6, 5, 4]
+    assert [ports[PORTS[0]][queue].level for queue in (0, CONTROL_QUEUE)] == [0, 7]
+
+
+def test_the_least_urgent_share_the_lowest_level(active: Callable[..., ActiveFlow]) -> None:
+    flows = [active(k, (PORTS[0],), job=f"j{k}") for k in range(9)]
+    queues, ports = to_levels(flows, [8, 7, 6, 5, 4, 3, 2, 1, 0])
+    levels = [ports[PORTS[0]][queues[f"j{k}", f"f{k}"]].level for k in range(9)]
+    assert levels == [1, 1, 1, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_change_of_order_changes_levels_and_not_queues(active: Callable[..., ActiveFlow]) -> None:
+    flows = [active(k, (PORTS[0],), job=f"j{k}") for k in range(3)]
+    before, _ = to_levels(flows, [0, 1, 2])
+    after, ports = to_levels(flows, [2, 0, 1], before)
+    assert before == after
+    assert [ports[PORTS[0]][after[f"j{k}", f"f{k}"]].level for k in range(3)] == [4, 6, 5]
+    # A newcomer takes a queue that nobody has, whatever its rank.
+    newcomer, ports = to_levels([*flows, active(3, (PORTS[0],), job="j3")], [3, 1, 2, 0], after)
+    assert {key: newcomer[key] for key in after} == after
+    assert ports[PORTS[0]][newcomer["j3", "f3"]].level == 6

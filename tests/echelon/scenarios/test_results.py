@@ -139,7 +139,7 @@ def test_the_worked_example_of_echelonflow() -> None:
     results = fluid("fig2")["results"]
     assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results.items()} == {
         "fair": 8.5,
-        "coflow": 10.0,
+        "varys": 10.0,
         "echelon": 8.0,
     }
     for of in results.values():

@@ -44,12 +44,15 @@ def classified(entries: list[p4r.TableEntry]) -> Classified:
         assert key not in keys, f"twice: {table.alias} {entry}"
         keys.add(key)
         by_table.setdefault(table.alias, []).append(_numbers(entry, schema))
-    paths = {row["flow"]: (row["port"], row["dst_mac"]) for row in by_table.get("flow_path", [])}
-    profiles = {row["profile"] for row in by_table.get("slack_to_queue", [])}
+    ranked = {row["flow"]: row for row in by_table.get("flow", [])}
+    profiles = {row["profile"] for row in by_table.get("level", [])}
     flows = by_table.get("shim_flow", [])
     assert len({row["number"] for row in flows}) == len(flows), "two flows have one number"
-    assert {row["number"] for row in flows} == set(paths), "paths without a flow, or flows without a path"
-    assert {row["profile"] for row in flows if "profile" in row} == profiles, "profiles that nobody uses, or missing"
+    assert {row["number"] for row in flows} == set(ranked), "flows that nothing recognises, or without a path"
+    assert {row["profile"] for row in ranked.values() if "profile" in row} == profiles, (
+        "profiles that nobody uses, or missing"
+    )
+    paths = {number: (row["port"], row["dst_mac"]) for number, row in ranked.items()}
     return {(row["job"], row["flow"]): paths[row["number"]] for row in flows}
 
 

@@ -206,7 +206,12 @@ MISTAKES = [
     ("{ca: other.pem}", "{caa: other.pem}", "switches.s1.tls.caa", "did you mean 'ca'?"),
     ("key: /keys/k.pem", "", "tls.key", "goes with 'certificate'"),
     ("name: echelon", "name: echelo", "policy", "did you mean 'echelon'?"),
-    ("order: setf", "order: best", "policy.parameters.order", "(use 'normalised', 'deadline' or 'setf')"),
+    (
+        "order: setf",
+        "order: best",
+        "policy.parameters.order",
+        "(use 'normalised', 'memory', 'memory-two-levels', 'deadline' or 'setf')",
+    ),
     ("order: setf", "odrer: setf", "policy.parameters.odrer", "did you mean 'order'?"),
     ("order: setf", "order: [setf]", "policy.parameters.order", "is not a value"),
     ("sqlite:state/s.db", "state.db", "store", "is not the URL of a store"),

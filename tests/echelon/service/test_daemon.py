@@ -50,7 +50,7 @@ def test_policies_change_while_running(service: tuple[Lab, Client]) -> None:
     lab, client = service
     for name, workers in (("a", ["h1", "h3"]), ("b", ["h2", "h4", "h1"])):
         client.register_job(ring(name, workers))
-    for policy in ("fair", "coflow", "fifo", "echelon"):
+    for policy in ("fair", "varys", "fifo", "echelon"):
         client.set_policy(policy)
         settle(client)
         assert [job.state for job in client.jobs()] == ["installed", "installed"]

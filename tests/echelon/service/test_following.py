@@ -15,11 +15,11 @@ LAST = 4
 ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
-def test_coflow_reacts_to_flows(line: Service) -> None:
+def test_varys_reacts_to_flows(line: Service) -> None:
     """Between the start of the second flow and its end, its queue has another weight than the idle ones."""
     lab = line.lab
     with lab.client(line.daemon) as client, lab.host("h1") as h1, lab.host("h2") as h2:
-        client.set_policy("coflow")
+        client.set_policy("varys")
         client.register_job(ring("a", ["h1", "h2"], gradient="2 kB", compute="1 ms"))
         settle(client)
         job = client.job("a")
@@ -61,7 +61,7 @@ def offsets(lab: Lab) -> set[int]:
     schema = P4Schema(program().p4info)
     out = set()
     for entry in lab.switches["s1"].entries():
-        if schema.tables[entry.table_id].alias == "shim_flow":
+        if schema.tables[entry.table_id].alias == "flow":
             action = schema.actions[entry.action.action.action_id]
             out |= {
                 int.from_bytes(param.value, "big")

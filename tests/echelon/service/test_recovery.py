@@ -84,7 +84,7 @@ def test_what_was_changed_behind_its_back_is_repaired(build: Build) -> None:
         term = client.status().term
         assert term is not None
         schema = P4Schema(program().p4info)
-        paths = [entry for entry in before if schema.tables[entry.table_id].alias == "flow_path"]
+        paths = [entry for entry in before if schema.tables[entry.table_id].alias == "flow"]
         deleted, changed = p4r.TableEntry(), p4r.TableEntry()
         deleted.CopyFrom(paths[0])
         changed.CopyFrom(paths[1])

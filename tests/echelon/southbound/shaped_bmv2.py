@@ -158,7 +158,7 @@ class Line:
             frame = await self.receive_frame()
             found = read_frame(frame)
             if found is not None:
-                key, segment = found
+                key, segment, _ = found
                 assert isinstance(segment, DataSegment)
                 number = 100 - segment.remaining // FRAME_BYTES
                 flow = self._flows[int.from_bytes(key[3:5], "big")]

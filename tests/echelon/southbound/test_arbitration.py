@@ -16,8 +16,8 @@ from echelon.targets.softswitch.queues import GnmiQueues
 
 
 def flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
-    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
 
 
 def intent(*entries: TableEntry) -> Intent:

@@ -38,8 +38,8 @@ def with_channel(rig: Any, work: Work) -> None:
 
 def entries(count: int, metadata: bytes = b"echelon") -> list[EncodedEntry]:
     codec = Codec(P4Schema(program().p4info), metadata)
-    call = ActionCall("route", (("port", 1), ("dst_mac", 5)))
-    return [codec.encode(TableEntry("flow_path", (("flow", n),), (call,))) for n in range(count)]
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 5), ("queue", 0)))
+    return [codec.encode(TableEntry("flow", (("flow", n),), (call,))) for n in range(count)]
 
 
 def inserts(some: list[EncodedEntry], election_id: int = PRIMARY) -> bytes:

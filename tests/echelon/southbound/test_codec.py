@@ -75,7 +75,7 @@ EXTREMES = (
     TableEntry(
         "segment",
         (("connection", 9), ("position", Interval(0, (1 << 32) - 1))),
-        (ActionCall("segment_fixed", (("flow", 0), ("queue", 7), ("end_bytes", (1 << 32) - 1))),),
+        (ActionCall("set_segment", (("flow", 0), ("end_bytes", (1 << 32) - 1))),),
         1,
     ),
     TableEntry("ipv4_lpm", (("dst", Prefix(0, 0)),), (ActionCall("spread", (("group", 1),)),)),
@@ -83,7 +83,23 @@ EXTREMES = (
     TableEntry(
         "promotion_hold", (("port", 511), ("queue", 7)), (ActionCall("wait_after_last", (("us", (1 << 32) - 1),)),)
     ),
-    TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("rank_fixed", (("flow", 0), ("queue", 0))),)),
+    TableEntry(
+        "period",
+        (("profile", 0),),
+        (
+            ActionCall(
+                "set_period",
+                (
+                    ("factor", (1 << 32) - 1),
+                    ("factor_shift", 0),
+                    ("rank_at_zero", (1 << 48) - 1),
+                    ("alone_tardiness_us", 0),
+                    ("idle", 1),
+                ),
+            ),
+        ),
+    ),
+    TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)),
 )
 
 
@@ -336,15 +352,15 @@ def by_hand(table: str, action: str, *arguments: tuple[str, int], priority: int 
         (by_hand("shim_flow", "NoAction", job=1), ["shim_flow", "match field 'flow' is missing"]),
         (by_hand("shim_flow", "NoAction", job=Interval(1, 2), flow=0), ["field job", "1...2 is not a single value"]),
         (by_hand("shim_flaw", "NoAction", job=1), ["table shim_flaw", "shim_flow"]),
-        (by_hand("shim_flow", "set_dscp", job=1, flow=0), ["no action 'set_dscp'", "rank_fixed"]),
+        (by_hand("shim_flow", "set_dscp", job=1, flow=0), ["no action 'set_dscp'", "set_flow"]),
         (by_hand("shim_flow", "NoAction", job=1, flow=0, priority=1), ["priority 1"]),
         (by_hand("queue_to_dscp", "set_dscp", ("dscp", 64), queue=1), ["queue_to_dscp", "set_dscp", "dscp", "64"]),
         (by_hand("queue_to_dscp", "set_dscp", queue=1), ["set_dscp", "parameter 'dscp' is missing"]),
         (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0x0A000001, 24)), ["field dst", "behind the prefix"]),
         (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Prefix(0, 33)), ["field dst", "0..32"]),
         (by_hand("ipv4_lpm", "spread", ("group", 1), dst=Interval(0, 1)), ["field dst", "not a prefix"]),
-        (by_hand("slack_to_queue", "NoAction", priority=1, profile=1, slack=Interval(2, 1)), ["field slack", "empty"]),
-        (by_hand("slack_to_queue", "NoAction", profile=1, slack=Interval(1, 2)), ["priority 0"]),
+        (by_hand("level", "NoAction", priority=1, profile=1, key=Interval(2, 1)), ["field key", "empty"]),
+        (by_hand("level", "NoAction", profile=1, key=Interval(1, 2)), ["priority 0"]),
         (TableEntry("shim_flow", (("job", 1), ("flow", 2)), ()), ["0 actions"]),
         (TableEntry("shim_flow", (("job", 1), ("job", 2), ("flow", 2)), (ActionCall("NoAction"),)), ["given twice"]),
         (
@@ -375,12 +391,10 @@ def test_entries_for_people() -> None:
         "table ecmp, group=1",
         "route(port=2, dst_mac=0x5) + route(port=1, dst_mac=0x5)",
     )
-    entry = by_hand(
-        "slack_to_queue", "set_queue", ("queue", 3), ("lowest_slack", 9), priority=4, profile=1, slack=Interval(9, 12)
-    )
+    entry = by_hand("level", "set_queue", ("queue", 3), ("lowest", 9), priority=4, profile=1, key=Interval(9, 12))
     assert text(entry) == (
-        "table slack_to_queue, profile=1, slack=9...12, priority 4",
-        "set_queue(queue=3, lowest_slack=9)",
+        "table level, profile=1, key=9...12, priority 4",
+        "set_queue(queue=3, lowest=9)",
     )
     with pytest.raises(ValueError, match="nowhere"):
         CODECS[0].describe(replace(entry, table="nowhere"))
@@ -388,7 +402,7 @@ def test_entries_for_people() -> None:
 
 def test_tables_are_staged_against_the_order_of_their_lookup() -> None:
     order = [table.alias for table in SCHEMAS[0].tables]
-    assert order.index("shim_flow") < order.index("slack_to_queue") < order.index("flow_path")
+    assert order.index("shim_flow") < order.index("flow") < order.index("level")
     first = CODECS[0].encode(by_hand("shim_flow", "NoAction", job=1, flow=0))
     last = CODECS[0].encode(by_hand("queue_to_dscp", "set_dscp", ("dscp", 1), queue=1))
     assert first.stage == len(order) - 1

@@ -216,9 +216,9 @@ def bare(*entries: TableEntry, queues: Sequence[QueueSetting] = ()) -> Intent:
     return Intent("s1", (Part("job", entries),), tuple(queues))
 
 
-def shim_flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
-    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+def flow_entry(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
 
 
 # -- coming and going --------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def test_a_switch_that_falls_silent_is_missed() -> None:
     async def main() -> None:
         with switch_process() as switch:
             async with connected(switch.address, timing=replace(SELDOM, answer_s=0.3)) as (connection, owner):
-                connection.set_intent(bare(shim_flow(1)), 1)
+                connection.set_intent(bare(flow_entry(1)), 1)
                 await owner.until(lambda: owner.installed)
                 switch.freeze()
                 try:
@@ -382,7 +382,7 @@ def test_a_switch_that_is_stuck_holds_up_no_other(station: Station) -> None:
             try:
                 async with connected(stuck.address) as (a, of_a), connected(station.address) as (b, of_b):
                     for connection in (a, b):
-                        connection.set_intent(bare(shim_flow(1)), 1)
+                        connection.set_intent(bare(flow_entry(1)), 1)
                     await of_b.until(lambda: of_b.installed)
                     assert a.snapshot().state == "connecting"
                     assert of_a.events == []
@@ -423,7 +423,7 @@ def test_a_switch_known_by_name(station: Station) -> None:
         # gRPC takes it in its own notation, too.
         for term, prefix in enumerate(("localhost:", "dns:///localhost:"), TERM):
             async with connected(prefix + station.address.rpartition(":")[2], term=term) as (connection, owner):
-                connection.set_intent(bare(shim_flow(1)), 1)
+                connection.set_intent(bare(flow_entry(1)), 1)
                 await owner.until(lambda: owner.installed)
 
     run(main)
@@ -436,7 +436,7 @@ def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> 
     station.start()
 
     def intent(version: int) -> Intent:
-        return bare(*(shim_flow(number, queue=version % 8) for number in range(version, version + 50)))
+        return bare(*(flow_entry(number, queue=version % 8) for number in range(version, version + 50)))
 
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
@@ -474,16 +474,16 @@ def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> 
 def test_waiting_until_a_version_is_written(station: Station) -> None:
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1)), 1)
+            connection.set_intent(bare(flow_entry(1)), 1)
             assert not await connection.written(1), "there is no session"
             station.start()
             await owner.until(lambda: owner.installed)
             assert await connection.written(1)
             assert await connection.written(0)
             with station.device.lock:
-                connection.set_intent(bare(shim_flow(2)), 2)
-                connection.set_intent(bare(shim_flow(3)), 3)
-                connection.set_intent(bare(shim_flow(4)), 4)
+                connection.set_intent(bare(flow_entry(2)), 2)
+                connection.set_intent(bare(flow_entry(3)), 3)
+                connection.set_intent(bare(flow_entry(4)), 4)
                 waiting = [asyncio.create_task(connection.written(version)) for version in (2, 3, 4, 9)]
                 await asyncio.sleep(0.02)
                 assert not any(task.done() for task in waiting)
@@ -502,14 +502,14 @@ def test_an_older_version_changes_nothing(station: Station) -> None:
 
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(shim_flow(5)), 5)
+            connection.set_intent(bare(flow_entry(5)), 5)
             await owner.until(lambda: owner.installed)
             told = len(owner.events)
             for version in (4, 5):
                 connection.set_intent(bare(), version)
             assert len(owner.events) == told
             assert connection.snapshot().state == "ready"
-            connection.set_intent(bare(shim_flow(5), shim_flow(6)), 6)
+            connection.set_intent(bare(flow_entry(5), flow_entry(6)), 6)
             await owner.until(lambda: owner.installed == [5, 6])
             assert len(station.held()) == 2
 
@@ -526,7 +526,7 @@ def test_what_a_callback_asks_for_is_done(station: Station) -> None:
         told.append(event)
         if isinstance(event, Installed):
             if event.version < 5:
-                connection.set_intent(bare(shim_flow(event.version)), event.version + 1)
+                connection.set_intent(bare(flow_entry(event.version)), event.version + 1)
             else:
                 done.set()
             raise RuntimeError("the owner's own fault")
@@ -564,7 +564,7 @@ def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(station: Stat
             connection.set_intent(make_intent(), 1)
             await owner.until(lambda: owner.installed)
             before = station.state()
-            # By `rank_fixed`.
+            # By `fixed`.
             rank = station.entry(0x01000101)
             changed, extra = p4r.TableEntry(), p4r.TableEntry()
             changed.CopyFrom(rank)
@@ -602,7 +602,7 @@ def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
 
     async def main() -> None:
         async with connected(station.address, timing=OFTEN) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1)), 1)
+            connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
             foreign = station.entry(0x01000101)
             foreign.metadata = b"somebody else"
@@ -614,7 +614,7 @@ def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
                     await asyncio.sleep(OFTEN.audit_s / 4)
             assert station.kinds()["write"] == 0
             assert len(station.held()) == 2
-            connection.set_intent(bare(shim_flow(2)), 2)
+            connection.set_intent(bare(flow_entry(2)), 2)
             await owner.until(lambda: owner.installed == [1, 2])
             assert foreign.SerializeToString(deterministic=True) in station.held()
             assert owner.of(Drift) == []
@@ -631,19 +631,19 @@ def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
 
     async def main() -> None:
         async with connected(station.address, timing=OFTEN) as (connection, owner):
-            connection.set_intent(bare(shim_flow(7)), 1)
+            connection.set_intent(bare(flow_entry(7)), 1)
             await owner.until(lambda: owner.installed)
             foreign = station.entry(0x01000101)
             foreign.metadata = b"somebody else"
             connection.set_intent(bare(), 2)
             await owner.until(lambda: owner.installed == [1, 2])
             station.meddle(p4r.Update.INSERT, table_entity(foreign))
-            connection.set_intent(bare(*(shim_flow(number) for number in range(20))), 3)
+            connection.set_intent(bare(*(flow_entry(number) for number in range(20))), 3)
             await owner.until(lambda: owner.of(Refused))
             (refused,) = owner.of(Refused)
             assert refused.version == 3
             assert refused.applied is not None
-            for word in ("switch s1", "table shim_flow", "job=1", "flow=7"):
+            for word in ("switch s1", "table flow", "flow=7"):
                 assert word in refused.problem
             snapshot = connection.snapshot()
             assert (snapshot.state, snapshot.problem) == ("refused", refused.problem)
@@ -715,8 +715,8 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
     station: Station, wanted: Callable[[Intent], list[bytes]]
 ) -> None:
     station.start()
-    old_intent, new_intent = bare(shim_flow(1)), bare(shim_flow(1, queue=5), shim_flow(2))
-    last_intent = bare(shim_flow(3))
+    old_intent, new_intent = bare(flow_entry(1)), bare(flow_entry(1, queue=5), flow_entry(2))
+    last_intent = bare(flow_entry(3))
     new_entries, last_entries = wanted(new_intent), wanted(last_intent)
     higher: list[tuple[str, int]] = []
 
@@ -773,7 +773,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
     async def main() -> None:
         takeover: dict[str, Any] = {"on_higher_primary": lambda _switch, primary: higher.append(primary)}
         async with connected(station.address, term=100, **takeover) as (old, of_old):
-            old.set_intent(bare(shim_flow(1)), 1)
+            old.set_intent(bare(flow_entry(1)), 1)
             await of_old.until(lambda: of_old.installed)
             monkeypatch.setattr("echelon.southbound.arbitration.FixedArbitrator.update", deaf)
             stream = station.device.open_stream(lambda _message: None, lambda _status: None)
@@ -781,7 +781,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
             await asyncio.to_thread(stream.receive, p4r.StreamMessageRequest(arbitration=claim))
             before = station.held()
             assert old.snapshot().state == "ready"
-            old.set_intent(bare(shim_flow(2)), 2)
+            old.set_intent(bare(flow_entry(2)), 2)
             assert not await old.written(2)
             await of_old.until(lambda: of_old.states[-1] == "backup")
             assert station.held() == before
@@ -807,7 +807,7 @@ def test_our_own_lost_stream_is_outranked(station: Station) -> None:
             connection.set_term(primary_id + 1)
 
         async with connected(station.address, on_higher_primary=raise_term) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1)), 1)
+            connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
             assert asked == [TERM]
             assert connection.snapshot().term == TERM + 1
@@ -833,11 +833,11 @@ def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None
         switch = start()
         try:
             async with connected(address, term=100, device_id=5) as (old, of_old):
-                old.set_intent(bare(*(shim_flow(number) for number in range(10))), 1)
+                old.set_intent(bare(*(flow_entry(number) for number in range(10))), 1)
                 await of_old.until(lambda: of_old.installed)
                 assert entries() == 10
                 async with connected(address, term=200, device_id=5) as (new, of_new):
-                    new.set_intent(bare(*(shim_flow(number) for number in range(5, 20))), 1)
+                    new.set_intent(bare(*(flow_entry(number) for number in range(5, 20))), 1)
                     await of_new.until(lambda: of_new.installed)
                     await of_old.until(lambda: of_old.states[-1] == "backup")
                     assert entries() == 15
@@ -920,18 +920,18 @@ def test_a_difference_is_read_and_not_written(station: Station) -> None:
 
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1), shim_flow(2)), 1)
+            connection.set_intent(bare(flow_entry(1), flow_entry(2)), 1)
             await owner.until(lambda: owner.installed)
             before = station.state()
             station.kinds()
-            comparison = await connection.difference(bare(shim_flow(2, queue=4), shim_flow(3)))
+            comparison = await connection.difference(bare(flow_entry(2, queue=4), flow_entry(3)))
             assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (1, 1, 1)
-            nothing = await connection.difference(bare(shim_flow(1), shim_flow(2)))
+            nothing = await connection.difference(bare(flow_entry(1), flow_entry(2)))
             assert (len(nothing.inserts), len(nothing.modifies), len(nothing.deletes)) == (0, 0, 0)
             assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities"}
             assert station.state() == before
             # What was asked has not become what is wanted.
-            connection.set_intent(bare(shim_flow(1), shim_flow(2), shim_flow(9)), 2)
+            connection.set_intent(bare(flow_entry(1), flow_entry(2), flow_entry(9)), 2)
             await owner.until(lambda: owner.installed == [1, 2])
             assert len(station.held()) == 3
 
@@ -940,7 +940,7 @@ def test_a_difference_is_read_and_not_written(station: Station) -> None:
 
 def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> None:
     station.start()
-    entries = [shim_flow(number) for number in range(3)]
+    entries = [flow_entry(number) for number in range(3)]
 
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
@@ -951,7 +951,7 @@ def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> None:
             station.meddle(p4r.Update.MODIFY, table_entity(counted))
             flow = int.from_bytes(counted.match[1].exact.value, "big")
             expected = dict.fromkeys(entries, 0) | {entries[flow]: 12345}
-            connection.set_intent(bare(*(shim_flow(n) for n in range(500))), 2)
+            connection.set_intent(bare(*(flow_entry(n) for n in range(500))), 2)
             results = await asyncio.gather(*(connection.bytes_seen(entries) for _ in range(5)), return_exceptions=True)
             assert results == [expected] * 5
             await owner.until(lambda: owner.installed == [1, 2])
@@ -964,7 +964,7 @@ def test_a_call_ends_with_its_session_and_not_with_its_caller(station: Station) 
 
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1)), 1)
+            connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
             with station.device.lock:
                 # It hangs at the switch, as does the one behind it.
@@ -995,7 +995,7 @@ def test_sessions_of_the_past_leave_nothing_behind(station: Station) -> None:
     async def main() -> None:
         before = alive(SwitchSession)
         async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(*(shim_flow(number) for number in range(100))), 1)
+            connection.set_intent(bare(*(flow_entry(number) for number in range(100))), 1)
             for number in range(1, sessions + 1):
                 await owner.until(lambda n=number: len(owner.of(SessionOpened)) == n and owner.states[-1] == "ready")
                 await asyncio.to_thread(station.stop)
@@ -1019,14 +1019,14 @@ def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> None:
     async def main() -> None:
         for number in range(5):
             async with connected(station.address, term=TERM + number, timing=OFTEN) as (connection, owner):
-                connection.set_intent(bare(*(shim_flow(n, queue=number) for n in range(300))), 1)
+                connection.set_intent(bare(*(flow_entry(n, queue=number) for n in range(300))), 1)
                 await asyncio.sleep(rng.choice([0, 0.001, 0.01, 0.02, 0.05, 0.1]))
                 if rng.random() < 0.3 and owner.events:
                     await asyncio.to_thread(station.stop)
                     station.start()
         # Nobody else is primary any more, and nothing of all that is in the way.
         async with connected(station.address, term=2 * TERM) as (connection, owner):
-            connection.set_intent(bare(shim_flow(1)), 1)
+            connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
             assert len(station.held()) == 1
 

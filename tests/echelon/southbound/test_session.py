@@ -45,9 +45,9 @@ def bare(*entries: TableEntry) -> Intent:
     return Intent("s1", (Part("test", entries),))
 
 
-def shim_flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
-    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+def flow_entry(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
 
 
 def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: MakeIntent) -> None:
@@ -99,7 +99,7 @@ def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_in
         held = rig.held()
         mark = next(e for e in held if e.table_id == held[-1].table_id)
         group = next(e for e in held if e.action.HasField("action_profile_action_set"))
-        rank = next(e for e in held if e.action.action.action_id == 0x01000101)
+        rank = next(e for e in held if e.action.action.action_id == 0x01000111)
         rig.meddle(p4r.Update.DELETE, mark)
         fewer, other, extra = p4r.TableEntry(), p4r.TableEntry(), p4r.TableEntry()
         fewer.CopyFrom(group)
@@ -128,10 +128,10 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
         other_queue = await session.update(make_intent(fixed_queue=5))
         assert (other_queue.inserts, other_queue.modifies, other_queue.deletes) == (0, 1, 0)
         assert rig.kinds() == ["write"]
-        # Two flows that went by deadline through s1 are known by shim and TCP segment, one by UDP segment.
+        # Three flows go by deadline through s1.
         later = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2)))
         assert (later.inserts, later.modifies, later.deletes) == (0, 3, 0)
-        assert rig.kinds() == ["write", "write"], "one for each of two tables"
+        assert rig.kinds() == ["write"]
         weights = tuple(QueuePlan(level=level, weight=1 + level) for level in range(LEVELS))
         intent = make_intent(fixed_queue=5, offset_s=Fraction(2), schedule=weights)
         assert len(await session.update(intent)) == 0
@@ -185,9 +185,9 @@ def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, m
 
 def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(rig: Any) -> None:
     async def work(session: SwitchSession) -> None:
-        await session.reconcile(bare(shim_flow(0), shim_flow(1)))
+        await session.reconcile(bare(flow_entry(0), flow_entry(1)))
         seen = batches(rig)
-        await session.update(bare(shim_flow(1, queue=2), shim_flow(2)))
+        await session.update(bare(flow_entry(1, queue=2), flow_entry(2)))
         assert [{kind for kind, _ in batch} for batch in seen] == [
             {p4r.Update.INSERT},
             {p4r.Update.MODIFY},
@@ -198,7 +198,7 @@ def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(
 
 
 def test_more_entries_than_a_batch(rig: Any) -> None:
-    entries = tuple(shim_flow(number) for number in range(2500))
+    entries = tuple(flow_entry(number) for number in range(2500))
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare(*entries))
@@ -206,7 +206,7 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
         assert len(rig.held()) == 2500
         assert not await session.reconcile(bare(*entries))
         assert writes(rig.kinds()) == {}
-        await session.update(bare(*(shim_flow(number, queue=2) for number in range(1500, 4000))))
+        await session.update(bare(*(flow_entry(number, queue=2) for number in range(1500, 4000))))
         # 1500 new ones, 1000 changed, 1500 to go.
         assert writes(rig.kinds()) == {"write": 2 + 1 + 2}
         assert len(rig.held()) == 2500
@@ -222,15 +222,15 @@ def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") ->
 
 
 def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(rig: Any) -> None:
-    wanted = bare(*(shim_flow(number) for number in range(20)))
+    wanted = bare(*(flow_entry(number) for number in range(20)))
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare())
-        theirs = [message(session, shim_flow(7, queue=6), b"another"), message(session, shim_flow(99))]
+        theirs = [message(session, flow_entry(7, queue=6), b"another"), message(session, flow_entry(99))]
         rig.meddle(p4r.Update.INSERT, *theirs)
         first = await session.update(wanted)
         assert (first.inserts, first.deletes, len(first.refused)) == (19, 0, 1)
-        assert str(first.refused[0]).startswith("switch s1: table shim_flow, job=1, flow=7: a foreign entry")
+        assert str(first.refused[0]).startswith("switch s1: table flow, flow=7: a foreign entry")
         assert first.refused[0].code == "ALREADY_EXISTS"
         with pytest.raises(SouthboundError, match="flow=7"):
             first.require()
@@ -239,8 +239,8 @@ def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written
         assert session.entries == 19
         assert session.foreign == 2
         # It stands refused while other things change.
-        other = await session.update(bare(*(shim_flow(number) for number in range(21))))
-        assert (other.inserts, other.deletes, [r.match for r in other.refused]) == (1, 0, ["job=1, flow=7"])
+        other = await session.update(bare(*(flow_entry(number) for number in range(21))))
+        assert (other.inserts, other.deletes, [r.match for r in other.refused]) == (1, 0, ["flow=7"])
         await session.reconcile(bare())
         assert [entry for entry in rig.held() if entry.metadata != b"echelon"] == rig.held() == theirs
         rig.meddle(p4r.Update.DELETE, theirs[0])
@@ -256,24 +256,24 @@ def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:
         await session.reconcile(bare())
         rig.meddle(
             p4r.Update.INSERT,
-            message(session, shim_flow(2, queue=5), b"echelon"),
-            message(session, shim_flow(3), b"echelon"),
+            message(session, flow_entry(2, queue=5), b"echelon"),
+            message(session, flow_entry(3), b"echelon"),
         )
-        change = await session.update(bare(*(shim_flow(number) for number in range(9))))
+        change = await session.update(bare(*(flow_entry(number) for number in range(9))))
         assert change.refused == ()
         assert session.entries == len(rig.held()) == 9
-        assert not await session.reconcile(bare(*(shim_flow(number) for number in range(9))))
+        assert not await session.reconcile(bare(*(flow_entry(number) for number in range(9))))
 
     during_session(rig, work)
 
 
 def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: Any) -> None:
     async def work(session: SwitchSession) -> None:
-        await session.reconcile(bare(*(shim_flow(number) for number in range(9))))
-        gone = [entry for entry in rig.held() if entry.match[1].exact.value in (b"\1", b"\2", b"\3")]
+        await session.reconcile(bare(*(flow_entry(number) for number in range(9))))
+        gone = [entry for entry in rig.held() if entry.match[0].exact.value in (b"\1", b"\2", b"\3")]
         assert len(gone) == 3
         rig.meddle(p4r.Update.DELETE, *gone)
-        wanted = bare(*(shim_flow(number, queue=2) for number in range(3)))
+        wanted = bare(*(flow_entry(number, queue=2) for number in range(3)))
         change = await session.update(wanted)
         assert (change.refused, session.entries, len(rig.held())) == ((), 3, 3)
         assert not await session.reconcile(wanted)
@@ -290,17 +290,17 @@ def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> 
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare(*marks(1, 2, 3)))
-        rig.device.switch.tables["EchelonIngress.classifier.shim_flow"].max_size = 5
-        full = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(7))))
+        rig.device.switch.tables["EchelonIngress.flow.flow"].max_size = 5
+        full = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(7))))
         assert (full.inserts, {r.code for r in full.refused}, len(full.refused)) == (5, {"RESOURCE_EXHAUSTED"}, 2)
         assert session.entries == 8
         # Two go, two come: make before break finds no room, break before make does.
-        turned = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(10, 15))))
+        turned = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 15))))
         assert (turned.inserts, turned.deletes, turned.refused) == (5, 5, ())
         # And what was refused once is taken when its place becomes free.
-        full = await session.update(bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(10, 17))))
+        full = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(10, 17))))
         assert len(full.refused) == 2
-        kept = bare(*marks(1, 2, 3), *(shim_flow(number) for number in range(12, 17)))
+        kept = bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(12, 17)))
         assert (await session.update(kept)).refused == ()
         assert not await session.reconcile(kept)
 
@@ -308,9 +308,9 @@ def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> 
 
 
 def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
-    good = tuple(shim_flow(number) for number in range(5))
-    bad = (replace(shim_flow(77), table="nowhere"), shim_flow(1 << 16), shim_flow(78, queue=8))
-    twice = Part("b", (shim_flow(3, queue=2), shim_flow(6)))
+    good = tuple(flow_entry(number) for number in range(5))
+    bad = (replace(flow_entry(77), table="nowhere"), flow_entry(1 << 16), flow_entry(78, queue=8))
+    twice = Part("b", (flow_entry(3, queue=2), flow_entry(6)))
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare())
@@ -320,11 +320,11 @@ def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_writt
         ):
             said = [str(refused) for refused in change.refused]
             assert sorted(line.split(": ", 2)[2] for line in said)[:3] == [
-                "action rank_fixed: parameter flow: 65536 does not fit 14 bits [INVALID_ARGUMENT]",
-                "action rank_fixed: parameter queue: 8 does not fit 3 bits [INVALID_ARGUMENT]",
+                "action fixed: parameter queue: 8 does not fit 3 bits [INVALID_ARGUMENT]",
+                "field flow: 65536 does not fit 14 bits [INVALID_ARGUMENT]",
                 f"not in the P4 program; there are: {', '.join(session.codec.stages)} [INVALID_ARGUMENT]",
             ]
-            assert said[-1] == "switch s1: table shim_flow, job=1, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
+            assert said[-1] == "switch s1: table flow, flow=3: wanted twice, by a and b [INVALID_ARGUMENT]"
             assert len(change.refused) == 4
             assert session.entries == len(rig.held()) == 6
         # The second one of the two that were the same is free to come when the first has gone.
@@ -337,7 +337,7 @@ def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_writt
 
 
 def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = [Part(f"job {job}", tuple(shim_flow(100 * job + number) for number in range(10))) for job in range(100)]
+    parts = [Part(f"job {job}", tuple(flow_entry(100 * job + number) for number in range(10))) for job in range(100)]
     encoded: list[TableEntry] = []
     encode = Codec.encode
     monkeypatch.setattr(Codec, "encode", lambda codec, entry: (encoded.append(entry), encode(codec, entry))[1])
@@ -346,15 +346,15 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
         await session.reconcile(Intent("s1", tuple(parts)))
         encoded.clear()
         rig.kinds()
-        changed = Part("job 7", (shim_flow(700, queue=3), shim_flow(701)))
+        changed = Part("job 7", (flow_entry(700, queue=3), flow_entry(701)))
         change = await session.update(Intent("s1", (*parts[:7], changed, *parts[8:])))
         assert encoded == list(changed.entries)
         assert (change.inserts, change.modifies, change.deletes) == (0, 1, 8)
         assert rig.kinds() == ["write", "write"]
         # From part to part.
-        moved = (Part("a", (shim_flow(701),)), Part("b", (shim_flow(700, queue=3),)))
+        moved = (Part("a", (flow_entry(701),)), Part("b", (flow_entry(700, queue=3),)))
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
-        late = await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (shim_flow(900),)))))
+        late = await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:], Part("late", (flow_entry(900),)))))
         assert (len(late), [refused.reason for refused in late.refused]) == (0, ["wanted twice, by job 9 and late"])
         assert not await session.update(Intent("s1", (*parts[:7], *moved, *parts[8:])))
         assert len(await session.update(Intent("s1", ()))) == 992
@@ -366,8 +366,8 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
 def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
     """After so many turns of the event loop: while entries are encoded, read or written."""
-    old = Intent("s1", (Part("old", tuple(shim_flow(number) for number in range(3000))),))
-    new = Intent("s1", tuple(Part(str(j), tuple(shim_flow(100 * j + n) for n in range(90))) for j in range(50)))
+    old = Intent("s1", (Part("old", tuple(flow_entry(number) for number in range(3000))),))
+    new = Intent("s1", tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)))
 
     async def cancelled(work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
@@ -394,22 +394,22 @@ def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
     rig: Any, make_intent: MakeIntent
 ) -> None:
     async def work(session: SwitchSession) -> None:
-        await session.reconcile(bare(shim_flow(1), shim_flow(2)))
-        rig.meddle(p4r.Update.INSERT, message(session, shim_flow(5), b"another"))
-        wanted = Intent("s1", (Part("a", (shim_flow(2, queue=6), shim_flow(3))), Part("b", (shim_flow(5),))))
+        await session.reconcile(bare(flow_entry(1), flow_entry(2)))
+        rig.meddle(p4r.Update.INSERT, message(session, flow_entry(5), b"another"))
+        wanted = Intent("s1", (Part("a", (flow_entry(2, queue=6), flow_entry(3))), Part("b", (flow_entry(5),))))
         before = state(rig)
         rig.kinds()
         found = await session.compare(wanted)
         assert rig.kinds() == ["read"]
         assert state(rig) == before
-        assert [str(entry) for entry in found.inserts] == ["table shim_flow, job=1, flow=3"]
+        assert [str(entry) for entry in found.inserts] == ["table flow, flow=3"]
         (modify,) = found.modifies
-        assert (modify.action, modify.owner) == ("rank_fixed(flow=2, queue=6)", "a")
-        assert [(dict(e.match), e.owner) for e in found.deletes] == [({"job": "1", "flow": "1"}, "")]
+        assert (modify.action, modify.owner) == ("fixed(port=1, dst_mac=0x2, queue=6)", "a")
+        assert [(dict(e.match), e.owner) for e in found.deletes] == [({"flow": "1"}, "")]
         assert [(e.match["flow"], e.owner) for e in found.blocked] == [("5", "b")]
         assert (found.foreign, len(found)) == (1, 4)
-        await session.update(bare(shim_flow(1), shim_flow(2)))
-        assert not await session.compare(bare(shim_flow(1), shim_flow(2)))
+        await session.update(bare(flow_entry(1), flow_entry(2)))
+        assert not await session.compare(bare(flow_entry(1), flow_entry(2)))
         full = await session.compare(make_intent())
         change = await session.reconcile(make_intent())
         assert (len(full.inserts), len(full.queues), len(full.digests)) == (
@@ -481,7 +481,7 @@ def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
 
 
 def test_byte_counters(rig: Any) -> None:
-    entries = [shim_flow(number) for number in (0, 1, 2)]
+    entries = [flow_entry(number) for number in (0, 1, 2)]
 
     async def work(session: SwitchSession) -> None:
         await session.reconcile(bare(*entries[:2]))
@@ -525,7 +525,7 @@ def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.Mo
             async with rig.session("late"):
                 raise AssertionError("two primaries")
         assert writes(rig.kinds()) == {}
-        await session.reconcile(bare(shim_flow(0)))
+        await session.reconcile(bare(flow_entry(0)))
 
     during_session(rig, work)
 
@@ -554,6 +554,6 @@ def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> None:
             with pytest.raises(SouthboundError, match="closed or broken"):
                 await broken
         with pytest.raises(SouthboundError, match="closed or broken"):
-            await session.bytes_seen(make_intent().classifiers.values())
+            await session.bytes_seen(make_intent().flow_entries.values())
 
     during_session(rig, work)

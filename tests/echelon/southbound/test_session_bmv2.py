@@ -35,13 +35,13 @@ def intent(*entries: TableEntry) -> Intent:
 
 
 def flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("rank_fixed", (("flow", number), ("queue", queue)))
-    return TableEntry("shim_flow", (("job", 1), ("flow", number)), (call,))
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
 
 
 def slack(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("set_queue", (("queue", queue), ("lowest_slack", 7)))
-    return TableEntry("slack_to_queue", (("profile", 1), ("slack", Interval(number * 10, number * 10 + 9))), (call,), 1)
+    call = ActionCall("set_queue", (("queue", queue), ("lowest", 7)))
+    return TableEntry("level", (("profile", 1), ("key", Interval(number * 10, number * 10 + 9))), (call,), 1)
 
 
 def group(number: int, *ports: int) -> TableEntry:
@@ -79,8 +79,8 @@ def test_what_is_in_the_way_is_told_apart(address: str) -> None:
         change = await session.update(wanted)
         assert sorted((refused.table, refused.match) for refused in change.refused) == [
             ("ecmp", "group=2"),
-            ("shim_flow", "job=1, flow=2"),
-            ("slack_to_queue", "profile=1, slack=20...29"),
+            ("flow", "flow=2"),
+            ("level", "profile=1, key=20...29"),
         ]
         assert session.entries == 9
         again = await session.reconcile(wanted)

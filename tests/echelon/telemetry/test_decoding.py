@@ -10,7 +10,7 @@ from echelon.telemetry.events import FlowEvent
 
 
 def part(job: str, **numbers: int) -> Part:
-    entry = TableEntry("shim_flow", (("job", 1),), (ActionCall("rank_fixed"),))
+    entry = TableEntry("flow", (("flow", 1),), (ActionCall("fixed"),))
     return Part(job, (entry,), tuple(KnownFlow(number, job, flow, entry) for flow, number in numbers.items()))
 
 

@@ -79,7 +79,7 @@ def test_entries_of_a_write_request_and_positions_in_the_source(
     assert "table EchelonIngress.forwarding.ipv4_lpm  include/control/forwarding.p4:" in out
     assert "dst lpm = 0xa000002 matches 0xa000000/8" in out
     assert "action EchelonIngress.forwarding.route(port 5, " in out
-    assert "if hdr.shim.isValid() && hdr.shim.version == 1: false  include/control/classifier.p4:" in out
+    assert "if hdr.shim.isValid() && hdr.shim.version == 2: false  include/control/classifier.p4:" in out
     assert "sent on port 5, " in out
 
 

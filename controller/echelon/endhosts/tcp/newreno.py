@@ -24,8 +24,11 @@ class NewReno:
         self._counted = 0  # bytes acknowledged towards the next segment of growth, in congestion avoidance
         self._before = 0  # the threshold to restore if a loss turns out to be none
 
-    def grow(self, acked_bytes: int) -> None:
-        """Grow: new data was acknowledged while the window was what held the sender back."""
+    def grow(self, acked_bytes: int, total_bytes: int) -> None:
+        """Grow: new data was acknowledged while the window was what held the sender back.
+
+        `total_bytes` have been acknowledged since the connection began.
+        """
         mss = self._mss
         if self.cwnd < self.ssthresh:
             self.cwnd += min(acked_bytes, 2 * mss)

@@ -30,6 +30,7 @@ from echelon.endhosts.tcp.frames import (
     stamp_of,
     window_scale,
 )
+from echelon.endhosts.tcp.mltcp import Aggressiveness, Mltcp
 from echelon.endhosts.tcp.newreno import NewReno
 from echelon.endhosts.tcp.rto import RetransmissionTimer
 
@@ -53,10 +54,19 @@ class TcpSettings:
     """Time that a receiver waits for a second segment to acknowledge with the first (Linux's minimum; RFC 5681 allows
     500 ms)."""
 
+    aggressiveness: Aggressiveness | None = None
+    """What MLTCP multiplies the additive increase by; None: NewReno."""
+
     @property
     def mss_bytes(self) -> int:
         """Payload of the longest frame."""
         return self.packet_bytes - HEADER_BYTES - STAMP_BYTES
+
+    def congestion(self, mss_bytes: int, initial_bytes: int | None = None) -> NewReno:
+        """Return a new congestion window."""
+        if self.aggressiveness is None:
+            return NewReno(mss_bytes, initial_bytes)
+        return Mltcp(self.aggressiveness, mss_bytes, initial_bytes)
 
 
 @dataclass(slots=True)
@@ -123,7 +133,7 @@ class TcpSender:
         self._tally = TcpTally() if tally is None else tally
         self._isn = isn
         self._mss = settings.mss_bytes
-        self._congestion = NewReno(self._mss)
+        self._congestion = settings.congestion(self._mss)
         self._timer = RetransmissionTimer(settings.min_rto_ns)
         self._state = _State.CLOSED
         self._ecn = False
@@ -284,10 +294,10 @@ class TcpSender:
             self._peer_stamp = options.stamps[0]
         if mss != self._mss:
             self._mss = mss
-            self._congestion = NewReno(mss)
+            self._congestion = self._settings.congestion(mss)
         if self.timeouts:
             # A SYN was lost: RFC 5681, 3.1. The timer stays patient: RFC 6298, 5.7.
-            self._congestion = NewReno(mss, mss)
+            self._congestion = self._settings.congestion(mss, mss)
         else:
             self._timer.measure(now_ns - self._timed_at_ns)
         self._peer_scale = options.window_scale or 0
@@ -465,9 +475,9 @@ class TcpSender:
                 out.append(self._segment(now_ns, una))
         elif self._lossy:
             self._lossy = una < self._recover
-            congestion.grow(acked)
+            congestion.grow(acked, una)
         elif flight + self._mss > congestion.cwnd and not marked:  # RFC 3168, 6.1.2: no growth while ECE is heard
-            congestion.grow(acked)
+            congestion.grow(acked, una)
         self.deadline_ns = None if una == self._highest else now_ns + self._timer.rto_ns
         out += self._send(now_ns)
         return out

@@ -23,7 +23,7 @@ from echelon.experiments.sweep import Task
 from echelon.fabric.builders import dumbbell
 from echelon.quantities import duration_text, rate_text, size_text
 
-POLICIES = ("fifo", "fair", "coflow", "echelon")
+POLICIES = ("fifo", "fair", "varys", "echelon")
 SIDES = ("a1", "a2", "a3"), ("b1", "b2", "b3")
 STAGES = ("a1", "b1", "a2", "b2")
 CROSS = (("a3", "b3"), ("b3", "a3"))

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
+from echelon.endhosts.agreement import Agreement
 from echelon.endhosts.flow_ends import FlowEnds
 from echelon.endhosts.segments import AckSegment, DataSegment
-from echelon.endhosts.shim import SHIM_AT, SHIM_PORT, ShimPayloads, flow_key, read_payload
+from echelon.endhosts.shim import SHIM_AT, SHIM_PORT, UNSTAMPED, ShimPayloads, flow_key, read_payload
 from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.hosts.loop import RealTimeLoop
@@ -117,6 +118,8 @@ class ShimSockets:
         """Packets for nobody here."""
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
+        self.agreement = Agreement(loop)
+        """What the host knows about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
         self.outgoing = PacedSockets(loop, ipv4, assignment.rate_bps, sockets)
         self._carriers: dict[int, ShimSocketCarrier] = {}
@@ -143,8 +146,10 @@ class ShimSockets:
             else:
                 self._deliver(*found)
 
-    def _deliver(self, key: bytes, segment: DataSegment | AckSegment) -> None:
+    def _deliver(self, key: bytes, segment: DataSegment | AckSegment, stamp: bytes) -> None:
         now_ns = self.arrived_ns = self.loop.now_ns
+        if stamp != UNSTAMPED:
+            self.agreement.hear(key, stamp)
         if isinstance(segment, DataSegment) and not self.flows.expects(key):
             carrier = self._carriers.get(int.from_bytes(key[1:3], "big"))
             if carrier is not None:
@@ -185,7 +190,8 @@ class ShimSocketCarrier:
         destination, payloads = assignment.addresses[flow.dst], ShimPayloads(key)
 
         def transmit(segment: DataSegment) -> None:
-            self.sockets.outgoing.send(Datagram(self._port, destination, payloads.data(segment)))
+            payload = payloads.data(segment, self.sockets.agreement.stamp(key))
+            self.sockets.outgoing.send(Datagram(self._port, destination, payload))
 
         sender = FlowSender(
             flow.size_bytes,
@@ -212,7 +218,8 @@ class ShimSocketCarrier:
         source, payloads = assignment.addresses[flow.src], ShimPayloads(key)
 
         def acknowledge(segment: AckSegment) -> None:
-            self.sockets.outgoing.send(Datagram(self._port, source, payloads.ack(segment)))
+            payload = payloads.ack(segment, self.sockets.agreement.stamp(key))
+            self.sockets.outgoing.send(Datagram(self._port, source, payload))
 
         def on_complete() -> None:
             self._events.received(flow.name, iteration, self.sockets.arrived_ns)

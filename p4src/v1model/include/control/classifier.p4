@@ -7,24 +7,18 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
     register<bit<32>>(CONNECTIONS) connection_bytes;
     register<valid_epoch_t>(CONNECTIONS) connection_epoch;
     register<time_us_t>(CONNECTIONS) connection_last_us;
-    direct_counter(CounterType.packets_and_bytes) flow_bytes;
-    direct_counter(CounterType.packets_and_bytes) segment_bytes;
 
     @id(0x01000101)
-    action rank_fixed(flow_id_t flow, queue_t queue) {
-        meta.ranking = Ranking.FIXED;
+    action set_flow(flow_id_t flow) {
+        meta.is_flow = 1;
         meta.flow = flow;
-        meta.wanted = queue;
-        meta.slack_key = SLACK_BIAS;
     }
 
+    // As above, for a flow that ends when its connection has carried end_bytes in this iteration.
     @id(0x01000102)
-    action rank_deadline(flow_id_t flow, echelonflow_id_t echelonflow, profile_id_t profile, bit<32> offset_us) {
-        meta.ranking = Ranking.DEADLINE;
-        meta.flow = flow;
-        meta.echelonflow = echelonflow;
-        meta.profile = profile;
-        meta.offset_us = offset_us;
+    action set_segment(flow_id_t flow, bit<32> end_bytes) {
+        set_flow(flow);
+        meta.last = (bit<1>)(meta.position + meta.payload_bytes >= end_bytes);
     }
 
     @id(0x02000101)
@@ -33,10 +27,9 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
             hdr.shim.job: exact @name("job");
             hdr.shim.flow: exact @name("flow");
         }
-        actions = { rank_fixed; rank_deadline; NoAction; }
+        actions = { set_flow; NoAction; }
         default_action = NoAction();
         size = FLOW_TABLE_SIZE;
-        counters = flow_bytes;
     }
 
     @id(0x01000103)
@@ -78,30 +71,15 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
         support_timeout = true;
     }
 
-    // As above, for a flow that ends when its connection has carried end_bytes in this iteration.
-    @id(0x01000104)
-    action segment_fixed(flow_id_t flow, queue_t queue, bit<32> end_bytes) {
-        rank_fixed(flow, queue);
-        meta.last = (bit<1>)(meta.position + meta.payload_bytes >= end_bytes);
-    }
-
-    @id(0x01000105)
-    action segment_deadline(flow_id_t flow, echelonflow_id_t echelonflow, profile_id_t profile, bit<32> offset_us,
-                            bit<32> end_bytes) {
-        rank_deadline(flow, echelonflow, profile, offset_us);
-        meta.last = (bit<1>)(meta.position + meta.payload_bytes >= end_bytes);
-    }
-
     @id(0x02000104)
     table segment {
         key = {
             meta.connection: exact @name("connection");
             meta.position: range @name("position");
         }
-        actions = { segment_fixed; segment_deadline; NoAction; }
+        actions = { set_segment; NoAction; }
         default_action = NoAction();
         size = SEGMENT_TABLE_SIZE;
-        counters = segment_bytes;
     }
 
     // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it has seen

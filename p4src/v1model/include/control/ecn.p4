@@ -6,8 +6,8 @@ const bit<2> ECN_NOT_CAPABLE = 0;
 const bit<2> ECN_CONGESTION_EXPERIENCED = 3;
 
 control VirtualQueue(inout headers_t hdr, in port_t port, in bit<32> length_bytes, in time_us_t now) {
-    register<bit<48>>(512) backlog_mb;
-    register<time_us_t>(512) updated_us;
+    register<bit<48>>(PORTS) backlog_mb;
+    register<time_us_t>(PORTS) updated_us;
     bit<32> drain_bits_per_ms = 0;
     bit<32> threshold_bytes = 0;
 
@@ -22,7 +22,7 @@ control VirtualQueue(inout headers_t hdr, in port_t port, in bit<32> length_byte
         key = { port: exact @name("port"); }
         actions = { drain; NoAction; }
         default_action = NoAction();
-        size = 512;
+        size = PORTS;
     }
 
     apply {

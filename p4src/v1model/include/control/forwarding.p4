@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where to: the path that the plan gave the flow, else the longest prefix (one next hop, or ECMP over several), else
-// the station's port for what is not IPv4.
+// Where to, for packets that have no path of a plan: the longest prefix (one next hop, or ECMP over several), or the
+// station's port for what is not IPv4.
 
 control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     action_selector(HashAlgorithm.crc16, ECMP_MEMBERS, 16) ecmp_selector;
 
     @id(0x01000301)
     action forward(port_t port) {
-        standard_metadata.egress_spec = port;
+        meta.egress_port = port;
         meta.forwarded = 1;
     }
 
     @id(0x01000302)
     action route(port_t port, mac_t dst_mac) {
-        standard_metadata.egress_spec = port;
+        meta.egress_port = port;
         hdr.ethernet.dst = dst_mac;
         meta.forwarded = 1;
     }
@@ -26,14 +26,6 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
     @id(0x01000304)
     action flood(bit<16> group) {
         standard_metadata.mcast_grp = group;
-    }
-
-    @id(0x02000301)
-    table flow_path {
-        key = { meta.flow: exact @name("flow"); }
-        actions = { route; NoAction; }
-        default_action = NoAction();
-        size = PATH_TABLE_SIZE;
     }
 
     @id(0x02000302)
@@ -69,9 +61,6 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
 
     apply {
         if (hdr.ipv4.isValid()) {
-            if (meta.ranking != Ranking.NONE) {
-                flow_path.apply();
-            }
             if (meta.forwarded == 0) {
                 ipv4_lpm.apply();
                 if (meta.ecmp_group != 0) {

@@ -297,18 +297,18 @@ def test_initial_window_of_rfc_6928() -> None:
 
 def test_growth_by_bytes() -> None:
     window = NewReno(1000, 4000)
-    window.grow(2000)
+    window.grow(2000, 0)
     assert window.cwnd == 6000
-    window.grow(5000)
+    window.grow(5000, 0)
     assert window.cwnd == 8000, "at most two segments an acknowledgement"
     window.enter_recovery(8000)
     assert (window.ssthresh, window.cwnd) == (4000, 7000)
     window.leave_recovery(10_000)
     assert window.cwnd == 4000
     for _ in range(3):
-        window.grow(1000)
+        window.grow(1000, 0)
     assert window.cwnd == 4000
-    window.grow(1000)
+    window.grow(1000, 0)
     assert window.cwnd == 5000, "one segment a window"
 
 

@@ -32,7 +32,7 @@ from echelon.service.resources import (
 class MemoryService:
     def __init__(self) -> None:
         self._specs: dict[str, dict[str, Any]] = {}
-        self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "coflow": {}})
+        self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "varys": {}})
         self._link = LinkResource(a="s1", b="s2", rate_bps=10**9, delay_s=0.0, state="up")
         self.problem_list: list[str] = []
         self.reports: list[DistanceReport] = []
@@ -115,7 +115,7 @@ class MemoryService:
 
     def plan(self) -> PlanResource:
         self._check()
-        ranking = RankingResource(kind="fixed", queue=1)
+        ranking = RankingResource(kind="fixed", parameters={"queue": 1})
         flows = tuple(
             FlowPlanResource(job=name, flow=f"{name}-0", path=("h1", switch, "h2"), ranking=ranking)
             for name in self._specs

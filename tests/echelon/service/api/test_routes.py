@@ -106,8 +106,8 @@ def test_switches(http: httpx.Client) -> None:
 
 def test_policy_and_links(http: httpx.Client) -> None:
     assert http.get("/policy").json()["name"] == "fair"
-    assert http.put("/policy", json={"name": "coflow"}).json()["name"] == "coflow"
-    assert http.get("/policy").json()["name"] == "coflow"
+    assert http.put("/policy", json={"name": "varys"}).json()["name"] == "varys"
+    assert http.get("/policy").json()["name"] == "varys"
     assert http.put("/links/s1/s2", json={"state": "drained"}).json()["state"] == "drained"
     assert http.get("/links").json()[0]["state"] == "drained"
     assert http.put("/links/s1/s1", json={"state": "up"}).status_code == 404

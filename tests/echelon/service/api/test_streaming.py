@@ -16,7 +16,9 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
 
 
 def flow(job: str, name: str) -> FlowPlanResource:
-    return FlowPlanResource(job=job, flow=name, path=("h1", "s1"), ranking=RankingResource(kind="fixed", queue=3))
+    return FlowPlanResource(
+        job=job, flow=name, path=("h1", "s1"), ranking=RankingResource(kind="fixed", parameters={"queue": 3})
+    )
 
 
 async def collected(resource: PlanResource | IntentResource, field: str) -> tuple[bytes, int]:

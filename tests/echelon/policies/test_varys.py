@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies.coflow import Varys, bottleneck_s
+from echelon.policies.coflows import FlowSharing, bottleneck_s
 from echelon.policies.schedule import QUEUES
+from echelon.policies.varys import Varys
 
 HOSTS = 4
 
@@ -48,7 +49,8 @@ def test_a_lone_coflow_can_finish_at_its_bottleneck(
     flows = [active(k, (up(a), down(b)), remaining_bytes=size) for k, (a, b, size) in enumerate(shuffle)]
     gamma = max(Fraction(sum(size for _, b, size in shuffle if b == h), 1000) for h in range(1, HOSTS + 1))
     gamma = max(gamma, *(Fraction(sum(size for a, _, size in shuffle if a == h), 1000) for h in range(1, HOSTS + 1)))
-    assert bottleneck_s(flows, fabric.capacity_Bps) == gamma
+    sharing = FlowSharing(flows, fabric.capacity_Bps)
+    assert bottleneck_s(sharing.load_bytes(("j", 1, "H")), fabric.capacity_Bps) == gamma
     rates = ready(fabric).allocate(Fraction(0), flows).rates_Bps
     finish = [flow.remaining_bytes / rate for flow, rate in zip(flows, rates, strict=True)]
     assert max(finish) == gamma

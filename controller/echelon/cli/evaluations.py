@@ -1,0 +1,92 @@
+"""`echelon evaluate`: every policy on random scenarios, compared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.runs import policy_choice
+from echelon.cli.sweeps import Bars, one_line_errors
+from echelon.cli.tables import Column, show
+
+if TYPE_CHECKING:
+    from echelon.experiments.tables import Table
+    from echelon.scenarios.scenario import PolicyChoice
+
+
+def evaluate(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The directory for results and report. Existing results are kept and not measured again.",
+            metavar="DIRECTORY",
+        ),
+    ],
+    scenarios: Annotated[int, typer.Option(help="Number of scenarios.", min=1)] = 100,
+    half: Annotated[
+        str,
+        typer.Option(help="The half of the seeds: 'tune' to choose between variants, 'report' to report the choice."),
+    ] = "report",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every policy that is "
+            "installed, with its defaults."
+        ),
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(help="Length of a run, in iterations of the scenario's slowest job alone.", min=3)
+    ] = 30,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="Also run policies with the rates that they would ideally give.")
+    ] = False,
+    packets: Annotated[
+        int, typer.Option(help="Number of scenarios that also run on switches, from packets.", min=0)
+    ] = 0,
+    worst: Annotated[
+        int, typer.Option(help="Number of worst cases to keep as files, of each policy, mode and measure.", min=0)
+    ] = 3,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of processes that measure. Default: one for each processor.", min=1)
+    ] = None,
+) -> None:
+    """Run every policy on random scenarios, and compare it with fair sharing and the physical limit."""
+    with one_line_errors(out):
+        from echelon.experiments.evaluation import run
+
+        with Bars("evaluate") as bars:
+            report = run.evaluate_into(
+                out,
+                half=half,
+                scenarios=scenarios,
+                policies=_policies(policy),
+                iterations=iterations,
+                ideal=ideal,
+                packets=packets,
+                worst=worst,
+                workers=workers or os.cpu_count() or 1,
+                progress=bars,
+            )
+        for table in report.overview:
+            _show(table)
+        for path in report.files:
+            typer.echo(path)
+
+
+def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
+    from echelon.experiments.evaluation.tasks import BASELINE
+    from echelon.policies import policy_names
+    from echelon.scenarios.scenario import PolicyChoice
+
+    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in policy_names()]
+    return tuple(dict.fromkeys([BASELINE, *choices]))
+
+
+def _show(table: Table) -> None:
+    typer.echo(table.title)
+    show([Column(title, right=bool(index)) for index, title in enumerate(table.columns)], table.texts(), "")

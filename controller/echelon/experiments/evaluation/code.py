@@ -1,0 +1,52 @@
+"""The version of the code that determines a measurement, so that a change of it is noticed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import echelon
+from echelon.experiments.evaluation.measure import Mode
+from echelon.p4program import program
+
+_ROOT = Path(echelon.__file__).parent
+_FLUID = (
+    "allocation.py",
+    "completion.py",
+    "execution.py",
+    *(f"experiments/evaluation/{name}.py" for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")),
+    "fabric",
+    "fluid",
+    "jobs",
+    "paths.py",
+    "plan.py",
+    "policies",
+    "rankings",
+    "scenarios",
+    "virtual/fluid_run.py",
+)
+"""The code of a run without packets."""
+_NO_PACKETS = ("cli", "client", "service")
+"""Packages that no run needs."""
+
+
+@cache
+def code_digest(mode: Mode | None) -> str:
+    """Return a digest of the sources that a measurement in this mode runs through; None: without running anything."""
+    files = [_ROOT / name for name in _FLUID]
+    if mode == "packets":
+        files = [path for path in _ROOT.iterdir() if path.name not in _NO_PACKETS] + [program().binary]
+        softswitch = find_spec("softswitch")
+        files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []
+    digest = hashlib.sha256()
+    for path in sorted(_sources(files)):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _sources(files: Iterable[Path]) -> Iterable[Path]:
+    for path in files:
+        yield from path.rglob("*.py") if path.is_dir() else [path]

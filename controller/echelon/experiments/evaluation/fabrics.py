@@ -1,0 +1,78 @@
+"""The fabrics that scenarios draw from, and the places of jobs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from echelon.fabric.builders import dumbbell, fat_tree, leaf_spine, one_tor, rail_optimised
+from echelon.fabric.load import FabricSpec
+
+Places = Sequence[Sequence[str]]
+"""The hosts of each job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A fabric and where the jobs are on it."""
+
+    fabric: FabricSpec
+    places: Places
+
+
+def _one_link(random: Random, sizes: Sequence[int]) -> Placed:
+    """Put every job on hosts of its own, in turn at either end of one link."""
+    pairs = (max(sizes) + 1) // 2
+    places = []
+    for job in range(len(sizes)):
+        pair = range(job * pairs + 1, (job + 1) * pairs + 1)
+        places.append([f"{side}{n}" for n in pair for side in ("a", "b")][: sizes[job]])
+    return Placed(dumbbell(pairs * len(sizes)), places)
+
+
+def _one_switch(random: Random, sizes: Sequence[int]) -> Placed:
+    fabric = one_tor(random.choice((4, 6, 8)))
+    return Placed(fabric, _shared(random, fabric, sizes))
+
+
+def _leaf_spine(random: Random, sizes: Sequence[int]) -> Placed:
+    fabric = leaf_spine(
+        random.choice((2, 3, 4)), random.choice((1, 2)), hosts_per_leaf=8, oversubscription=random.choice((1, 2, 4))
+    )
+    return Placed(fabric, _somewhere(random, fabric, sizes))
+
+
+def _fat_tree(random: Random, sizes: Sequence[int]) -> Placed:
+    fabric = fat_tree(4)
+    return Placed(fabric, _somewhere(random, fabric, sizes))
+
+
+def _rail_optimised(random: Random, sizes: Sequence[int]) -> Placed:
+    fabric = rail_optimised(4, 4, random.choice((1, 2)), oversubscription=random.choice((1, 2)))
+    return Placed(fabric, _somewhere(random, fabric, sizes))
+
+
+def _somewhere(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
+    """Choose hosts for each job; in half of the scenarios, where there are enough, no two jobs share a host."""
+    own = random.random() < 0.5 and sum(sizes) <= len(fabric.hosts)
+    return _disjoint(random, fabric, sizes) if own else _shared(random, fabric, sizes)
+
+
+def _shared(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
+    return [random.sample([*fabric.hosts], size) for size in sizes]
+
+
+def _disjoint(random: Random, fabric: FabricSpec, sizes: Sequence[int]) -> Places:
+    hosts = random.sample([*fabric.hosts], sum(sizes))
+    return [hosts[sum(sizes[:job]) : sum(sizes[: job + 1])] for job in range(len(sizes))]
+
+
+FABRICS: Mapping[str, Callable[[Random, Sequence[int]], Placed]] = {
+    "one link": _one_link,
+    "one switch": _one_switch,
+    "leaf-spine": _leaf_spine,
+    "fat-tree": _fat_tree,
+    "rail-optimised": _rail_optimised,
+}
+"""By the name that tables show: draws a fabric and, for the numbers of hosts of the jobs, their places."""

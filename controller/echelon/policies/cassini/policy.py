@@ -1,0 +1,91 @@
+"""The policy of CASSINI: fair sharing between jobs that start at the right time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+from echelon.documents import Section
+from echelon.execution import IterationRecord, duration_s
+from echelon.fabric.model import Fabric
+from echelon.fabric.routing import PathChooser
+from echelon.fluid.alone_runs import AloneRuns
+from echelon.jobs.graph import Job
+from echelon.kept import Kept
+from echelon.paths import FlowPaths, Paths
+from echelon.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
+from echelon.policies.cassini.shifts import time_shifts
+from echelon.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES, MIN_SHARE, strict
+from echelon.policies.spread import Spread
+from echelon.rankings.base import Ranking
+from echelon.rankings.fixed import Fixed
+from echelon.rankings.window import Window
+
+
+class Cassini:
+    """Time shifts at the hosts, slots of the period in the switches, or both.
+
+    Where we differ: CASSINI also chooses among placements of the workers, which are given here; and its agents shift a
+    job again when it has drifted, where ours delay its first iteration only. The paper enforces shifts at the hosts; a
+    window in a switch is ours: in its own slot a flow is in the high queue, at other times in the low one, so that
+    nobody waits while the link is idle.
+    """
+
+    name = "cassini"
+
+    class Parameters(Section):
+        """How the time shifts come about."""
+
+        enforce: Literal["hosts", "windows", "both"] = "hosts"
+        """`hosts` delay a job's first iteration; `windows` give each flow a slot of its job's period in switches."""
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        self._enforce = (self.Parameters() if parameters is None else parameters).enforce
+        self._paths = FlowPaths()
+        self._alone = AloneRuns()
+        self._spread = Spread(range(CONTROL_QUEUE))
+        self._windows = Kept(_windows)
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan with the time shifts. Raises `PlanError` if a worker cannot be reached.
+
+        All shifts count from the start of one of the jobs, so a job that comes later may move those of jobs that run
+        already; hosts obey only those of jobs that have not started.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
+        alone = self._alone.update(jobs, fabric)
+        shifts_s = time_shifts(jobs, of_jobs, fabric.capacity_Bps, alone).delays_s
+        by_hosts = shifts_s if self._enforce != "windows" else {}
+        if self._enforce == "hosts":
+            return Plan.of_jobs(
+                self.name,
+                self._spread.update(jobs, of_jobs),
+                default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
+                shifts_s=by_hosts,
+            )
+        late = shifts_s if self._enforce == "windows" else dict.fromkeys(shifts_s, Fraction(0))
+        return Plan.of_jobs(
+            self.name,
+            self._windows.update({job.name: (job, of_jobs[job.name], alone[job.name], late[job.name]) for job in jobs}),
+            default_schedule=strict(MIN_SHARE),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+            shifts_s=by_hosts,
+        )
+
+
+def _windows(job: Job, paths: Paths, alone: IterationRecord[Fraction], late_s: Fraction) -> tuple[FlowPlan, ...]:
+    """Return the flows of a job, each with the slot that it has in the iteration alone, `late_s` later."""
+    period_s = duration_s(alone)
+    # A switch counts periods from the first packet of the job that it sees.
+    first_s = min((span.start for span in alone.flows.values()), default=Fraction(0))
+
+    def ranking(name: str) -> Ranking:
+        span = alone.flows[name]
+        assert span.finish is not None
+        if not period_s or span.finish - span.start >= period_s:
+            return Fixed(JOB_QUEUES[-1])
+        begin_s, end_s = ((at - first_s + late_s) % period_s for at in (span.start, span.finish))
+        return Window(period_s, begin_s, end_s, JOB_QUEUES[-1], JOB_QUEUES[0])
+
+    return tuple(FlowPlan(job.name, flow, ranking(flow), path) for flow, path in paths.items())

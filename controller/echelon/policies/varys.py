@@ -1,0 +1,70 @@
+"""Varys: coflows in order of their bottleneck, each finishing all its flows together.
+
+Source: Chowdhury, Zhong, Stoica, Efficient Coflow Scheduling with Varys, SIGCOMM '14: SEBF (smallest effective
+bottleneck first), MADD (minimum allocation for desired duration), and backfilling, section 5.
+
+A coflow that would need a full link is skipped, and shares what the others have left; what is left then goes to flows
+in order of arrival. Rates are decided at every start and finish of a flow, where Varys decides at those of coflows.
+There is no guard against starvation and there are no deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from echelon.allocation import ActiveFlow, Allocation, Number
+from echelon.fabric.model import Fabric
+from echelon.fabric.routing import PathChooser
+from echelon.jobs.graph import Job
+from echelon.plan import Plan
+from echelon.policies.base import NoParameters
+from echelon.policies.coflows import CentralPlans, FlowSharing, Sharing, bottleneck_s
+
+ROUNDING = 2**30
+"""A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
+
+
+class Varys:
+    """SEBF between coflows, MADD inside, backfill with what is left.
+
+    A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed anew at every flow
+    start and finish, so a central scheduler has to hear of each (the plan is `reactive`).
+    """
+
+    name = "varys"
+    Parameters = NoParameters
+
+    def __init__(self, parameters: NoParameters | None = None) -> None:
+        self._central = CentralPlans(self.name)
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return equal queues, which hold until the scheduler has heard of the flows.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        return self._central.plan(jobs, fabric, paths)
+
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return the rates of Varys. Best effort gets what no coflow can use."""
+        sharing = FlowSharing(flows, self._central.capacities_Bps)
+        self.share(sharing)
+        return Allocation(sharing.rates_Bps())
+
+    def share(self, sharing: Sharing) -> None:
+        """Give rates, which hold until a flow starts or finishes."""
+        residual = sharing.residual_Bps
+        least = {link: capacity / ROUNDING for link, capacity in residual.items()}
+        loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
+        gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
+        skipped = []
+        for coflow in sorted(loads, key=lambda coflow: gammas_s[coflow]):  # of equals, the first to arrive
+            gamma_s = bottleneck_s(loads[coflow], residual)
+            if gamma_s is None:
+                skipped.append(coflow)
+            elif gamma_s:
+                sharing.finish_in(coflow, gamma_s)
+                for link, load in loads[coflow].items():
+                    left = residual[link] - load / gamma_s
+                    residual[link] = left if left > least[link] else 0 * left
+        sharing.fill_evenly(skipped, residual)
+        sharing.fill_in_order()

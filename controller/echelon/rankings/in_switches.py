@@ -1,0 +1,88 @@
+"""What switches need of every ranking: an action for each flow, and profiles that map keys of packets to queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import NamedTuple, Protocol
+
+
+class Step(NamedTuple):
+    """The keys from `lowest` to `highest`, both included, mean `queue`."""
+
+    lowest: int
+    highest: int
+    queue: int
+
+
+class Profile(NamedTuple):
+    """What a switch needs to turn the key of a packet into a queue, for all flows that share it."""
+
+    steps: tuple[Step, ...]
+    """Ascending; together they cover every key."""
+    period: tuple[tuple[str, int], ...] = ()
+    """The arguments of action `set_period` (ranking `deadline`); empty: no entry in table `period`."""
+
+
+class RankingAction(NamedTuple):
+    """An action of the switch's table `flow`, with its arguments after `port` and `dst_mac`."""
+
+    name: str
+    arguments: Mapping[str, int]
+
+
+class SwitchNumbers(Protocol):
+    """The numbers by which one switch knows what the flows of one job share, and the widths of its registers."""
+
+    @property
+    def key_bits(self) -> int:
+        """Width of the key that a profile maps to a queue."""
+
+    @property
+    def offset_bits(self) -> int:
+        """Width of a time of a flow, an unsigned number of microseconds."""
+
+    def echelonflow(self, name: str) -> int:
+        """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
+
+    def group(self, name: str) -> int:
+        """Return the number of a group of flows of the job."""
+
+    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
+        """Return the number of the profile that `make` returns. Equal `content` means the same profile."""
+
+
+def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[Step, ...]:
+    """Return the steps in which the keys below the first of the ascending `edges` mean the first of the `queues`, those
+    from there to below the second edge the second, and so on: there is one queue more than there are edges.
+
+    Edges are cut to the keys that exist; neighbours that mean the same queue become one step.
+    """
+    end = 1 << key_bits
+    lows = [0, *(min(max(edge, 0), end) for edge in edges)]
+    highs = [*lows[1:], end]
+    out: list[Step] = []
+    for low, high, queue in zip(lows, highs, queues, strict=True):
+        if low >= high:
+            continue
+        if out and out[-1].queue == queue:
+            out[-1] = Step(out[-1].lowest, high - 1, queue)
+        else:
+            out.append(Step(low, high - 1, queue))
+    return tuple(out)
+
+
+def microseconds(seconds: Fraction) -> int:
+    """Return the nearest whole number of microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def unsigned_us(what: str, seconds: Fraction, bits: int) -> int:
+    """Return a time in microseconds. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
+    found = microseconds(seconds)
+    if not 0 <= found < 1 << bits:
+        raise ValueError(
+            f"{what} {float(seconds):g} s does not fit {bits} bits of microseconds "
+            f"({(1 << bits) // 60_000_000} minutes); shorten the iteration"
+        )
+    return found
