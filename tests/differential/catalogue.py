@@ -116,8 +116,9 @@ def _replication(data: bytes) -> bytes:
     return bytes([1 if ask in (12, 13) else ask]) + data[1:]
 
 
-_TIMED = frozenset({"EchelonIngress.virtual_queue.virtual_queue"})
-"""Of our program: its virtual queue drains with time. What else it makes of the time (slack, gaps) is compared with
+_TIMED = frozenset({"EchelonIngress.virtual_queue.virtual_queue", "EchelonIngress.by_deadline.period"})
+"""Tables of our program: its virtual queue drains with time, and packets of relative rankings carry an age. (`make ptf`
+compares those on both switches.) What else it makes of the time (slack, gaps) is compared with
 random numbers of 32 bits, microseconds: the two switches' clocks are too close for that to come out differently."""
 
 _BORROWED: dict[str, Steer] = {

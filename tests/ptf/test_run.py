@@ -5,6 +5,7 @@ The tests of the data plane themselves run with `make ptf`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -59,6 +60,42 @@ def test_a_program_that_is_wrong_fails(tmp_path: Path) -> None:
         ["reference.EpochDelta239", "ok"],
     ]
     assert "'new' != 'straggler'" in done.stdout
+
+
+def without(statement: str) -> str:
+    """Return the program without a statement, which must be there."""
+    compiled = json.loads(program().binary.read_text())
+    found = 0
+    for action in compiled["actions"]:
+        kept = [
+            each for each in action["primitives"] if each.get("source_info", {}).get("source_fragment") != statement
+        ]
+        found += len(action["primitives"]) - len(kept)
+        action["primitives"] = kept
+    assert found, f"the program has no statement {statement!r} now"
+    return json.dumps(compiled)
+
+
+@pytest.mark.parametrize(
+    ("statement", "test"),
+    [
+        ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "AttainedService"),
+        ("meta.level_key = (bit<32>)(period - into)", "TimeWindow"),
+        ("behind = 0", "RelativeLevels"),
+        ("top_until_us.write(port, now + (time_us_t)idle_us)", "RelativeLevels"),
+        ("meta.reference_us = told_us", "TheReferenceIsTold"),
+        ("hdr.shim.memory = meta.memory", "MemoryIsTold"),
+        ("late_us.read(late, index)", "Memory"),
+    ],
+)
+def test_a_ranking_that_forgets_a_step_fails(tmp_path: Path, statement: str, test: str) -> None:
+    shutil.copy(program().p4info, tmp_path)
+    (tmp_path / program().binary.name).write_text(without(statement))
+    done = run(tmp_path, "--ports", "unix", "--program", str(tmp_path), f"rankings.{test}", TEST)
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:3]] == [
+        [f"rankings.{test}", "FAILED"],
+        [TEST, "ok"],
+    ]
 
 
 def test_a_program_that_the_target_refuses(tmp_path: Path) -> None:

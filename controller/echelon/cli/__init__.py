@@ -10,6 +10,7 @@ import typer
 
 from echelon.cli import (
     checks,
+    coflows,
     evaluations,
     experiments,
     fabrics,
@@ -47,6 +48,7 @@ app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
 app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)
 app.command(rich_help_panel=_EXPERIMENTS)(evaluations.evaluate)
+app.command(rich_help_panel=_EXPERIMENTS)(coflows.coflows)
 app.command(rich_help_panel=_SERVICE)(serving.serve)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
 app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)

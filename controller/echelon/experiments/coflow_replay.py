@@ -75,9 +75,8 @@ class _Coflow:
     def drop_finished(self) -> None:
         going = self.left > DONE_BYTES
         if not going.all():
-            self.src, self.dst, self.left, self.rates = (
-                of[going] for of in (self.src, self.dst, self.left, self.rates)
-            )
+            self.src, self.dst = self.src[going], self.dst[going]
+            self.left, self.rates = self.left[going], self.rates[going]
 
 
 class _ArraySharing:
@@ -98,7 +97,7 @@ class _ArraySharing:
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
         of = self._of[coflow]
         load = self._by_link(of.src, of.left) + self._by_link(of.dst, of.left)
-        return {self._links[i]: float(load[i]) for i in np.flatnonzero(load)}
+        return {self._links[i]: float(load[i]) for i in np.flatnonzero(load).tolist()}
 
     def sent_bytes(self, coflow: CoflowKey) -> Number:
         of = self._of[coflow]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Literal
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
@@ -23,7 +24,7 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths, links_of
 from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
-from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
 from echelon.policies.references import REFERENCES, Dues, latest_alone_s
@@ -91,24 +92,26 @@ class Echelon:
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until the order changes on some link.
 
-        In the order of urgency each flow takes what is left on its path. Best effort shares the rest max-min fairly.
+        In the order of urgency each flow takes what is left on its path; flows of a job that are due at the same time
+        share it max-min fairly, as a collective needs all of them. So does best effort, with the rest.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
-        deadlines = self._reference.deadlines_s([flows[i] for i in ranked])
+        due = dict(zip(ranked, self._reference.deadlines_s([flows[i] for i in ranked]), strict=True))
         self._memories.observe(self._jobs, [flows[i] for i in ranked])
         urgencies = {
             i: self._order.urgency(
                 self._jobs[flows[i].job], now_s, flows[i], deadline_s, self._memories.delay_s(flows[i].job)
             )
-            for i, deadline_s in zip(ranked, deadlines, strict=True)
+            for i, deadline_s in due.items()
         }
         order = sorted(urgencies, key=lambda i: urgencies[i].rank)
         residual = residual_of(self._capacities, flows)
         rates = [ZERO] * len(flows)
-        fill_in_order(flows, order, residual, rates)
+        for _, together in groupby(order, key=lambda i: (flows[i].job, due[i])):
+            fill_evenly(flows, together, residual, rates)
         fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
         change = next_overtaking_s(flows, order, urgencies)
-        self._memories.expect(now_s, [flows[i] for i in ranked], deadlines, [rates[i] for i in ranked])
+        self._memories.expect(now_s, [flows[i] for i in ranked], [*due.values()], [rates[i] for i in ranked])
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
     def neighbourhood(self, flow: ActiveFlow) -> str:

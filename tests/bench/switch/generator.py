@@ -22,9 +22,9 @@ from .network import received_frames
 
 BURST_FRAMES = 16
 """Frames handed over at once, as a host that coalesces does."""
-ROUND_AT = slice(62, 66)
+ROUND_AT = slice(54, 58)
 """Where a frame carries the number of its round: in a shim, these bytes are not read for flows ranked by thresholds."""
-INDEX_AT = slice(66, 70)
+INDEX_AT = slice(58, 62)
 """Where it carries its place in the cycle."""
 MIN_FRAME_BYTES = INDEX_AT.stop
 

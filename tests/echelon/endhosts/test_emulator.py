@@ -120,6 +120,30 @@ def test_a_flow_that_is_told_to_drain_starts_again_with_one_packet(clock: Any, h
     assert answers[19] < answers[15] < sent[40 - 15] < answers[14] < sent[40 - 14] == sent[40 - 13] < answers[13]
 
 
+def test_a_host_passes_on_what_a_switch_wrote_into_a_packet(clock: Any, hub: Any) -> None:
+    def tell(number: int, frame: bytes) -> list[tuple[int, bytes]]:
+        # A switch knows at the first packet that the iteration is a second old, and that the job is hurt.
+        stamp = (1_000_000).to_bytes(4, "big") + (77).to_bytes(2, "big") + bytes(2)
+        return [(0, frame[:54] + stamp + frame[62:] if not number else frame)]
+
+    hub.link.fate = tell
+    Rig(clock, hub, [transfer_job("job", "h1", "h2", 12 * 1250)], iterations=2, until="exactly").run()
+    begin_ns = None
+    for at_ns, frame in hub.link.frames:
+        age_us, memory = int.from_bytes(frame[54:58], "big"), int.from_bytes(frame[58:60], "big")
+        epoch, is_first = frame[43], at_ns == 10_000_000
+        if epoch == 2 or is_first:
+            assert (age_us, memory) == (0, 0), "nothing is known of this iteration yet"
+            continue
+        # The receiver has it from the first packet, and the sender from its acknowledgement.
+        begin_ns = at_ns - age_us * 1000 if begin_ns is None else begin_ns
+        assert abs(begin_ns - (at_ns - age_us * 1000)) <= DELAY_NS + 51_200 + 1000
+        assert memory == 77
+    assert begin_ns is not None
+    arrival_ns = 10_000_000 + 1_000_000 + DELAY_NS
+    assert begin_ns == arrival_ns - 10**9
+
+
 def test_frames_carry_job_flow_and_epoch(clock: Any, hub: Any) -> None:
     jobs = [transfer_job("a", "h1", "h2", 2000), transfer_job("b", "h3", "h4", 2000)]
     Rig(clock, hub, jobs, iterations=3, until="exactly").run()

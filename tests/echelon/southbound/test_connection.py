@@ -565,7 +565,7 @@ def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(station: Stat
             await owner.until(lambda: owner.installed)
             before = station.state()
             # By `fixed`.
-            rank = station.entry(0x01000101)
+            rank = station.entry(0x01000111)
             changed, extra = p4r.TableEntry(), p4r.TableEntry()
             changed.CopyFrom(rank)
             changed.action.action.params[1].value = b"\x06"
@@ -604,9 +604,9 @@ def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
         async with connected(station.address, timing=OFTEN) as (connection, owner):
             connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.installed)
-            foreign = station.entry(0x01000101)
+            foreign = station.entry(0x01000111)
             foreign.metadata = b"somebody else"
-            foreign.match[1].exact.value = b"\x63"
+            foreign.match[0].exact.value = b"\x63"
             station.meddle(p4r.Update.INSERT, table_entity(foreign))
             station.kinds()
             async with asyncio.timeout(PATIENCE_S):
@@ -633,7 +633,7 @@ def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
         async with connected(station.address, timing=OFTEN) as (connection, owner):
             connection.set_intent(bare(flow_entry(7)), 1)
             await owner.until(lambda: owner.installed)
-            foreign = station.entry(0x01000101)
+            foreign = station.entry(0x01000111)
             foreign.metadata = b"somebody else"
             connection.set_intent(bare(), 2)
             await owner.until(lambda: owner.installed == [1, 2])
@@ -946,10 +946,10 @@ def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> None:
         async with connected(station.address) as (connection, owner):
             connection.set_intent(bare(*entries[:2]), 1)
             await owner.until(lambda: owner.installed)
-            counted = station.entry(0x01000101)
+            counted = station.entry(0x01000111)
             counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
             station.meddle(p4r.Update.MODIFY, table_entity(counted))
-            flow = int.from_bytes(counted.match[1].exact.value, "big")
+            flow = int.from_bytes(counted.match[0].exact.value, "big")
             expected = dict.fromkeys(entries, 0) | {entries[flow]: 12345}
             connection.set_intent(bare(*(flow_entry(n) for n in range(500))), 2)
             results = await asyncio.gather(*(connection.bytes_seen(entries) for _ in range(5)), return_exceptions=True)

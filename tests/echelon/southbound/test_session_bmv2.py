@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 
 import pytest
 from bench.southbound.switches import running
@@ -111,7 +110,8 @@ def test_what_vanished_is_no_obstacle(address: str) -> None:
 
 def test_a_full_table(address: str) -> None:
     def known(job: int, number: int) -> TableEntry:
-        return replace(flow(0), match=(("job", job), ("flow", number)))
+        call = ActionCall("set_flow", (("flow", 0),))
+        return TableEntry("shim_flow", (("job", job), ("flow", number)), (call,))
 
     async def work(session: SwitchSession, channel: BulkChannel) -> None:
         full = intent(*(known(1, number) for number in range(16384)))

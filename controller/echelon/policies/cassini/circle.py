@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from operator import add, sub
 
 ANGLES = 72
 """The discrete angles of a circle: one for each 5 degrees, which the paper finds precise enough."""
@@ -21,6 +22,10 @@ QUANTA = 60
 LONGEST = 12
 """The longest iterations that a circle holds. One that would be larger is cut off: a sample of the phases that the jobs
 go through."""
+
+
+_TINY = 1e-9
+"""The demand above capacity that is a rounding error, in angles of the whole link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +49,6 @@ class Profile:
     def peak(self) -> Fraction:
         """Return an upper bound of the part of the capacity that it takes at any time."""
         return sum((burst.share for burst in self.bursts), Fraction(0))
-
-    def sent(self, until_s: Fraction) -> Fraction:
-        """Return what the job has sent by then, in seconds of the whole link. Its iterations begin at 0."""
-        whole, rest_s = divmod(until_s, self.period_s)
-        out = Fraction(0)
-        for burst in self.bursts:
-            length_s = burst.end_s - burst.begin_s
-            out += burst.share * (whole * length_s + min(max(rest_s - burst.begin_s, Fraction(0)), length_s))
-        return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +91,19 @@ def rotate(profiles: Sequence[Profile]) -> Rotation:
     angles = max(ANGLES, math.ceil(ANGLES_PER_ITERATION * circle_s / min(periods_s)))
     step_s = circle_s / angles
     demands = [
-        _demands(_scaled(profile, period_s), step_s, angles)
-        for profile, period_s in zip(profiles, periods_s, strict=True)
+        _demands(profile, period_s, step_s, angles) for profile, period_s in zip(profiles, periods_s, strict=True)
     ]
     chosen = [0] * len(profiles)
     total = list(demands[0][0])
     for number in range(1, len(profiles)):
         chosen[number] = _best(demands[number], total)
-        total = _sum(total, demands[number][chosen[number]])
-    while len(profiles) > 2:
-        before = _excess(total)
+        total = list(map(add, total, demands[number][chosen[number]]))
+    while len(profiles) > 2 and (before := _excess(total)) > _TINY:
         for number in range(1, len(profiles)):
-            others = [a - b for a, b in zip(total, demands[number][chosen[number]], strict=True)]
+            others = list(map(sub, total, demands[number][chosen[number]]))
             chosen[number] = _best(demands[number], others)
-            total = _sum(others, demands[number][chosen[number]])
-        if _excess(total) > before - 1e-9:
+            total = list(map(add, others, demands[number][chosen[number]]))
+        if _excess(total) > before - _TINY:
             break
     together = [sum(at) for at in zip(*(demand[0] for demand in demands), strict=True)]
     return Rotation(
@@ -120,36 +114,46 @@ def rotate(profiles: Sequence[Profile]) -> Rotation:
     )
 
 
-def _scaled(profile: Profile, period_s: Fraction) -> Profile:
-    """Return a profile stretched to the quantised iteration time."""
-    if period_s == profile.period_s:
-        return profile
-    by = period_s / profile.period_s
-    bursts = tuple(Burst(burst.begin_s * by, burst.end_s * by, burst.share) for burst in profile.bursts)
-    return Profile(period_s, bursts)
+def _demands(profile: Profile, period_s: Fraction, step_s: Fraction, angles: int) -> list[list[float]]:
+    """Return, by rotation in steps and by angle, the mean part of the capacity that the job takes.
 
+    The profile is stretched to the quantised `period_s`.
+    """
+    rotations = math.ceil(period_s / step_s)
+    step = float(step_s / period_s)
+    bursts = [
+        (
+            float(burst.begin_s / profile.period_s),
+            float((burst.end_s - burst.begin_s) / profile.period_s),
+            float(burst.share),
+        )
+        for burst in profile.bursts
+    ]
+    in_all = sum(share * length for _, length, share in bursts)
 
-def _demands(profile: Profile, step_s: Fraction, angles: int) -> list[list[float]]:
-    """Return, by rotation in steps and by angle, the mean part of the capacity that the job takes."""
-    rotations = math.ceil(profile.period_s / step_s)
+    def sent(until: float) -> float:
+        """Return what the job has sent by then; both in iterations of the whole link."""
+        whole, rest = divmod(until, 1)
+        return whole * in_all + sum(share * min(max(rest - begin, 0.0), length) for begin, length, share in bursts)
+
     # A rotation is the same samples, begun earlier.
-    sent = [profile.sent(index * step_s) for index in range(1 - rotations, angles + 1)]
-    samples = [float((after - before) / step_s) for before, after in pairwise(sent)]
+    by_angle = [sent(index * step) for index in range(1 - rotations, angles + 1)]
+    samples = [(after - before) / step for before, after in pairwise(by_angle)]
     return [samples[rotations - 1 - steps : rotations - 1 - steps + angles] for steps in range(rotations)]
 
 
 def _best(demands: Sequence[Sequence[float]], others: Sequence[float]) -> int:
+    """Return the rotation that adds least to the demand above capacity; of equal ones the smallest."""
+    beyond = [at - 1 for at in others]
     best, least = 0, math.inf
     for steps, demand in enumerate(demands):
-        excess = sum(max(0.0, a + b - 1) for a, b in zip(demand, others, strict=True))
-        if excess < least - 1e-9:
+        excess = sum(above for above in map(add, demand, beyond) if above > 0)
+        if excess < least - _TINY:
             best, least = steps, excess
+            if excess < _TINY:
+                break
     return best
 
 
-def _sum(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
 def _excess(demand: Sequence[float]) -> float:
-    return sum(max(0.0, at - 1) for at in demand)
+    return sum(at - 1 for at in demand if at > 1)

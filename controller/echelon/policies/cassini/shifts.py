@@ -53,12 +53,12 @@ def time_shifts(
         for link, of_jobs in at.items()
         if len(of_jobs) > 1 and sum(profile.peak for profile in of_jobs.values()) > 1
     }
-    known: dict[tuple[tuple[str, Profile], ...], Rotation] = {}
+    known: dict[tuple[Profile, ...], Rotation] = {}
     rotations = {}
     for link, of_jobs in contended.items():
-        key = tuple(of_jobs.items())
+        key = tuple(of_jobs.values())
         if key not in known:
-            known[key] = rotate(list(of_jobs.values()))
+            known[key] = rotate(key)
         rotations[link] = known[key]
     wishes = [
         Wish(

@@ -44,7 +44,8 @@ def test_three_jobs_of_a_third_each_fit() -> None:
 
 def test_what_does_not_fill_the_link_together_needs_no_rotation() -> None:
     rotation = rotate([job(100, 80, Fraction(1, 2)), job(70, 60, Fraction(1, 2))])
-    assert (rotation.score, rotation.unrotated, rotation.shifts_s) == (1, 1, (0, 0))
+    assert (rotation.score, rotation.unrotated) == (pytest.approx(1), pytest.approx(1))
+    assert rotation.shifts_s == (0, 0)
 
 
 def excess(profiles: list[Profile], starts: tuple[int, ...], circle_ms: int) -> Fraction:
