@@ -19,6 +19,7 @@ from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
 from echelon.policies.coflows import CentralPlans, FlowSharing, Sharing, bottleneck_s
+from echelon.policies.filling import nine_digits
 
 ROUNDING = 2**30
 """A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
@@ -57,7 +58,7 @@ class Varys:
         loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
         gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
         skipped = []
-        for coflow in sorted(loads, key=lambda coflow: gammas_s[coflow]):  # of equals, the first to arrive
+        for coflow in sorted(loads, key=lambda coflow: nine_digits(gammas_s[coflow])):  # of equals, the first to arrive
             gamma_s = bottleneck_s(loads[coflow], residual)
             if gamma_s is None:
                 skipped.append(coflow)
