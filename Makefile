@@ -33,9 +33,10 @@ FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon
 test-fast: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m 'not io and not long and not quiet' $(FAST)
 
-# What `make test` leaves out because it takes minutes.
+# What `make test` leaves out because it takes minutes, and property tests again with all their examples.
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long
+	ECHELON_EXAMPLES=all $(RUN)/pytest -n auto --dist loadgroup -m 'hypothesis and not long and not quiet'
 
 # What measures jobs and traffic on real hosts, in real time: root, and a machine with nothing else to do.
 test-quiet: $(STAMP)

@@ -51,7 +51,7 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     return _fluid if target == FLUID else partial(_virtual, target)
 
 
-def ideal_place(target: str) -> Runner:
+def ideal_place(target: str, exact: bool) -> Runner:
     """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
     from echelon.documents import DocumentError
 
@@ -60,7 +60,19 @@ def ideal_place(target: str) -> Runner:
         raise DocumentError("--ideal", "", reason)
     from echelon.virtual.fluid_run import run
 
-    return partial(run, ideal=True)
+    return partial(run, ideal=True, exact=exact)
+
+
+def exact_place(target: str) -> Callable[[Watch], Runner]:
+    """Return a function that gives the runner in exact arithmetic. Raises `DocumentError` unless it is `FLUID`."""
+    from echelon.documents import DocumentError
+
+    if target != FLUID:
+        reason = f"{target} moves packets, which have no exact arithmetic (add --target {FLUID})"
+        raise DocumentError("--exact", "", reason)
+    from echelon.virtual.fluid_run import run
+
+    return lambda _: partial(run, exact=True)
 
 
 def targets_on(fabric: str) -> list[str]:

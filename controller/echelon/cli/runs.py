@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, ideal_place, place
+from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, exact_place, ideal_place, place
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 from echelon.targets import DEFAULT_TARGET
 
@@ -54,10 +54,14 @@ def run(
             "as if switches had a queue for each flow.",
         ),
     ] = False,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="With --target fluid: compute with fractions instead of floats; much slower."),
+    ] = False,
 ) -> None:
     """Run a scenario under each of its policies, and compare them."""
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [], ideal)
+        _run(scenario, out, fabric, target, policy or [], ideal, exact)
 
 
 @contextmanager
@@ -92,13 +96,15 @@ def _writing(out: Path) -> Iterator[None]:
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
 
 
-def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], ideal: bool) -> None:
+def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], ideal: bool, exact: bool) -> None:
     from rich.console import Console
 
     from echelon.scenarios.scenario import load_scenario
 
     runner = place(fabric, target)
-    ideal_runner = ideal_place(target) if ideal else None
+    if exact:
+        runner = exact_place(target)
+    ideal_runner = ideal_place(target, exact) if ideal else None
     scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))

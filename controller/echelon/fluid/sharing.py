@@ -145,7 +145,7 @@ def _held_up(
 def _fill_up(flows: Sequence[Sharer], taken_Bps: Mapping[SharedPort, Number], tolerance: Number) -> None:  # noqa: N803
     """Give away what is left until no flow can have more.
 
-    One pass is enough unless a flow could not use what a FIFO kept for it, because of a higher level further on.
+    One pass is enough unless a flow could not use what a queue kept for it, because of a higher level further on.
     """
     filling = _Filling(flows, taken_Bps, tolerance)
     while filling.run():
@@ -304,7 +304,7 @@ class _Filling:
             flow.narrowest_Bps = min([port.capacity_Bps for port, _ in flow.narrow])
 
     def run(self) -> bool:
-        """Give each flow that can have more its rate. Return whether any of them gained."""
+        """Give each flow that can have more its rate. Return whether another pass may give some of them more."""
         for due in self._due:
             due.clear()
         waiting: dict[Sharer, None] = {}
@@ -322,8 +322,9 @@ class _Filling:
                         queue.constants += 1
                     serve[queue.port] = None
         gained = False
+        self._serve(serve)
+        once = not any(flow.refused or flow.rate_Bps for flow in waiting)
         while waiting:
-            self._serve(serve)
             size, ready = self._tightest(waiting)
             serve = {}
             for flow in ready:
@@ -349,7 +350,8 @@ class _Filling:
                         queue.constants -= 1
                         if not queue.constants:
                             serve[port] = None
-        return gained
+            self._serve(serve)
+        return gained and not once
 
     def _has_room(self, queue: _Queue) -> bool:
         port = queue.port

@@ -114,6 +114,10 @@ class Echelon:
         self._memories.expect(now_s, [flows[i] for i in ranked], [*due.values()], [rates[i] for i in ranked])
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
+    def neighbourhood(self, flow: ActiveFlow) -> str:
+        """Return the flow's job, whose flows share a reference time and a memory."""
+        return flow.job
+
 
 def _facts(
     job: Job, alone: IterationRecord[Fraction], paths: Paths, due: Dues, capacities: Mapping[Link, Fraction]

@@ -44,6 +44,9 @@ class Fair:
         fill_evenly(flows, range(len(flows)), residual_of(self._capacities, flows), rates)
         return Allocation(tuple(rates))
 
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""
+
     def share(self, sharing: Sharing) -> None:
         """Give max-min fair rates to all flows, whatever coflow they are in."""
         sharing.fill_evenly(sharing.coflows, sharing.residual_Bps)

@@ -77,6 +77,8 @@ def fill_evenly(
         if current > share:
             heapq.heappush(heap, (current, position, tightest))
             continue
+        # Rounding may leave a full link a little less than nothing.
+        share = max(share, ZERO)
         for index in sorted(on_link[tightest]):
             rates[index] += share
             for link in links_of[index]:

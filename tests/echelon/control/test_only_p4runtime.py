@@ -48,7 +48,7 @@ def log_of_a_run(scenario: Scenario, policy: str) -> dict[str, list[tuple[int, s
 
 
 def test_echelon_sends_no_message_during_a_run(fig2: Scenario) -> None:
-    logs = log_of_a_run(replace(fig2, iterations=3), "echelon")
+    logs = log_of_a_run(replace(fig2, iterations=2), "echelon")
     assert set(logs) == {"s1", "s2"}
     for log in logs.values():
         assert {kind for _, kind in log} <= KINDS
@@ -69,7 +69,7 @@ def test_messages_are_counted_from_the_first_event_to_the_last(
     fig2: Scenario, staged: Callable[[Scenario, str], AbstractContextManager[Any]], policy: str, during: bool
 ) -> None:
     """As above, without trust in the time that the log gives."""
-    with staged(replace(fig2, iterations=2), policy) as stage:
+    with staged(fig2, policy) as stage:
         before = {name: len(stage.testbed.rpc_log(name)) for name in stage.testbed.switches}
         assert all(before.values())
         stage.run()

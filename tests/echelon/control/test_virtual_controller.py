@@ -78,13 +78,13 @@ def test_varys_weights_at_the_bottleneck(fig2: Scenario, staged: Staged) -> None
 
 
 def test_the_tracker_sees_what_the_emulator_records(fig2: Scenario, staged: Staged) -> None:
-    with staged(replace(fig2, iterations=3), "echelon") as stage:
+    with staged(replace(fig2, iterations=2), "echelon") as stage:
         stage.run()
-        stage.hear_all({"s1": 18, "s2": 18})
+        stage.hear_all({"s1": 12, "s2": 12})
         (echelonflow,) = fig2.jobs[0].echelonflows
         view = stage.controller.machine.view("pipeline").echelonflows[echelonflow.name]
         seen = view.tardiness_s
-        assert len(seen) == 3
+        assert len(seen) == 2
         packet_s = Fraction(1, 1000)
         for tardiness_s, record in zip(seen, stage.emulator.records["pipeline"].iterations, strict=True):
             reference_s = record.references[echelonflow.name]
@@ -118,7 +118,7 @@ def test_control_latency_passes_before_switches_change(fig2: Scenario, staged: S
 
 def test_the_controller_may_stop_in_the_middle(fig2: Scenario) -> None:
     """Sessions end while digests await acknowledgement; the switches go on alone."""
-    scenario = replace(fig2, iterations=3, stop_controller_after_iteration=1)
+    scenario = replace(fig2, iterations=2, stop_controller_after_iteration=1)
     logs: dict[str, list[int]] = {}
 
     def observe(testbed: VirtualTestbed, _emulator: object) -> None:
@@ -126,7 +126,7 @@ def test_the_controller_may_stop_in_the_middle(fig2: Scenario) -> None:
 
     result = run(scenario, "varys", lambda: make_policy("varys"), lambda job, iteration: None, observe)
     iterations = result.records["pipeline"].iterations
-    assert len(iterations) == 3
+    assert len(iterations) == 2
     end_ns = iterations[0].finish * NS  # type: ignore[operator]
     assert all(0 < max(times) <= end_ns for times in logs.values())
 

@@ -20,6 +20,7 @@ from echelon.jobs.analysis import (
     with_profile_error,
 )
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from tests.drawing import examples
 from tests.faults import coded
 
 
@@ -37,7 +38,7 @@ def any_graph(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
 
 
 @given(any_graph())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_an_order_is_found_exactly_when_there_is_one(needs: dict[str, tuple[str, ...]]) -> None:
     graph = nx.DiGraph([(before, name) for name, after in needs.items() for before in after])
     if not nx.is_directed_acyclic_graph(graph):
@@ -105,7 +106,7 @@ def test_profile_error_scales_compute_times_and_distances_and_nothing_else(
 
 
 @given(any_graph(), st.lists(st.fractions(0, 3, max_denominator=7), min_size=3, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_connection_carries_its_flows_as_they_start(
     needs: dict[str, tuple[str, ...]], durations: list[Fraction]
 ) -> None:

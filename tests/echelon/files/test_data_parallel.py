@@ -14,6 +14,7 @@ from echelon.jobs.collectives.algorithm import chunk_bytes
 from echelon.jobs.collectives.ring import sent_chunk
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
+from tests.drawing import examples
 
 
 def ring(n: int, gradient_bytes: int, compute_s: Fraction = Fraction(1)) -> Job:
@@ -21,7 +22,7 @@ def ring(n: int, gradient_bytes: int, compute_s: Fraction = Fraction(1)) -> Job:
 
 
 @given(st.integers(2, 9), st.integers(0, 200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_worker_ends_with_every_chunk_of_every_worker(n: int, extra_bytes: int) -> None:
     job = ring(n, n + extra_bytes)
     flows = {flow.name: flow for flow in job.flows}
@@ -46,7 +47,7 @@ def test_every_worker_ends_with_every_chunk_of_every_worker(n: int, extra_bytes:
 
 
 @given(st.integers(2, 9), st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_bytes_are_exact(n: int, extra_bytes: int) -> None:
     gradient = n + extra_bytes
     job = ring(n, gradient)
@@ -56,7 +57,7 @@ def test_bytes_are_exact(n: int, extra_bytes: int) -> None:
 
 
 @given(st.integers(2, 9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_one_coflow_in_order_of_steps_and_one_flow_at_a_time_on_a_connection(n: int) -> None:
     job = ring(n, 1000)
     (coflow,) = job.echelonflows

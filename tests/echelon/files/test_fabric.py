@@ -17,6 +17,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import NoRouteError, equal_cost_paths, next_hops, route, route_jobs
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
+from tests.drawing import examples
 from tests.faults import coded
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
@@ -109,7 +110,7 @@ def brute_force(fabric: Fabric, src: str, dst: str) -> list[tuple[str, ...]]:
 
 
 @given(fabrics(), st.integers(0, 100))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_routes_against_brute_force(fabric: Fabric, key: int) -> None:
     for src in fabric.hosts:
         for dst in fabric.hosts:

@@ -17,6 +17,7 @@ from echelon.fabric.load import load_fabric
 from echelon.jobs import load_job
 from echelon.jobs.spec import JobSpec
 from echelon.scenarios.scenario import load_scenario
+from tests.drawing import examples
 
 PIPELINE = """\
 job: p
@@ -427,7 +428,7 @@ VALUES = st.recursive(
     st.sampled_from(["", "micro_batches", "forward", "backward", "activation", "gradient"]),
     VALUES,
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_whatever_stands_at_a_key_no_other_error_comes_out(key: str, inner: str, value: object) -> None:
     section: dict[str, object] = {"micro_batches": 2, "forward": "1 s", "activation": "1 MB"}
     data: dict[str, object] = {"job": "p", "parallelism": "pipeline", "workers": ["h1", "h2"], "pipeline": section}

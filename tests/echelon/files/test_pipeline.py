@@ -21,6 +21,7 @@ from echelon.jobs.analysis import (
 from echelon.jobs.graph import EchelonFlow, Job
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.jobs.spec import JobSpec
+from tests.drawing import examples
 
 TIMES = st.fractions(0, 10, max_denominator=1000)
 
@@ -48,7 +49,7 @@ def as_job(arguments: dict[str, object]) -> Job:
 
 
 @given(pipelines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_dependencies(arguments: dict[str, object]) -> None:
     """The schedule as a table: what each stage does in which order, and what each piece of work must receive first."""
     job = as_job(arguments)
@@ -75,7 +76,7 @@ def test_dependencies(arguments: dict[str, object]) -> None:
 
 
 @given(pipelines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_who_computes_and_sends_what(arguments: dict[str, object]) -> None:
     job = as_job(arguments)
     workers: list[str] = arguments["workers"]  # type: ignore[assignment]
@@ -94,7 +95,7 @@ def test_who_computes_and_sends_what(arguments: dict[str, object]) -> None:
 
 
 @given(pipelines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_arrangement_follows_the_consumer(arguments: dict[str, object]) -> None:
     """Distances between ideal finish times are the compute times of the units that consume the flows, in the order
     in which the consumer computes them; each flow is in exactly one EchelonFlow."""
@@ -116,7 +117,7 @@ def _turn(unit: str) -> tuple[bool, int]:
 
 
 @given(pipelines(), TIMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
     arguments: dict[str, object], transfer_s: Fraction
 ) -> None:
@@ -133,7 +134,7 @@ def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
     st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=8),
     st.fractions(-5, 5, max_denominator=100),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_identity_of_tardiness_and_consumer_finish(
     finish_and_compute: list[tuple[Fraction, Fraction]], reference_s: Fraction
 ) -> None:

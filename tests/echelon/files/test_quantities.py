@@ -19,6 +19,7 @@ from echelon.quantities import (
     size_bytes,
     size_text,
 )
+from tests.drawing import examples
 
 SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600"}
 BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -53,13 +54,13 @@ def test_known_values(parse: Callable[[object], Fraction | int], text: object, v
 
 
 @given(st.decimals("0", "1000", places=12), st.sampled_from(sorted(SECONDS)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_durations_are_exact(number: Decimal, unit: str) -> None:
     assert duration_s(f"{number:f} {unit}") == Fraction(number) * Fraction(SECONDS[unit])
 
 
 @given(st.integers(0, 10**6), st.sampled_from(sorted(BYTES)), st.sampled_from(sorted(BITS)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: str) -> None:
     if number * BYTES[of_size] <= 10**15:
         assert size_bytes(f"{number}{of_size}") == number * BYTES[of_size]

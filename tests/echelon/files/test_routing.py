@@ -18,6 +18,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
+from tests.drawing import examples
 from tests.faults import coded
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
@@ -145,7 +146,7 @@ class Routing(RuleBasedStateMachine):
 
 
 TestRouting = Routing.TestCase
-TestRouting.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+TestRouting.settings = settings(max_examples=examples(50), stateful_step_count=20, deadline=None)
 
 
 def load(routes: dict[str, dict[tuple[str, str], tuple[str, ...]]]) -> list[int]:

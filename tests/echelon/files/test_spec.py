@@ -8,11 +8,12 @@ from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.spec import JobSpec
+from tests.drawing import examples
 from tests.echelon.jobs.documents import job_documents
 
 
 @given(job_documents(most_workers=9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_flows_and_bytes_are_counted_without_the_graph(document: dict[str, object]) -> None:
     spec = parse_document(JobSpec, document, "job")
     job = build_job(spec)

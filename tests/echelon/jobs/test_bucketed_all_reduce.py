@@ -17,6 +17,7 @@ from echelon.jobs.collectives.ring import sent_chunk
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
 from echelon.policies import make_policy
+from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 
 RATE = 1_000_000
@@ -52,7 +53,7 @@ def accounted_s(n: int, forward_s: Fraction, backward_s: Fraction, buckets: int,
     extra=st.integers(0, 3_000_000),
     policy=st.sampled_from(["fair", "varys", "echelon"]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_an_iteration_alone_takes_what_a_table_says(
     n: int, forward_s: Fraction, backward_s: Fraction, buckets: int, extra: int, policy: str
 ) -> None:
@@ -82,7 +83,7 @@ def test_closed_forms(forward: str, backward: str, buckets: int, megabytes: str,
 
 
 @given(st.integers(2, 6), TIMES, TIMES, st.integers(1, 8))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_on_an_infinitely_fast_network_only_computing_takes_time(
     n: int, forward_s: Fraction, backward_s: Fraction, buckets: int
 ) -> None:
@@ -93,7 +94,7 @@ def test_on_an_infinitely_fast_network_only_computing_takes_time(
 
 
 @given(st.integers(2, 6), st.integers(1, 8), st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_each_bucket_is_a_ring_all_reduce_of_its_own(n: int, buckets: int, extra: int) -> None:
     gradient = n * buckets + extra
     job = job_of(n, Fraction(1), Fraction(1), buckets, gradient)
@@ -114,7 +115,7 @@ def test_each_bucket_is_a_ring_all_reduce_of_its_own(n: int, buckets: int, extra
 
 
 @given(st.integers(2, 5), st.integers(1, 6), st.integers(0, 4), st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_worker_begins_a_bucket_when_it_has_computed_it_and_is_done_with_the_one_before(
     n: int, buckets: int, late: int, slow_bucket: int
 ) -> None:
@@ -136,7 +137,7 @@ def test_a_worker_begins_a_bucket_when_it_has_computed_it_and_is_done_with_the_o
 
 
 @given(n=st.integers(2, 4), compute_s=TIMES, gradient=st.integers(4, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_one_bucket_is_the_all_reduce_without_overlap(n: int, compute_s: Fraction, gradient: int) -> None:
     plain = Job("d", *all_reduce([f"h{i + 1}" for i in range(n)], compute_s, gradient))
     job = job_of(n, compute_s / 3, compute_s * 2 / 3, 1, gradient)
@@ -144,7 +145,7 @@ def test_one_bucket_is_the_all_reduce_without_overlap(n: int, compute_s: Fractio
 
 
 @given(st.integers(2, 5), st.integers(1, 6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_all_buckets_are_one_coflow_in_order_of_the_stream(n: int, buckets: int) -> None:
     job = job_of(n, Fraction(1), Fraction(1), buckets, 1000)
     (h,) = job.echelonflows

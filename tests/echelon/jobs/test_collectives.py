@@ -16,6 +16,7 @@ from echelon.jobs.collectives import ALL_REDUCES, AllReduceName, Collective
 from echelon.jobs.collectives.algorithm import Algorithm, Round, chunk_bytes, chunks_bytes
 from echelon.jobs.collectives.all_to_all import AllToAll
 from echelon.jobs.graph import EchelonFlow, Job
+from tests.drawing import examples
 
 ALGORITHMS: dict[str, Algorithm] = {**ALL_REDUCES, "all-to-all": AllToAll()}
 
@@ -34,7 +35,7 @@ def job_of(algorithm: Algorithm, ranks: int, size_bytes: int) -> Job:
 
 
 @given(groups(list(ALL_REDUCES)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_after_an_all_reduce_every_rank_has_every_contribution_once(drawn: tuple[AllReduceName, int]) -> None:
     algorithm, n = ALL_REDUCES[drawn[0]], drawn[1]
     chunks = range(algorithm.chunks(n))
@@ -55,7 +56,7 @@ def test_after_an_all_reduce_every_rank_has_every_contribution_once(drawn: tuple
 
 
 @given(st.integers(2, 17))
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_all_to_all_brings_every_chunk_to_its_rank(n: int) -> None:
     arrived: list[set[int]] = [{rank} for rank in range(n)]
     for each in AllToAll().rounds(n):
@@ -67,7 +68,7 @@ def test_all_to_all_brings_every_chunk_to_its_rank(n: int) -> None:
 
 
 @given(groups(list(ALGORITHMS)), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_rank_sends_what_it_has_when_it_has_it(drawn: tuple[str, int], extra: int) -> None:
     """The dependencies of the flows are those of the data: a rank starts its part of a round after everything that it
     sent and received in the rounds before."""
@@ -90,7 +91,7 @@ def test_a_rank_sends_what_it_has_when_it_has_it(drawn: tuple[str, int], extra: 
 
 
 @given(groups(list(ALGORITHMS)), st.integers(0, 1000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], extra: int) -> None:
     algorithm, n = ALGORITHMS[drawn[0]], drawn[1]
     job = job_of(algorithm, n, n + extra)
@@ -104,7 +105,7 @@ def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @given(bits=st.integers(1, 5), unit=st.integers(1, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_bytes_of_every_rank_are_the_published_ones(name: str, bits: int, unit: int) -> None:
     """Of S bytes on n ranks: 2(n-1)/n S with a ring and with halving and doubling, (n-1)/n S in an all-to-all, and
     2(n-1) S of all ranks together along a tree."""
@@ -127,7 +128,7 @@ def test_the_longest_chain_of_flows_of_sixteen_ranks(name: str, rounds: int) -> 
 
 
 @given(groups(list(ALGORITHMS)), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_connection_carries_one_flow_after_the_other(drawn: tuple[str, int], extra: int) -> None:
     job = job_of(ALGORITHMS[drawn[0]], drawn[1], drawn[1] + extra)
     rounds = {flow.name: int(flow.name.split("-")[1][1:]) for flow in job.flows}
@@ -136,7 +137,7 @@ def test_a_connection_carries_one_flow_after_the_other(drawn: tuple[str, int], e
 
 
 @given(st.integers(1, 40), st.integers(0, 2000), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_chunks_add_up(chunks: int, size: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, chunks))
     sent = range(start, data.draw(st.integers(start, chunks)))

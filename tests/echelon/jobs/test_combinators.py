@@ -13,6 +13,7 @@ from echelon.jobs.collectives import ALL_REDUCES, Collective
 from echelon.jobs.combinators import Block, Step, compute, flow, parallel, replicate, series
 from echelon.jobs.graph import ComputeUnit, GraphError
 from echelon.jobs.mesh import Mesh
+from tests.drawing import examples
 
 EMPTY = parallel()
 RANKS = ["a", "b", "c"]
@@ -67,7 +68,7 @@ def takes_part(step: Step) -> set[str]:
 
 
 @given(blocks(1), blocks(2), blocks(3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_laws(a: Block, b: Block, c: Block) -> None:
     assert same(series(series(a, b), c), series(a, series(b, c)))
     assert same(series(a, b, c), series(a, series(b, c)))
@@ -80,7 +81,7 @@ def test_laws(a: Block, b: Block, c: Block) -> None:
 
 
 @given(blocks(1), blocks(2), blocks(3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_series_orders_what_each_rank_does_and_nothing_else(a: Block, b: Block, c: Block) -> None:
     """All that a rank starts in `b` follows all that it takes part in in `a`. Ranks that do not meet do not wait."""
     both = series(a, b)
@@ -101,7 +102,7 @@ def test_series_orders_what_each_rank_does_and_nothing_else(a: Block, b: Block, 
 
 
 @given(blocks(1), blocks(2), blocks(3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_blocks_of_disjoint_steps_make_acyclic_graphs_with_all_their_bytes(a: Block, b: Block, c: Block) -> None:
     whole = series(parallel(a, b), c)
     edges = [(before, name) for name, names in whole.after.items() for before in names]

@@ -16,6 +16,7 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import connections, earliest_start_s, topological_order
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.jobs.spec import JobSpec
+from tests.drawing import examples
 from tests.echelon.jobs.documents import job_documents
 
 
@@ -38,7 +39,7 @@ def ancestors(job: Job) -> Mapping[str, frozenset[str]]:
 
 
 @given(job_documents())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_dependency_can_be_seen_where_it_matters(document: dict[str, object]) -> None:
     """A worker needs to know only what it computes itself, what it has sent and what it has received."""
     job = build_job(spec_of(document))
@@ -54,7 +55,7 @@ def test_every_dependency_can_be_seen_where_it_matters(document: dict[str, objec
 
 
 @given(job_documents())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_worker_does_one_unit_at_a_time(document: dict[str, object]) -> None:
     job = build_job(spec_of(document))
     before = ancestors(job)
@@ -67,7 +68,7 @@ def test_a_worker_does_one_unit_at_a_time(document: dict[str, object]) -> None:
 
 
 @given(job_documents(), st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_flows_of_a_connection_start_in_one_order_whatever_takes_how_long(
     document: dict[str, object], random: Random
 ) -> None:
@@ -86,7 +87,7 @@ def test_flows_of_a_connection_start_in_one_order_whatever_takes_how_long(
 
 
 @given(job_documents())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_every_flow_is_in_one_echelonflow_that_counts_from_its_head(document: dict[str, object]) -> None:
     job = build_job(spec_of(document))
     held = [name for h in job.echelonflows for name in h.flows]
@@ -99,7 +100,7 @@ def test_every_flow_is_in_one_echelonflow_that_counts_from_its_head(document: di
 
 
 @given(job_documents())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_file_says_which_hosts_the_job_has_and_where(document: dict[str, object]) -> None:
     spec = spec_of(document)
     assert set(spec.hosts) == set(build_job(spec).workers)

@@ -17,6 +17,7 @@ from echelon.jobs.graph import IterationGraph, Job
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.jobs.pipelines.one_f_one_b import one_f_one_b, schedule
 from echelon.policies import make_policy
+from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 
 TIMES = st.fractions(0, 10, max_denominator=100)
@@ -91,7 +92,7 @@ def at_once(direction: str, rank: int, micro_batch: int, computed_s: Fraction) -
 
 
 @given(pipelines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
     start_s = earliest_start_s(unequal(drawn), lambda _: Fraction(0))
     times = run(*drawn, arrival=at_once)
@@ -101,7 +102,7 @@ def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction],
 
 
 @given(st.integers(2, 6), st.integers(1, 9), POSITIVE, POSITIVE)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_that(
     stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
 ) -> None:
@@ -145,7 +146,7 @@ def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_tha
 
 
 @given(st.integers(2, 6), st.integers(1, 12), TIMES, TIMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction, backward_s: Fraction) -> None:
     job = equal(stages, batches, forward_s, backward_s)
     start_s = earliest_start_s(job, lambda _: Fraction(0))
@@ -168,7 +169,7 @@ def received(graph: IterationGraph) -> dict[str, set[str]]:
 
 
 @given(pipelines())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_work_is_that_of_gpipe_in_another_order(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
     stages, batches, forward_s, backward_s = drawn
     sizes, back = list(range(5, 4 + stages)), list(range(50, 49 + stages))
@@ -183,7 +184,7 @@ def test_the_work_is_that_of_gpipe_in_another_order(drawn: tuple[int, int, list[
 
 
 @given(pipelines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_arrangement_is_when_consumers_need_the_flows(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> None:
     job = unequal(drawn)
     times = run(*drawn, arrival=at_once)
@@ -213,7 +214,7 @@ def test_arrangement_of_equal_stages(stages: int, batches: int) -> None:
 
 
 @given(pipelines(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_iteration_is_late_by_no_more_than_its_latest_flow(
     drawn: tuple[int, int, list[Fraction], list[Fraction]], random: Random
 ) -> None:
@@ -234,7 +235,7 @@ def test_an_iteration_is_late_by_no_more_than_its_latest_flow(
     share=st.tuples(st.fractions(0, 1, max_denominator=9), st.fractions(0, 1, max_denominator=9)),
     policy=st.sampled_from(["fair", "varys", "fifo", "echelon"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_two_stages_pay_for_every_second_round_trip(
     batches: int, forward_s: Fraction, backward_s: Fraction, share: tuple[Fraction, Fraction], policy: str
 ) -> None:
@@ -257,7 +258,7 @@ def test_two_stages_pay_for_every_second_round_trip(
     sizes=st.tuples(st.integers(1, 20 * RATE), st.integers(1, 20 * RATE)),
     policy=st.just("echelon"),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_two_stages_with_a_link_that_sends_one_flow_after_the_other(
     batches: int, times: tuple[Fraction, ...], sizes: tuple[int, int], policy: str
 ) -> None:

@@ -15,6 +15,7 @@ from echelon.jobs.analysis import connections, earliest_start_s
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.parameter_server import parameter_server
 from echelon.policies import make_policy
+from tests.drawing import examples
 
 TIMES = st.fractions(0, 10, max_denominator=100)
 
@@ -45,7 +46,7 @@ def job_of(workers: int, compute_s: Fraction, gradient_bytes: int, aggregate_s: 
     rates=st.tuples(st.integers(100, 2000), st.integers(100, 2000)),
     policy=st.sampled_from(["fair", "fifo", "varys", "echelon"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_worker(
     workers: int,
     compute_s: Fraction,
@@ -68,7 +69,7 @@ def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_work
 
 
 @given(workers=st.integers(1, 6), compute_s=TIMES, aggregate_s=TIMES, late_s=TIMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_server_and_everybody_waits_for_the_last(
     workers: int, compute_s: Fraction, aggregate_s: Fraction, late_s: Fraction
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from echelon.allocation import ActiveFlow, Link
+from echelon.allocation import ActiveFlow, Link, Number
 from echelon.policies.filling import fill_evenly, fill_in_order
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(5)]
@@ -58,6 +58,26 @@ def test_every_flow_has_a_bottleneck(
         at_limit = rate == flow.max_rate_Bps
         assert bottlenecked or at_limit
         assert flow.max_rate_Bps is None or rate <= flow.max_rate_Bps
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    capacities=st.fixed_dictionaries({link: st.floats(1e5, 1e7) for link in LINKS}),
+    shape=shapes,
+    groups=st.integers(2, 4),
+)
+def test_no_rate_is_negative_however_numbers_round(
+    active: Callable[..., ActiveFlow],
+    capacities: dict[Link, float],
+    shape: list[tuple[list[Link], Fraction | None]],
+    groups: int,
+) -> None:
+    flows = made(active, [(links, None) for links, _ in shape])
+    rates: list[Number] = [0.0] * len(flows)
+    residual: dict[Link, Number] = {**capacities}
+    for group in range(groups):
+        fill_evenly(flows, range(group, len(flows), groups), residual, rates)
+    assert min(rates) >= 0
 
 
 def max_min_by_programming(flows: Sequence[ActiveFlow], capacities: dict[Link, Fraction]) -> list[float]:

@@ -21,6 +21,7 @@ from echelon.southbound.queues import QueueDriver
 from echelon.southbound.tls import TlsFiles
 from echelon.targets import Site, Target
 from echelon.targets.softswitch import Softswitch
+from tests.drawing import examples
 
 FABRIC = """\
 fabric: pair
@@ -281,7 +282,7 @@ SCALARS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_whatever_stands_at_a_key_either_loads_or_is_one_line(data: st.DataObject, folder: Path) -> None:
     document = yaml.safe_load(LARGE)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from echelon.lowering.intent import ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
 from echelon.p4program import program
 from echelon.southbound.codec import OWNER, Codec, encode_entry
+from tests.drawing import examples
 
 EVERY_KIND = Path(__file__).parents[2] / "softswitch" / "p4runtime" / "everything.p4info.txtpb"
 
@@ -199,7 +200,7 @@ def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["echelon", "every kind of match"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: st.DataObject) -> None:
     schema, codec = SCHEMAS[which], CODECS[which]
@@ -221,7 +222,7 @@ def test_bytes_by_template_are_what_finsy_makes_of_the_entry(which: int, data: s
     assert p4r.TableEntry.FromString(encoded.key) == message
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), which=st.integers(0, 1))
 def test_what_comes_back_in_any_order_and_padded_is_recognised(data: st.DataObject, which: int) -> None:
     """P4Runtime leaves the order of fields, parameters and members open, and older servers padded numbers."""
@@ -270,7 +271,11 @@ def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> None:
     room = {"queue_to_dscp": 8, "traffic_class": 4}
 
     @settings(
-        max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=200,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     @given(entries_of(SCHEMAS[0]))
     def collect(entry: TableEntry) -> None:

@@ -38,6 +38,7 @@ from echelon.southbound.lifecycle import (
     WriteFailed,
     Written,
 )
+from tests.drawing import examples
 
 TIMING = Timing()
 LONGEST_DELAY_S = max(TIMING.unreachable_retry_s, TIMING.failed_retry_s, TIMING.audit_s, TIMING.heartbeat_s)
@@ -281,7 +282,7 @@ class World(RuleBasedStateMachine):
 
 
 TestWorld = World.TestCase
-TestWorld.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorld.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 class Highest(random.Random):

@@ -13,6 +13,7 @@ from echelon.lowering.intent import ActionCall, Part, TableEntry
 from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.reconcile import Chunk, WantedEntries, difference, turned
 from echelon.southbound.wire import UpdateKind
+from tests.drawing import examples
 
 STAGES = 3
 
@@ -72,7 +73,7 @@ def size(chunks: list[Chunk]) -> int:
     return sum(len(chunk.entries) for chunk in chunks)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables, tables, st.sets(st.integers(0, 40)))
 def test_carried_out_it_gives_what_is_wanted(before: Table, after: Table, theirs: set[int]) -> None:
     ours_before = {key: value for key, value in before.items() if key not in theirs}
@@ -118,7 +119,7 @@ def intents(draw: st.DrawFn) -> list[list[int]]:
     return draw(st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6))
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(few, min_size=10, max_size=10), intents(), st.sets(st.integers(0, 40), max_size=3))
 def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
     contents: list[Table], sequence: list[list[int]], lost: set[int]

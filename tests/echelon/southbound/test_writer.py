@@ -17,6 +17,7 @@ from echelon.southbound.codec import EncodedEntry
 from echelon.southbound.reconcile import Chunk, Difference, difference
 from echelon.southbound.wire import UpdateKind, update_size
 from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
+from tests.drawing import examples
 
 Table = dict[int, int]
 STAGES = 3
@@ -121,7 +122,7 @@ def named(some: set[int]) -> set[bytes]:
     return {encoded(key, 0).key for key in some}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     known=tables,
     drift=tables,

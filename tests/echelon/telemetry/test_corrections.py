@@ -16,6 +16,7 @@ from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.telemetry.corrections import AGREEING, MAX_FACTOR, TOLERANCE, Corrections, FlowStart, computed_distances_s
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.tracker import Tracker
+from tests.drawing import examples
 
 times = st.fractions(Fraction(1, 100), 2, max_denominator=100)
 
@@ -29,7 +30,7 @@ def pipelines(draw: st.DrawFn, stages: int | None = None) -> Job:
     return Job("j", graph.computes, graph.flows, graph.echelonflows)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(pipelines(), st.data())
 def test_computed_distances_hold_on_every_network(job: Job, data: st.DataObject) -> None:
     """Whatever each flow takes: by the graph's own longest paths, the flows start that long after the head."""
@@ -92,7 +93,7 @@ def noises(seed: int, count: int) -> list[list[Fraction]]:
     return [[Fraction(rng.randint(-20, 20), 1000) for _ in range(4)] for _ in range(count)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(errors, st.integers(0, 10**6))
 def test_a_wrong_profile_is_found_once_and_for_all(error: Fraction, seed: int) -> None:
     """What was profiled is `1 / (1 + error)` of what is."""
@@ -108,7 +109,7 @@ def test_a_wrong_profile_is_found_once_and_for_all(error: Fraction, seed: int) -
     assert all(abs(a - b) <= Fraction(3, 100) * b + Fraction(1, 10**6) for a, b in zip(found, right, strict=True))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     st.fractions(-TOLERANCE * Fraction(7, 10), TOLERANCE * Fraction(7, 10), max_denominator=100),
     st.integers(0, 10**6),

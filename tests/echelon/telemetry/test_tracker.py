@@ -18,6 +18,7 @@ from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.tracker import HISTORY, NOTHING, SMOOTHING, Tracker, paths_of
+from tests.drawing import examples
 from tests.echelon.telemetry.training import Passage, reports
 
 FIRST = ("f0", "f1", "f2")
@@ -109,7 +110,7 @@ def followed() -> Tracker:
     return out
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(histories())
 def test_like_brute_force(history: History) -> None:
     tracker = followed()
@@ -146,7 +147,7 @@ def test_like_brute_force(history: History) -> None:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(histories(lossy=False), st.lists(st.integers(), min_size=3, max_size=3))
 def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
     shift = dict(zip(SWITCHES, shifts_s, strict=True))
@@ -157,7 +158,7 @@ def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
     assert one.view("j") == other.view("j")
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(histories(count=5), st.data())
 def test_other_jobs_make_no_difference(history: History, data: st.DataObject) -> None:
     """Jobs come and go, their flows have the same names, and unknown ones are reported."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import Switch
+from tests.drawing import examples
 
 # name, width in bits, signed: the header results_t of arithmetic.p4.
 RESULTS = [
@@ -93,7 +94,7 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
     return new_switch("arithmetic")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     edges(48),
     edges(48),
@@ -106,7 +107,7 @@ def test_operators(switch: Switch, a: int, b: int, s: int, t: int, n: int, m: in
     assert run(switch, a, b, s, t, n, m) == expected(a, b, s, t, n, m)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(edges(48), st.integers(-(2**31), 2**31 - 1))
 def test_slack_is_the_distance_of_two_times_across_the_wrap(switch: Switch, now: int, distance: int) -> None:
     deadline = (now + distance) % 2**48

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import Switch
+from tests.drawing import examples
 
 
 def ones_complement(data: bytes) -> int:
@@ -35,7 +36,7 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
     return new_switch("checksums")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.binary(min_size=20, max_size=20),
     st.binary(min_size=8, max_size=8),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import hashes
+from tests.drawing import examples
 
 CHECK = b"123456789"
 
@@ -66,13 +67,13 @@ def bitwise_crc(parameters: hashes.Crc, data: bytes) -> int:
     return (hashes.reverse(value, parameters.width) if parameters.reflected else value) ^ parameters.final
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=40), st.sampled_from(sorted(hashes.CRC_CUSTOM)))
 def test_crc_by_definition(data: bytes, name: str) -> None:
     assert hashes.make(name)(data) == bitwise_crc(hashes.CRC_CUSTOM[name], data)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.binary(max_size=20),
     st.sampled_from([8, 12, 16, 32]),
@@ -96,7 +97,7 @@ def carry_loop(words: Sequence[int]) -> int:
     return ~total & 0xFFFF
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=64) | st.sampled_from([b"", b"\0\0", b"\xff\xff", b"\xff\xff\xff\xff", b"\0"]))
 def test_internet_checksum(data: bytes) -> None:
     padded = data + bytes(len(data) % 2)
@@ -104,7 +105,7 @@ def test_internet_checksum(data: bytes) -> None:
     assert hashes.csum16(data) == carry_loop(words)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=64))
 def test_others_by_definition(data: bytes) -> None:
     assert hashes.make("crc32")(data) == zlib.crc32(data)

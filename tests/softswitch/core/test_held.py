@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import Program, Switch, load_program
+from tests.drawing import examples
 
 TESTS = Path(__file__).parents[2]
 ROUTER = TESTS / "bench" / "programs" / "router.json"
@@ -41,7 +42,7 @@ def summed(header: bytes) -> bytes:
     return header[:10] + checksum(header).to_bytes(2, "big") + header[12:]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     start=st.sampled_from([0x45, 0x45, 0x45, 0x46, 0x55, 0x05]),
     rest=st.binary(min_size=19, max_size=19) | st.just(bytes(19)),

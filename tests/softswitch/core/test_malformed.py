@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import ProgramError, Switch, load_program
+from tests.drawing import examples
 
 NAMES = ("arithmetic", "checksums", "matching", "parsing", "replication", "stateful")
 
@@ -43,7 +44,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(data=st.data())
 def test_mutations(programs: Path, name: str, data: st.DataObject) -> None:
     program = document(programs, name)

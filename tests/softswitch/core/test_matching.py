@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull
+from tests.drawing import examples
 
 MISS = 0xFFFF
 WIDTHS = {"x": 32, "y": 16, "z": 8}
@@ -93,7 +94,7 @@ def winner(rules: Sequence[Rule], kinds: Sequence[str], fields: str, values: dic
 
 
 @pytest.mark.parametrize(("number", "name", "fields", "kinds"), TABLES, ids=[t[1] for t in TABLES])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_lookup_against_brute_force(
     new_switch: Callable[[str], Switch],

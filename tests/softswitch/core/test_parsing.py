@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import Switch
+from tests.drawing import examples
 
 SHORT, OUT_OF_BOUNDS, HEADER_TOO_SHORT, BAD_MAGIC = 1, 3, 4, 9
 
@@ -31,7 +32,7 @@ def label(value: int, bottom: bool, ttl: int = 9) -> bytes:
 
 
 @given(st.integers(1, 6), st.binary(max_size=9))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_stack_is_parsed_to_its_bottom_and_no_further(
     new_switch: Callable[[str], Switch], depth: int, payload: bytes
 ) -> None:
@@ -84,7 +85,7 @@ def test_validity_of_a_stack_element_selected_by_the_packet(switch: Switch, inde
 
 
 @given(st.integers(0, 15), st.integers(0, 255), st.binary(max_size=70))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_variable_length(new_switch: Callable[[str], Switch], words: int, after: int, rest: bytes) -> None:
     switch = new_switch("parsing")
     body = bytes([0x40 | words]) + rest
@@ -124,7 +125,7 @@ def test_bytes_advanced_over_are_not_sent(switch: Switch) -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_bytes_are_survived(new_switch: Callable[[str], Switch], data: bytes) -> None:
     switch = new_switch("parsing")
     switch.value_sets["P.magic_kinds"].add((4,))

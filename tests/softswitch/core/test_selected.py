@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import Switch, ValueSet, load_program
+from tests.drawing import examples
 
 Item = tuple[int, int]
 """(value, weight) of a stack's element."""
@@ -135,7 +136,7 @@ def allowed(element: object, mask: int) -> set[int]:
     return {v for v in every if v & cared & mask == value & cared & mask}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     members=st.lists(st.tuples(ELEMENTS, ELEMENTS), max_size=4), masks=st.tuples(st.integers(0, 7), st.integers(0, 7))
 )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch import BadEntry, DuplicateEntry, MeterCell, MeterConfig, NoSuchEntry, Switch, TableFull, hashes
+from tests.drawing import examples
 
 COUNT, WRITE, READ, BYTE_METER, PACKET_METER, POLICED, GROUP, ONE, RANDOM, SUM, BRANCHES, CRC32, CRC16 = range(13)
 CSUM16, IDENTITY, XOR16, SIGNED = range(13, 17)
@@ -116,7 +117,7 @@ class Buckets:
         return GREEN
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.integers(0, 10**7),
     st.integers(0, 10**7),
@@ -230,7 +231,7 @@ def test_a_group_spreads_by_the_hash_of_the_selector(switch: Switch) -> None:
 # --------------------------------------------------------------------------------------------------- hashes and others
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
 def test_hashes_of_fields(new_switch: Callable[[str], Switch], index: int, value: int) -> None:
     switch = new_switch("stateful")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from softswitch.compiler import support
 from softswitch.compiler.liveness import live_at_start, prune
 from softswitch.compiler.values import Int, arithmetic, comparison, const, mask, signed, unsigned, wrap
+from tests.drawing import examples
 
 SCOPE = {f"_{name}": getattr(support, name) for name in ("divide", "left", "modulo", "right")}
 VARIABLES = {"a": (8, False), "b": (48, False), "c": (3, False), "s": (32, True), "t": (4, True)}
@@ -78,7 +79,7 @@ def drawn(data: st.DataObject) -> dict[str, int]:
     return values
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(trees(), trees(), st.data())
 def test_expressions(left: Tree, right: Tree, data: st.DataObject) -> None:
     values = drawn(data)
@@ -141,7 +142,7 @@ def outcome(lines: list[str], start: dict[str, int]) -> list[int]:
     return seen
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(statements(2), st.lists(st.integers(-3, 3), min_size=4, max_size=4), st.integers(0, 3))
 def test_what_is_pruned_had_no_effect(body: list[str], numbers: list[int], result: int) -> None:
     head = f"def f(seen, {', '.join(NAMES)}):"

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.rpc.status import Code
+from tests.drawing import examples
 
 DEVICE = 7
 
@@ -235,5 +236,5 @@ class ArbitrationHistories(RuleBasedStateMachine):
         assert sorted(map(str, self.arbitration.primaries())) == sorted(map(str, expected))
 
 
-ArbitrationHistories.TestCase.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+ArbitrationHistories.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=25, deadline=None)
 TestArbitrationHistories = ArbitrationHistories.TestCase

@@ -15,6 +15,7 @@ from softswitch.tm import (
     PortScheduler,
     QueueConfig,
 )
+from tests.drawing import examples
 
 # Rates at which a byte takes whole nanoseconds, so that instants need no rounding and the model is exact.
 RATES_BPS = [8 * 10**9 // ns_per_byte for ns_per_byte in (1, 2, 5, 8, 40, 1000)]
@@ -95,7 +96,7 @@ operations = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from([None, *RATES_BPS]),
     st.lists(queue_configs(), min_size=4, max_size=4),

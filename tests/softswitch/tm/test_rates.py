@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import SHAPER_CREDIT_BYTES, PortScheduler, QueueConfig
+from tests.drawing import examples
 
 MIXED = [Random(3).randint(64, 1500) for _ in range(499)]
 GBPS = 10**9
@@ -51,7 +52,7 @@ def test_a_maximum_rate_is_met_against_traffic_it_must_wait_for(max_rate_bps: in
     assert served.rate_bps(0) + served.rate_bps(1) == pytest.approx(GBPS, rel=0.001)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.integers(10**6, 2 * GBPS),
     st.lists(st.tuples(st.integers(1, 1500), st.integers(0, 30_000)), min_size=20, max_size=120),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import PortScheduler, QueueConfig
+from tests.drawing import examples
 
 
 def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:
@@ -30,7 +31,7 @@ def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:
     return order
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 1023), st.lists(st.integers(64, 1500), min_size=1, max_size=12)),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
@@ -39,9 +41,14 @@ class Cassini:
 
         enforce: Literal["hosts", "windows", "both"] = "hosts"
         """`hosts` delay a job's first iteration; `windows` give each flow a slot of its job's period in switches."""
+        margin: Annotated[float, Field(ge=0, le=0.5)] = 0.02
+        """By how much the period of slots is longer than the job's iteration time alone. A job that is faster than its
+        slots waits for them and so keeps in step; one that is slower, by acknowledgements for instance, loses them."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
-        self._enforce = (self.Parameters() if parameters is None else parameters).enforce
+        chosen = self.Parameters() if parameters is None else parameters
+        self._enforce = chosen.enforce
+        self._stretch = 1 + Fraction(chosen.margin).limit_denominator(10**6)
         self._paths = FlowPaths()
         self._alone = AloneRuns()
         self._spread = Spread(range(CONTROL_QUEUE))
@@ -67,14 +74,18 @@ class Cassini:
         late = shifts_s if self._enforce == "windows" else dict.fromkeys(shifts_s, Fraction(0))
         return Plan.of_jobs(
             self.name,
-            self._windows.update({job.name: (job, of_jobs[job.name], alone[job.name], late[job.name]) for job in jobs}),
+            self._windows.update(
+                {job.name: (job, of_jobs[job.name], alone[job.name], late[job.name], self._stretch) for job in jobs}
+            ),
             default_schedule=strict(MIN_SHARE),
             best_effort_queue=BEST_EFFORT_QUEUE,
             shifts_s=by_hosts,
         )
 
 
-def _windows(job: Job, paths: Paths, alone: IterationRecord[Fraction], late_s: Fraction) -> tuple[FlowPlan, ...]:
+def _windows(
+    job: Job, paths: Paths, alone: IterationRecord[Fraction], late_s: Fraction, stretch: Fraction
+) -> tuple[FlowPlan, ...]:
     """Return the flows of a job, each with the slot that it has in the iteration alone, `late_s` later."""
     period_s = duration_s(alone)
     # A switch counts periods from the first packet of the job that it sees.
@@ -85,7 +96,7 @@ def _windows(job: Job, paths: Paths, alone: IterationRecord[Fraction], late_s: F
         assert span.finish is not None
         if not period_s or span.finish - span.start >= period_s:
             return Fixed(JOB_QUEUES[-1])
-        begin_s, end_s = ((at - first_s + late_s) % period_s for at in (span.start, span.finish))
-        return Window(period_s, begin_s, end_s, JOB_QUEUES[-1], JOB_QUEUES[0])
+        begin_s, end_s = (stretch * ((at - first_s + late_s) % period_s) for at in (span.start, span.finish))
+        return Window(stretch * period_s, begin_s, end_s, JOB_QUEUES[-1], JOB_QUEUES[0])
 
     return tuple(FlowPlan(job.name, flow, ranking(flow), path) for flow, path in paths.items())

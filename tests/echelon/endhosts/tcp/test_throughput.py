@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.endhosts.tcp.frames import TcpAddress
+from echelon.endhosts.tcp.mltcp import Aggressiveness
 from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Connection, TcpStack
 
@@ -47,7 +48,14 @@ def test_throughput_under_random_loss(new_path: Callable[..., Any], p: float) ->
 class _Fork:
     """Two connections from two hosts through one drop-tail queue; acknowledgements return by a line of their own."""
 
-    def __init__(self, clock: Any, link: Any, queue_bytes: int, starts_ns: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        clock: Any,
+        link: Any,
+        queue_bytes: int,
+        starts_ns: tuple[int, ...],
+        settings: tuple[TcpSettings, ...] = (TcpSettings(1250),) * 2,
+    ) -> None:
         self.clock = clock
         rate_bps = 10_000_000
 
@@ -67,9 +75,9 @@ class _Fork:
         out.send, home.send = self.queue.send, self.back.send
         self.tally = TcpTally()
         self.connections = []
-        for number, start_ns in enumerate(starts_ns):
+        for number, (start_ns, of_one) in enumerate(zip(starts_ns, settings, strict=True)):
             address = replace(ADDRESS, src_port=40000 + number)
-            connection = Connection(self.src, self.dst, address, TcpSettings(1250), lambda: None, self.tally)
+            connection = Connection(self.src, self.dst, address, of_one, lambda: None, self.tally)
             connection.write(10**12)
             clock.at(start_ns, connection.open)
             self.connections.append(connection)
@@ -90,3 +98,16 @@ def test_two_connections_share_a_queue_fairly_in_the_long_run(clock: Any, toy_li
     # And the line is full: payload of 1184 in 1250 bytes.
     assert (x + y) * 8 / 60 > 0.95 * 10_000_000 * 1184 / 1250
     assert fork.tally.retransmitted > 0
+
+
+def test_mltcp_gives_the_connection_that_is_further_the_larger_share(clock: Any, toy_link: Any) -> None:
+    """F is 2 for the first and 1/4 for the second. A window of AIMD grows with the root of its increase, so in theory
+    the first gets 2.8 times as much."""
+    late = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=2))
+    early = replace(TcpSettings(1250), aggressiveness=Aggressiveness(1, slope=0, intercept=0.25))
+    fork = _Fork(clock, toy_link, 50_000, (0, 3 * S), settings=(late, early))
+    clock.run(until_ns=20 * S)
+    before = [connection.received_bytes for connection in fork.connections]
+    clock.run(until_ns=80 * S)
+    x, y = (connection.received_bytes - b for connection, b in zip(fork.connections, before, strict=True))
+    assert x > 2 * y

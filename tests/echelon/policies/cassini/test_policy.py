@@ -67,13 +67,28 @@ def test_jobs_that_do_not_meet_stay(star: Callable[..., Fabric]) -> None:
 def test_windows_are_slots_of_the_period(star: Callable[..., Fabric]) -> None:
     """With both, a job is delayed and has its own slot; with windows alone, the slot is later instead."""
     jobs = [bulk("a", "h1", "h3", 40, 10), bulk("b", "h2", "h3", 60, 10)]
-    both = make_policy("cassini", enforce="both").plan(jobs, star(3))
+    both = make_policy("cassini", enforce="both", margin=0).plan(jobs, star(3))
     ten_ms = Fraction(1, 100)
     assert [flow.ranking for flow in both.flows] == [
         Window(4 * ten_ms, Fraction(0), ten_ms, 6, 1),
         Window(6 * ten_ms, Fraction(0), ten_ms, 6, 1),
     ]
     assert both.shifts_s == {"a": 0, "b": ten_ms}
-    windows = make_policy("cassini", enforce="windows").plan(jobs, star(3))
+    windows = make_policy("cassini", enforce="windows", margin=0).plan(jobs, star(3))
     assert windows.shifts_s == {}
     assert windows.flows[1].ranking == Window(6 * ten_ms, ten_ms, 2 * ten_ms, 6, 1)
+    stretched = make_policy("cassini", enforce="windows", margin=0.5).plan(jobs, star(3))
+    assert stretched.flows[1].ranking == Window(9 * ten_ms, 3 * ten_ms / 2, 3 * ten_ms, 6, 1)
+
+
+@pytest.mark.parametrize("enforce", ["windows", "both"])
+def test_jobs_keep_step_with_slots_that_are_a_little_too_long(star: Callable[..., Fabric], enforce: str) -> None:
+    """Fair sharing leaves the two at 1.48 for ever; slots of 1.02 s hold them at 1.02 s."""
+    jobs = two_jobs(Fraction(1, 2))
+    apart = [
+        replace(job, computes=(replace(job.computes[0], worker=src),), flows=(replace(job.flows[0], src=src),))
+        for job, src in zip(jobs, ("h1", "h3"), strict=True)
+    ]
+    result = simulate(apart, star(3), make_policy("cassini", enforce=enforce), 12)
+    for job in apart:
+        assert float(result.iteration_times_s(job.name)[-1]) == pytest.approx(1.02, abs=0.03)

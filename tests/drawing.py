@@ -1,0 +1,10 @@
+"""How many examples property tests draw."""
+
+from __future__ import annotations
+
+import os
+
+
+def examples(count: int) -> int:
+    """Return `count` in `make test-long`, which sets ECHELON_EXAMPLES=all, and half of it elsewhere."""
+    return count if os.environ.get("ECHELON_EXAMPLES") == "all" else (count + 1) // 2
