@@ -104,7 +104,7 @@ class CentralScheduler:
         rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
         if allocation.ranks is None:
             queues, schedules = to_schedule(flows, allocation.rates_Bps, self._queues)
-            rates_Bps = dict(zip(self.active, map(Fraction, allocation.rates_Bps), strict=True))  # noqa: N806
+            rates_Bps = {key: Fraction(rate) for key, rate in zip(self.active, allocation.rates_Bps, strict=True)}  # noqa: N806
         else:
             queues, schedules = to_levels(flows, allocation.ranks, self._queues)
         self._queues |= queues
