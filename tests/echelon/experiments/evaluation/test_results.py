@@ -153,6 +153,7 @@ def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:
         ([(0, 9), (9, 11), (11, 13), (13, 29), (29, None)], (2 + 16) / 2),
         ([(0, 5), (5, 12), (12, 14), (14, None)], (2 + 16) / 2),  # starves from 14 s on
         ([(0, 5), (5, None)], 25),  # has done nothing since the warm-up
+        ([(0, 5), (5, 28), (28, None)], 23),  # has done nothing but what was under way then
         ([(0, None)], 30),
     ],
 )
