@@ -24,6 +24,8 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths, links_of
 from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
+from echelon.policies.cassini.shifts import time_shifts
+from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
@@ -34,13 +36,15 @@ from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 
 MIN_SHARE = Fraction(1, 100)
-"""The part of the port that every queue below the highest is guaranteed: a packet that waits there still moves, so
-that the next packet of its flow can be ranked anew."""
+"""The part of the port that each queue below the highest is guaranteed.
+
+A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
+"""
 BEST_EFFORT_QUEUE = 0
 
 
 class Echelon:
-    """EDF inside EchelonFlows, and an order between them.
+    """A policy of EDF inside EchelonFlows, and an order between them.
 
     Flows that are in no EchelonFlow have no ideal finish time: they are best effort.
     """
@@ -51,14 +55,20 @@ class Echelon:
         """The choices that the paper leaves open."""
 
         order: Literal["normalised", "memory", "memory-two-levels", "deadline", "setf"] = "normalised"
-        """Who goes first between EchelonFlows; see `orders`."""
+        """The order between EchelonFlows (`echelon.policies.orders`)."""
         reference: Literal["iteration", "echelonflow"] = "iteration"
-        """What deadlines count from; see `references`."""
+        """The origin of deadlines (`echelon.policies.references`)."""
+        paths: Literal["kept", "crux"] = "kept"
+        """Whether connections stay on their paths, or choose them as Crux does whenever jobs come or go."""
+        shifts: Literal["none", "cassini"] = "none"
+        """Whether hosts delay jobs by CASSINI's time shifts, so that fewer of their flows meet at all."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters
         self._order = ORDERS[chosen.order]()
         self._reference = REFERENCES[chosen.reference]()
+        self._chooser = LeastCongested() if chosen.paths == "crux" else None
+        self._shifted = chosen.shifts == "cassini"
         self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
@@ -72,7 +82,7 @@ class Echelon:
 
         Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        of_jobs = self._paths.update(jobs, fabric, self._chooser or paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
@@ -87,6 +97,7 @@ class Echelon:
             self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
+            shifts_s=time_shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifted else {},
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
