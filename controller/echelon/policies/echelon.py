@@ -24,6 +24,8 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths, links_of
 from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
+from echelon.policies.cassini.shifts import time_shifts
+from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
@@ -56,11 +58,17 @@ class Echelon:
         """The order between EchelonFlows (`echelon.policies.orders`)."""
         reference: Literal["iteration", "echelonflow"] = "iteration"
         """The origin of deadlines (`echelon.policies.references`)."""
+        paths: Literal["kept", "crux"] = "kept"
+        """Whether connections stay on their paths, or choose them as Crux does whenever jobs come or go."""
+        shifts: Literal["none", "cassini"] = "none"
+        """Whether hosts delay jobs by CASSINI's time shifts, so that fewer of their flows meet at all."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters
         self._order = ORDERS[chosen.order]()
         self._reference = REFERENCES[chosen.reference]()
+        self._chooser = LeastCongested() if chosen.paths == "crux" else None
+        self._shifted = chosen.shifts == "cassini"
         self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
@@ -74,7 +82,7 @@ class Echelon:
 
         Raises `PlanError` if a worker cannot be reached or a job takes no time.
         """
-        of_jobs = self._paths.update(jobs, fabric, paths)
+        of_jobs = self._paths.update(jobs, fabric, self._chooser or paths)
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
@@ -89,6 +97,7 @@ class Echelon:
             self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=(*queues, QueuePlan(LEVELS - 1)),
             best_effort_queue=BEST_EFFORT_QUEUE,
+            shifts_s=time_shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifted else {},
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:

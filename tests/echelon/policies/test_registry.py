@@ -18,6 +18,9 @@ from echelon.policies.orders import ORDERS
 from echelon.policies.references import REFERENCES
 from tests.echelon.policies.registering import register
 
+COMBINED = {"paths": ("kept", "crux"), "shifts": ("none", "cassini")}
+"""What Echelon takes from other policies."""
+
 
 class Tuned(Fifo):
     """A policy with a parameter of every kind."""
@@ -47,7 +50,7 @@ def test_the_projects_own_policies_are_registered() -> None:
 def test_the_choices_are_those_that_exist() -> None:
     """What the type of a parameter allows, and what the policy looks up, are written in two places."""
     known = choices()
-    assert known["echelon"] == {"order": tuple(ORDERS), "reference": tuple(REFERENCES)}
+    assert known["echelon"] == {"order": tuple(ORDERS), "reference": tuple(REFERENCES), **COMBINED}
     assert [known[name] for name in ("varys", "fair", "fifo")] == [{}, {}, {}]
     for parameter, values in known["echelon"].items():
         for value in values:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
+from statistics import fmean
 from typing import Any, Literal, get_args
 
 from echelon.allocation import Link, Number
@@ -99,19 +100,21 @@ def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
     """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
 
     Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
-    taken if that is more than the mean of the others, or if there are no others: a job that starves is slow.
+    taken if that is more than the mean of the others: a job that starves is slow. If no iteration counts, the longer of
+    the last two does.
     """
-    times_s = [
-        float(iteration.finish - iteration.start)
-        for iteration in record.finished
-        if iteration.finish is not None and iteration.start >= _WARM_UP * end_s
+    spans = [(float(of.start), end_s if of.finish is None else float(of.finish)) for of in record.iterations]
+    times_s = [finish_s - start_s for start_s, finish_s in spans]
+    counted_s = [
+        time_s
+        for (start_s, _), time_s, of in zip(spans, times_s, record.iterations, strict=True)
+        if of.finish is not None and start_s >= _WARM_UP * end_s
     ]
-    mean_s = sum(times_s) / len(times_s) if times_s else 0.0
-    unfinished = [float(iteration.start) for iteration in record.iterations if iteration.finish is None]
-    age_s = end_s - unfinished[0] if unfinished else 0.0
-    if age_s > mean_s:
-        times_s.append(age_s)
-    return sum(times_s) / len(times_s) / alone_s
+    if not counted_s:
+        counted_s = [max(times_s[-2:])]
+    elif record.iterations[-1].finish is None and times_s[-1] > fmean(counted_s):
+        counted_s.append(times_s[-1])
+    return fmean(counted_s) / alone_s
 
 
 def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:

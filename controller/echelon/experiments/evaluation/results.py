@@ -47,9 +47,14 @@ class Result:
     packets: Mapping[str, Mapping[str, int]]
     """By policy, for runs from packets: the counts of those that went astray, by what became of them."""
 
-    def ratio(self, policy: str, mode: Mode, measure: Measure, baseline: str) -> float | None:
-        """Return the slowdown under `policy` over that under `baseline` in the same mode; None if either failed."""
-        ours, theirs = self.scores.get((policy, mode)), self.scores.get((baseline, mode))
+    def ratio(
+        self, policy: str, mode: Mode, measure: Measure, baseline: str, baseline_mode: Mode | None = None
+    ) -> float | None:
+        """Return the slowdown under `policy` over that under `baseline`; None if either failed or was not run.
+
+        The baseline is run in the same mode unless `baseline_mode` says otherwise.
+        """
+        ours, theirs = self.scores.get((policy, mode)), self.scores.get((baseline, baseline_mode or mode))
         return None if ours is None or theirs is None else ours.of(measure) / theirs.of(measure)
 
     def to_limit(self, policy: str, mode: Mode, measure: Measure) -> float | None:

@@ -65,6 +65,9 @@ def tables(compared: Compared) -> list[Table]:
 
 def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
     """Return a row for each policy: how slow jobs are, against the baseline, the limit and the best policy."""
+    baseline = compared.baseline
+    # Plans share queues between flows, so that the baseline's differs from what it means to be.
+    against_ideal = mode != "ideal" and "ideal" in compared.modes
     rows: list[tuple[Cell, ...]] = []
     for policy in compared.policies:
         scores = [result.scores[policy, mode] for result in compared.results if (policy, mode) in result.scores]
@@ -76,6 +79,11 @@ def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
                 *(policy, len(scores), failed),
                 _mean(score.of(measure) for score in scores),
                 _ratio(against.mean) if against else None,
+                *(
+                    [_mean(result.ratio(policy, mode, measure, baseline, "ideal") for result in compared.results)]
+                    if against_ideal
+                    else []
+                ),
                 _mean(result.to_limit(policy, mode, measure) for result in compared.results),
                 against.won if against else None,
                 against.lost if against else None,
@@ -83,9 +91,11 @@ def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:
                 _percent(to_best.not_lost) if to_best else None,
             )
         )
-    columns = ("policy", "scenarios", "failed", "slowdown", f"/ {compared.baseline}", "/ limit", "won", "lost")
+    columns = ["policy", "scenarios", "failed", "slowdown", f"/ {baseline}"]
+    columns += [f"/ ideal {baseline}"] if against_ideal else []
+    columns += ["/ limit", "won", "lost", "not lost %", "best %"]
     title = f"{MEASURE_TITLES[measure]}: {MODE_TITLES[mode]}"
-    return Table(f"policies-{mode}-{measure}", title, (*columns, "not lost %", "best %"), rows)
+    return Table(f"policies-{mode}-{measure}", title, tuple(columns), rows)
 
 
 def kinds(compared: Compared, mode: Mode, measure: Measure) -> Table:

@@ -100,6 +100,22 @@ def test_the_worst_cases_are_losses() -> None:
     assert cases[0].ratio == pytest.approx(1.1)
 
 
+def test_plans_are_also_compared_with_the_ideal_baseline() -> None:
+    kind = {"fabric": "one link", "shape": "data", "periods": "free", "jobs": 2}
+    both = scored(
+        0,
+        {"kind": kind, "load": 0.7, "limit": {"mean": 1.0, "worst": 1.0}},
+        {
+            ("fair", "plan"): {"slowdowns": {"x": 1.6, "y": 1.6}},
+            ("a", "plan"): {"slowdowns": {"x": 1.2, "y": 1.4}},
+            ("fair", "ideal"): {"slowdowns": {"x": 1.2, "y": 1.4}},
+        },
+    )
+    row = cells(tables.policies(Compared([both], ["fair", "a"], "fair"), "plan", "worst"), 1)
+    assert (row["/ fair"], row["/ ideal fair"]) == ("0.875", "1.000")
+    assert (row["won"], row["lost"]) == (1, 0)
+
+
 def test_what_packets_cost() -> None:
     both = [result(0), result(2)]
     packets = scored(
@@ -137,6 +153,7 @@ def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:
         ([(0, 9), (9, 11), (11, 13), (13, 29), (29, None)], (2 + 16) / 2),
         ([(0, 5), (5, 12), (12, 14), (14, None)], (2 + 16) / 2),  # starves from 14 s on
         ([(0, 5), (5, None)], 25),  # has done nothing since the warm-up
+        ([(0, 5), (5, 28), (28, None)], 23),  # has done nothing but what was under way then
         ([(0, None)], 30),
     ],
 )
