@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Self
 
 from echelon.errors import Code, CodedError
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 from echelon.rankings.base import Ranking
 
 LEVELS = 8
@@ -75,6 +75,8 @@ class Plan:
     """The queue of traffic that no job claims."""
     shifts_s: Mapping[str, Fraction] = field(default_factory=dict)
     """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
+    rates_Bps: Mapping[FlowKey, Fraction] = field(default_factory=dict)  # noqa: N815
+    """Bytes per second, on the wire, at which the host agents send flows that are under way; absent: no limit."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 

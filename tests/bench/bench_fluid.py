@@ -1,9 +1,9 @@
 """How fast the fluid engine runs: jobs on a leaf-spine fabric, in floats and in exact fractions.
 
-`make bench` prints, for every policy, seconds of 20 jobs on 128 hosts in floats, and how many times as long exact
-fractions take. `python -m tests.bench.bench_fluid` prints the growth: seconds, seconds per event, active flows and
-memory for more and more jobs and hosts, and the exponent k of the best fit time per event = c (n log n)^k over the mean
-number n of flows under way.
+`python -m tests.bench fluid` prints, for every policy, the milliseconds of an event (a moment at which rates are set)
+of 8 jobs on 64 hosts, and how many times as long exact fractions take. `python -m tests.bench.bench_fluid [HOSTS:JOBS
+...]` prints how that grows: milliseconds of an event, flows under way and memory for more and more hosts and jobs, and
+the exponent k of the best fit time of an event = c (n log n)^k, n flows under way.
 
 Times are the processor's, so that they mean the same on a machine that has other work.
 """
@@ -11,7 +11,10 @@ Times are the processor's, so that they mean the same on a machine that has othe
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+import math
+import resource
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
@@ -22,13 +25,15 @@ from echelon.fluid import Windows, simulate
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.policies import make_policy
+from echelon.policies import make_policy, policy_names
 
 HOSTS_PER_LEAF, SPINES = 16, 8
 """Leaves are two times oversubscribed."""
 RATE_BPS = 10 * 10**9
 WINDOWS = Windows(packet_bytes=1500, full=16, initial=10, acknowledgement_bytes=60)
-ITERATIONS = 3
+HORIZON_S = Fraction(1, 4)
+"""How long a run simulates: the first iterations, in which all jobs have begun."""
+SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
 
 
 def leaf_spine(hosts: int) -> Fabric:
@@ -80,25 +85,70 @@ def _job(name: str, is_ring: bool, hosts: int, rng: Random) -> Job:
 
 @dataclass(slots=True)
 class Measured:
-    """One run: processor seconds, how often rates were set, and the mean number of flows under way then."""
+    """One run: processor seconds, how often rates were set, and the mean number of flows under way."""
 
     run_s: float
     events: int
     flows: float
 
+    @property
+    def event_ms(self) -> float:
+        return 1000 * self.run_s / self.events
 
-def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], **options: bool) -> Measured:
+
+def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], *, exact: bool = False, ideal: bool = False) -> Measured:
     chosen = make_policy(policy)
-    chosen.plan(jobs, fabric)  # what a plan costs is measured elsewhere
+    chosen.plan(jobs, fabric)  # plans have a benchmark of their own
     gc.collect()
     begin = process_time()
-    result = simulate(jobs, fabric, chosen, ITERATIONS, until="exactly", windows=WINDOWS, **options)
+    result = simulate(jobs, fabric, chosen, None, until=HORIZON_S, windows=WINDOWS, exact=exact, ideal=ideal)
     run_s = process_time() - begin
-    under_way = sum(
-        float(span.finish - span.start)
+    under_way_s = sum(
+        float((result.end_s if span.finish is None else span.finish) - span.start)
         for record in result.jobs.values()
-        for iteration in record.finished
+        for iteration in record.iterations
         for span in iteration.flows.values()
-        if span.finish is not None
     )
-    return Measured(run_s, result.allocations, under_way / float(result.end_s))
+    return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
+
+
+def exponent(points: Sequence[Measured]) -> float:
+    """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under way."""
+    x = [math.log(point.flows * math.log(point.flows)) for point in points]
+    y = [math.log(point.event_ms) for point in points]
+    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return slope / math.fsum((a - mean_x) ** 2 for a in x)
+
+
+def bench() -> Iterator[tuple[str, float, str]]:
+    hosts, count = SIZES[0]
+    fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+    for name in policy_names():
+        in_floats, exactly = (measure(name, fabric, jobs, exact=exact) for exact in (False, True))
+        yield f"{name}, {count} jobs on {hosts} hosts, an event in floats", in_floats.event_ms, "ms"
+        yield f"{name}, exact / float", exactly.event_ms / in_floats.event_ms, "times"
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    sizes = [(int(hosts), int(jobs)) for hosts, _, jobs in (word.partition(":") for word in sys.argv[1:])] or SIZES
+    table = Table("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k")
+    for name in policy_names():
+        points: list[Measured] = []
+        for hosts, count in sizes:
+            fabric = leaf_spine(hosts)
+            points.append(measure(name, fabric, jobs_of(count, hosts)))
+            of = points[-1]
+            peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", f"{peak_mb:.0f}"]
+            fit = f"{exponent(points):.2f}" if len(points) > 1 else ""
+            table.add_row(name, f"{hosts:,}", f"{count}", *cells, fit)
+            print(name, hosts, count, *cells, fit, file=sys.stderr, flush=True)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

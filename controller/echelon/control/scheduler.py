@@ -1,8 +1,8 @@
-"""The central scheduler of a reactive policy: starts and finishes of flows in, queue schedules out.
+"""The central scheduler of a reactive policy: starts and finishes of flows in, queue schedules and rates out.
 
 Varys and its kin recompute the rates of all flows whenever one starts or finishes. The scheduler knows which flows are
-active and turns the policy's new allocation into a new plan: a queue for each active flow, and weights for the queues
-of each port.
+active and turns the policy's new allocation into a new plan: a queue for each active flow, and for the queues of each
+port either weights by rate, beside the rates that senders keep to, or levels by rank.
 """
 
 from __future__ import annotations
@@ -101,13 +101,18 @@ class CentralScheduler:
         if not isinstance(self.policy, Allocator):
             raise PlanError(f"policy {self.policy.name}: its plan is reactive, but it does not allocate rates")
         allocation = self.policy.allocate(now_s, flows)
+        rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
         if allocation.ranks is None:
             queues, schedules = to_schedule(flows, allocation.rates_Bps, self._queues)
+            rates_Bps = {key: Fraction(rate) for key, rate in zip(self.active, allocation.rates_Bps, strict=True)}  # noqa: N806
         else:
             queues, schedules = to_levels(flows, allocation.ranks, self._queues)
         self._queues |= queues
         self.plan = replace(
-            self.plan, flows=tuple(self._requeue(flow) for flow in self.plan.flows), schedules=schedules
+            self.plan,
+            flows=tuple(self._requeue(flow) for flow in self.plan.flows),
+            schedules=schedules,
+            rates_Bps=rates_Bps,
         )
         return self.plan
 

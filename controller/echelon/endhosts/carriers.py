@@ -55,6 +55,13 @@ class Carrier(Protocol):
         """
         ...
 
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow that is under way at this rate from now on, in bytes per second, if senders can be told one.
+
+        None stands for no limit.
+        """
+        ...
+
 
 class ShimCarrier:
     """Each flow with a sender and a receiver of its own (`echelon.endhosts.transport`), and the shim in every packet.
@@ -69,6 +76,8 @@ class ShimCarrier:
         identities: Mapping[str, ShimIdentity],
         transport: Transport,
         retransmit_after_ns: int,
+        *,
+        paced: bool = False,
     ) -> None:
         for flow in job.flows:
             if flow.size_bytes > MAX_REMAINING:
@@ -82,6 +91,9 @@ class ShimCarrier:
         self._job = job.name
         self._transport = transport
         self._retransmit_after_ns = retransmit_after_ns
+        self._paced = paced
+        self._keys: dict[str, tuple[str, bytes]] = {}
+        """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
 
     def open(self) -> None:
@@ -113,7 +125,14 @@ class ShimCarrier:
         after_ns, initial = self._retransmit_after_ns, transport.initial_window_packets
         sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
         what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
-        source.flows.send(key, sender, transmit, what)
+        self._keys[flow.name] = flow.src, key
+        source.flows.send(key, sender, transmit, what, paced=self._paced)
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
+        if flow in self._keys:
+            host, key = self._keys[flow]
+            self._network.hosts[host].flows.pace(key, rate_Bps)
 
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
         # All connections of a job have one source port, whatever the flow.
@@ -170,6 +189,9 @@ class TcpCarrier:
     def start_flow(self, flow: Flow, _iteration: int, on_complete: Callable[[], None]) -> None:
         """Send a flow now; call `on_complete` when its last byte has arrived."""
         self._lines[flow.name].start(flow, on_complete)
+
+    def pace(self, _flow: str, _rate_Bps: float | None) -> None:  # noqa: N803
+        """Do nothing: connections have the rate that their congestion control finds."""
 
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(

@@ -56,6 +56,7 @@ class TrainingEmulator:
     - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
+    - `paced` says that `pace` will tell senders with the shim their rates.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
     Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
@@ -78,6 +79,7 @@ class TrainingEmulator:
         traffic: Sequence[TrafficSource] = (),
         seed: int = 0,
         on_iteration: Callable[[str, int, int], None] | None = None,
+        paced: bool = False,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -86,6 +88,7 @@ class TrainingEmulator:
         self.completion = Completion((job.name for job in jobs), iterations, until)
         """The progress of the jobs."""
         self._on_iteration = on_iteration
+        self._is_paced = paced
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
@@ -112,6 +115,17 @@ class TrainingEmulator:
         for index, traffic in enumerate(self._background_traffic):
             self._start_background(index, traffic)
         self.traffic.start()
+
+    def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
+        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire."""
+        for (job, flow), rate in rates_Bps.items():
+            self._carriers[job].pace(flow, float(rate))
+
+    def release(self) -> None:
+        """Send all flows without a limit from now on."""
+        for job in self._jobs:
+            for flow in job.flows:
+                self._carriers[job.name].pace(flow.name, None)
 
     @property
     def done(self) -> bool:
@@ -151,7 +165,7 @@ class TrainingEmulator:
             settings = tcp_settings(self._transport, self._transport.ecn)
             return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
-        return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns)
+        return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced)
 
     def _paced(self, nic: Nic) -> Nic:
         rate_bps = self._transport.host_rate_bps

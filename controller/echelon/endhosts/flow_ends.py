@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from echelon.endhosts.pacer import Pacer
 from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.tcp.stack import Clock
 from echelon.endhosts.transport import FlowReceiver, FlowSender
@@ -22,6 +23,7 @@ class _Sending:
     transmit: Callable[[DataSegment], None]
     on_sent: Callable[[], None] | None
     what: str
+    pacer: Pacer | None
 
 
 @dataclass(slots=True)
@@ -52,17 +54,31 @@ class FlowEnds:
         transmit: Callable[[DataSegment], None],
         what: str,
         on_sent: Callable[[], None] | None = None,
+        *,
+        paced: bool = False,
     ) -> None:
         """Send a flow with `transmit`. `what` describes it in an error; `on_sent` is called when all is acknowledged.
+
+        A flow that is `paced` can be told a rate by `pace`.
 
         The same flow's sender of an earlier iteration, if it still waits for an acknowledgement that was lost, gives
         way. A `RunError` comes out of the clock's call for a flow that gets nowhere.
         """
         self._sending.pop(self._succeed(True, key), None)
-        sending = self._sending[key] = _Sending(sender, transmit, on_sent, what)
+        pacer = None
+        if paced:
+            pacer = Pacer(self._clock, transmit)
+            transmit = pacer.offer
+        sending = self._sending[key] = _Sending(sender, transmit, on_sent, what, pacer)
         for segment in sender.start(self._clock.now_ns):
             transmit(segment)
         self._clock.at(sender.deadline_ns, self._on_deadline, key, sending)
+
+    def pace(self, key: bytes, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a paced flow at this rate from now on, in bytes per second (None: no limit), if it is still sent."""
+        sending = self._sending.get(key)
+        if sending is not None and sending.pacer is not None:
+            sending.pacer.pace(rate_Bps)
 
     def receive(
         self,
@@ -121,7 +137,9 @@ class FlowEnds:
         if self.closed or self._sending.get(key) is not sending:
             return
         sender, now_ns = sending.sender, self._clock.now_ns
-        if now_ns >= sender.deadline_ns:
+        if sending.pacer is not None and sending.pacer.holds:
+            sender.postpone(now_ns)
+        elif now_ns >= sender.deadline_ns:
             if sender.timeouts == MAX_TIMEOUTS:
                 raise RunError(
                     f"{sending.what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at "

@@ -140,6 +140,10 @@ class FlowSender:
         new = self._new()
         return new if again is None else [again, *new]
 
+    def postpone(self, now_ns: int) -> None:
+        """Wait for acknowledgements anew from now on: packets have not left yet."""
+        self.deadline_ns = now_ns + self._backoff * self._retransmit_after_ns
+
     def on_timeout(self, now_ns: int) -> Sequence[DataSegment]:
         """Return the first missing segment once more: nothing was acknowledged for too long."""
         if self.finished:

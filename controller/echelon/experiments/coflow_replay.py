@@ -109,6 +109,8 @@ class _ArraySharing:
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
         of = self._of[coflow]
         of.rates[:] = of.left / float(seconds)
+        room = self._room(self.residual_Bps) - self._by_link(of.src, of.rates) - self._by_link(of.dst, of.rates)
+        self._leave(self.residual_Bps, room)
 
     def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
         chosen = [self._of[coflow] for coflow in coflows]

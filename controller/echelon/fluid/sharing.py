@@ -195,7 +195,7 @@ class _Queue:
 class _NarrowPort:
     """A narrow port during a filling."""
 
-    __slots__ = ("capacity_Bps", "full_Bps", "outdated", "queues", "serving", "used_Bps", "version", "zero")
+    __slots__ = ("busy", "capacity_Bps", "full_Bps", "outdated", "queues", "serving", "used_Bps", "version", "zero")
 
     def __init__(self, port: SharedPort, taken_Bps: Number | None, tolerance: Number) -> None:  # noqa: N803
         self.capacity_Bps = port.capacity_Bps
@@ -205,6 +205,8 @@ class _NarrowPort:
         self.queues: dict[int, _Queue] = {}
         self.serving: list[_Queue] = []
         """The queues that make an offer: those of the highest level in which flows wait."""
+        self.busy = 0
+        """The number of them in which flows still wait."""
         self.outdated = False
         """Whether the queues could offer more than they do, since a flow has got its rate."""
         self.version = 0
@@ -215,6 +217,8 @@ class _NarrowPort:
         self.version += 1
         self.outdated = False
         queues = self.serving
+        if self.busy < len(queues):
+            queues = self.serving = [queue for queue in queues if queue.waiting]
         if len(queues) == 1 and not queues[0].serves_constants:
             queues[0].offer = self.room(queues[0]) / queues[0].windows
             return
@@ -344,8 +348,10 @@ class _Filling:
                         queue.ready -= 1
                     if window:
                         queue.windows -= flow.window
-                        if not queue.waiting:
-                            serve[port] = None
+                        if not queue.waiting and queue.serves_constants is not None:
+                            port.busy -= 1
+                            if not port.busy:
+                                serve[port] = None
                     else:
                         queue.constants -= 1
                         if not queue.constants:
@@ -370,6 +376,7 @@ class _Filling:
                 level = max([queue.level for queue in waiting])
                 waiting = [queue for queue in waiting if queue.level == level]
             port.serving = waiting
+            port.busy = len(waiting)
             for queue in waiting:
                 constant = queue.constants > 0
                 if queue.serves_constants is not constant:

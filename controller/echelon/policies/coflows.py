@@ -22,6 +22,8 @@ from echelon.policies.spread import Spread
 
 CoflowKey: TypeAlias = tuple[str, int, str]
 """Job, iteration and EchelonFlow."""
+ROUNDING = 2**30
+"""A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
 
 
 class Sharing(Protocol):
@@ -36,7 +38,7 @@ class Sharing(Protocol):
 
     @property
     def residual_Bps(self) -> MutableMapping[Link, Number]:  # noqa: N802
-        """Return what is left of each link; a policy that gives rates proportionally takes them from it itself."""
+        """Return what is left of each link: exactly 0 if it is full."""
 
     def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
         """Return what the flows of a coflow still have to send over each link."""
@@ -48,7 +50,7 @@ class Sharing(Protocol):
         """Return the sum of the rates that the flows of a coflow have been given."""
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time."""
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
 
     def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
         """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
@@ -88,6 +90,7 @@ class FlowSharing:
         self._rates: list[Number] = [ZERO] * len(flows)
         self.residual_Bps: MutableMapping[Link, Number] = residual_of(capacities_Bps, flows)
         """What is left of each link that `flows` use."""
+        self._least = {link: capacity / ROUNDING for link, capacity in self.residual_Bps.items()}
 
     @property
     def coflows(self) -> Sequence[CoflowKey]:
@@ -112,18 +115,32 @@ class FlowSharing:
         return sum(self._rates[i] for i in self.members[coflow])
 
     def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
-        """Give each flow of a coflow the rate at which it finishes in that time."""
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
         for i in self.members[coflow]:
-            self._rates[i] = self.flows[i].remaining_bytes / seconds
+            flow = self.flows[i]
+            self._rates[i] = rate = flow.remaining_bytes / seconds
+            for link in flow.links:
+                self.residual_Bps[link] -= rate
+        self._settle(self.members[coflow], self.residual_Bps)
 
     def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
         """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
-        fill_evenly(self.flows, [i for coflow in coflows for i in self.members[coflow]], residual_Bps, self._rates)
+        chosen = [i for coflow in coflows for i in self.members[coflow]]
+        fill_evenly(self.flows, chosen, residual_Bps, self._rates)
+        self._settle(chosen, residual_Bps)
 
     def fill_in_order(self) -> None:
         """Give each flow in order of arrival all that is left on its path."""
         chosen = sorted((i for of in self.members.values() for i in of), key=lambda i: self.flows[i].sequence)
         fill_in_order(self.flows, chosen, self.residual_Bps, self._rates)
+        self._settle(chosen, self.residual_Bps)
+
+    def _settle(self, chosen: Iterable[int], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+        """Set links of these flows to 0 where only an error of rounding is left, above or below."""
+        for i in chosen:
+            for link in self.flows[i].links:
+                if (left := residual_Bps[link]) <= self._least[link]:
+                    residual_Bps[link] = 0 * left
 
     def rates_Bps(self) -> tuple[Number, ...]:  # noqa: N802
         """Give best effort what is left, and return the rates of all flows."""

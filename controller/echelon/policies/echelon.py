@@ -36,13 +36,15 @@ from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 
 MIN_SHARE = Fraction(1, 100)
-"""The part of the port that every queue below the highest is guaranteed: a packet that waits there still moves, so
-that the next packet of its flow can be ranked anew."""
+"""The part of the port that each queue below the highest is guaranteed.
+
+A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
+"""
 BEST_EFFORT_QUEUE = 0
 
 
 class Echelon:
-    """EDF inside EchelonFlows, and an order between them.
+    """A policy of EDF inside EchelonFlows, and an order between them.
 
     Flows that are in no EchelonFlow have no ideal finish time: they are best effort.
     """
@@ -53,9 +55,9 @@ class Echelon:
         """The choices that the paper leaves open."""
 
         order: Literal["normalised", "memory", "memory-two-levels", "deadline", "setf"] = "normalised"
-        """Who goes first between EchelonFlows; see `orders`."""
+        """The order between EchelonFlows (`echelon.policies.orders`)."""
         reference: Literal["iteration", "echelonflow"] = "iteration"
-        """What deadlines count from; see `references`."""
+        """The origin of deadlines (`echelon.policies.references`)."""
         paths: Literal["kept", "crux"] = "kept"
         """Whether connections stay on their paths, or choose them as Crux does whenever jobs come or go."""
         shifts: Literal["none", "cassini"] = "none"

@@ -24,6 +24,11 @@ def residual_of(capacities: Mapping[Link, Fraction], flows: Sequence[ActiveFlow]
     return {link: capacities[link] for link in links}
 
 
+def nine_digits(number: Number) -> Number:
+    """Return a key by which to sort numbers so that those that differ by the rounding of floats only are equal."""
+    return number if isinstance(number, Fraction) else float(f"{number:.9g}")
+
+
 def fill_in_order(
     flows: Sequence[ActiveFlow], order: Iterable[int], residual: MutableMapping[Link, Number], rates: list[Number]
 ) -> None:

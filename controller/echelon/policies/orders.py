@@ -1,10 +1,11 @@
-"""Orders between EchelonFlows: which flow goes first, as exact urgency for a simulator and as levels for switches."""
+"""Orders between EchelonFlows: which flow goes first, as a rank for simulators and as levels for switches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from statistics import median
 from typing import Protocol
 
@@ -13,19 +14,19 @@ from echelon.plan import LEVELS
 from echelon.rankings.deadline import Relative
 
 LOWEST = 1
-"""The level of a job's least urgent packets; lower levels are left to best effort."""
+"""The lowest level of jobs; the levels below it are left to best effort."""
 JOB_LEVELS = LEVELS - LOWEST
 THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
-"""Tardiness, as a part of the job's iteration time alone, from which a packet goes one level up.
+"""Fixed thresholds: tardiness as a part of the job's iteration time alone, from which a packet goes one level up.
 
-The steps are fine at first, so that jobs that begin almost together are told apart, and then about as wide as the
-distance between flows of one EchelonFlow.
+The first steps are fine, to tell apart jobs that begin almost together. The others are about as wide as the flows of
+one EchelonFlow are apart.
 """
 STEPS = tuple(Fraction(part, 1000) for part in (1, 30, 80, 150, 300, 600))
-"""Differences to the rank of the most urgent flow at the port, from which a packet goes one level down."""
+"""Relative levels: how far behind the most urgent flow at the port a packet goes one more level down."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobFacts:
     """The facts about a job that orders use."""
 
@@ -39,12 +40,12 @@ class JobFacts:
     latest_alone_s: Fraction = Fraction(0)
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
 
-    @property
+    @cached_property
     def head_start(self) -> Fraction:
         """Half of the part of an iteration that the job communicates, alone on the fabric."""
         return self.busy_s / self.alone_s / 2
 
-    @property
+    @cached_property
     def period_s(self) -> Fraction:
         """Iteration time alone over weight: the unit in which the job's tardiness is measured."""
         return self.alone_s / self.weight
@@ -63,8 +64,8 @@ class Urgency:
 
     @property
     def rank(self) -> tuple[Number, Number, Number, Number, int]:
-        """A sort key, the most urgent first; of equals the one that gets ahead from now on, then by deadline and
-        arrival."""
+        """A sort key that puts the most urgent first. Ties go to the flow that gets ahead from now on, then to the
+        earlier deadline, then to the earlier arrival."""
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
 
 
@@ -92,14 +93,16 @@ class Order(Protocol):
         """
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """Return the levels for switches, by job. Asked again for other jobs, it changes a job's answer only if it
-        must."""
+        """Return the levels for switches, by job.
+
+        When it is asked again for other jobs, it changes a job's levels only if it must.
+        """
 
 
 class NormalisedTardiness:
-    """The job that is furthest behind, measured in its own iterations, goes first: weight * (now - d) / P.
+    """An order that puts the job first that is furthest behind, in its own iterations: weight * (now - d) / P.
 
-    This is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
+    It is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
     """
 
     def urgency(
@@ -116,9 +119,9 @@ class TardinessWithMemory:
     """Normalised tardiness that remembers past iterations: weight * (now - d + E) / P - u / 2.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
-    the same way again and again, and the same one waits each time. E, the job's memory of past delays, makes the job go
-    first that lost the last time. A job that communicates for a large part u of its iteration has more chances to be
-    late in it, so it gets a handicap.
+    the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go
+    first that has waited. A job that communicates for a large part u of its iteration gets tardy by its own
+    transmission, while nobody is in its way; half of that is taken off.
     """
 
     steps = STEPS
@@ -144,17 +147,17 @@ class TardinessWithMemory:
 
 
 class TardinessWithMemoryInTwoLevels(TardinessWithMemory):
-    """Tardiness with memory where a port only tells its most urgent flows from all others."""
+    """Tardiness with memory in two levels: a port tells only its most urgent flows from all others."""
 
     steps = STEPS[:1]
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
-"""The factor by which the typical iteration time may change before the common thresholds of all jobs do."""
+"""The factor by which the typical iteration time may change without a change of all jobs' common thresholds."""
 
 
 class EarliestDeadline:
-    """The smallest ideal finish time goes first, whichever job it belongs to."""
+    """An order that puts the smallest ideal finish time first, whichever job it belongs to."""
 
     def __init__(self) -> None:
         self._unit_s: Fraction | None = None
@@ -180,9 +183,10 @@ class EarliestDeadline:
 
 
 class SmallestTardiness:
-    """SETF: the EchelonFlow that would be least tardy alone goes first, over its job's weight (EchelonFlow, section 4).
+    """SETF: an order that puts the EchelonFlow first that would be least tardy alone, divided by its job's weight.
 
-    It is the analogue of Varys' smallest effective bottleneck first, and the same order if all are coflows.
+    It is the analogue of Varys' smallest effective bottleneck first, and the same order if all EchelonFlows are
+    coflows. Source: EchelonFlow (HotNets '22), section 4.
     """
 
     def urgency(
@@ -193,8 +197,10 @@ class SmallestTardiness:
         return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        """Divide the seven levels of jobs into a band for each, the job of the smallest tardiness on top; more than
-        seven jobs share levels. Inside its band a job's flows are ranked by tardiness, as far as it has levels."""
+        """Divide the seven levels of jobs into a band for each job, the smallest tardiness on top.
+
+        More than seven jobs share levels. Inside a band, flows are ranked by tardiness as far as there are levels.
+        """
         tardiness = {
             n: max(facts.tardiness_s.values(), default=Fraction(0)) / facts.weight for n, facts in jobs.items()
         }

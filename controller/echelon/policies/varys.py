@@ -19,9 +19,7 @@ from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
 from echelon.policies.coflows import CentralPlans, FlowSharing, Sharing, bottleneck_s
-
-ROUNDING = 2**30
-"""A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
+from echelon.policies.filling import nine_digits
 
 
 class Varys:
@@ -53,18 +51,14 @@ class Varys:
     def share(self, sharing: Sharing) -> None:
         """Give rates, which hold until a flow starts or finishes."""
         residual = sharing.residual_Bps
-        least = {link: capacity / ROUNDING for link, capacity in residual.items()}
         loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}
         gammas_s = {coflow: bottleneck_s(load, residual) or 0 for coflow, load in loads.items()}
         skipped = []
-        for coflow in sorted(loads, key=lambda coflow: gammas_s[coflow]):  # of equals, the first to arrive
+        for coflow in sorted(loads, key=lambda coflow: nine_digits(gammas_s[coflow])):  # of equals, the first to arrive
             gamma_s = bottleneck_s(loads[coflow], residual)
             if gamma_s is None:
                 skipped.append(coflow)
             elif gamma_s:
                 sharing.finish_in(coflow, gamma_s)
-                for link, load in loads[coflow].items():
-                    left = residual[link] - load / gamma_s
-                    residual[link] = left if left > least[link] else 0 * left
         sharing.fill_evenly(skipped, residual)
         sharing.fill_in_order()

@@ -65,6 +65,10 @@ class VirtualSwitches(Protocol):
         """Hand each frame that arrives at `host` to `receiver(now_ns, frame)`."""
         ...
 
+    def decide_with(self, decided: Callable[[], None]) -> None:
+        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited for."""
+        ...
+
     def run(self, done: Callable[[], bool]) -> None:
         """Advance virtual time until `done()`, or until nothing is left to happen.
 

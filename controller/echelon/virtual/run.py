@@ -82,6 +82,7 @@ def _run(
             last = scenario.stop_controller_after_iteration
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
+                emulator.release()  # as host agents do that have lost their scheduler
             return emulator.done or (end_ns is not None and testbed.clock.now_ns >= end_ns)
 
         emulator = TrainingEmulator(
@@ -98,7 +99,10 @@ def _run(
             traffic=scenario.traffic,
             seed=scenario.seed,
             on_iteration=on_iteration,
+            paced=controller.plan.reactive,
         )
+        if controller.plan.reactive:
+            testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
         for name, host in emulator.hosts.items():
             testbed.receive_with(name, host.deliver)
         emulator.start()

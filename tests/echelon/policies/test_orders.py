@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -17,16 +18,19 @@ from echelon.plan import LEVELS
 from echelon.policies.echelon import Echelon
 from echelon.policies.orders import (
     ORDERS,
+    STEPS,
     THRESHOLDS,
     EarliestDeadline,
     JobFacts,
     NormalisedTardiness,
     SmallestTardiness,
+    TardinessWithMemory,
     Urgency,
     next_overtaking_s,
     overtaking_s,
 )
 from echelon.policies.tardiness import effective_tardiness_s
+from echelon.rankings.deadline import Deadline, Relative
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(3)]
 numbers = st.fractions(-5, 5, max_denominator=6)
@@ -112,6 +116,45 @@ def test_weight_multiplies_normalised_tardiness(active: Callable[..., ActiveFlow
     assert order.urgency(facts(4), Fraction(3), flow, due).value == Fraction(1, 2)
     assert order.urgency(facts(4, weight=3), Fraction(3), flow, due).value == Fraction(3, 2)
     assert order.levels({"j": facts(4, weight=2)})["j"].thresholds_s == tuple(2 * part for part in THRESHOLDS)
+
+
+def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow]) -> None:
+    """Weight * (3 - 1 + E) / 4 - u / 2, with u = 1 / 4."""
+    order, flow = TardinessWithMemory(), active(0, (LINKS[0],))
+    of_job = replace(facts(4, weight=2), busy_s=Fraction(1))
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == 1 - Fraction(1, 8)
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value == 4 - Fraction(1, 8)
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).slope == Fraction(1, 2)
+
+
+def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
+    """A pipeline of two flows of 2 s, 1 s apart; computing ends 1 s after the second."""
+    computes = (
+        ComputeUnit("a", "h1", Fraction(1)),
+        ComputeUnit("b", "h1", Fraction(1), ("a",)),
+        ComputeUnit("c", "h2", Fraction(1), ("f0",)),
+        ComputeUnit("d", "h2", Fraction(1), ("c", "f1")),
+    )
+    flows = (Flow("f0", "h1", "h2", 2000, ("a",)), Flow("f1", "h1", "h2", 2000, ("b",)))
+    job = Job("j", computes, flows, (EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(1))),), weight=Fraction(2))
+    plan = Echelon(Echelon.Parameters(order="memory")).plan([job], star(2))
+    # It sends from 1 to 5 s and ends at 6 s; the second flow is due at 2 s.
+    for flow in plan.flows:
+        assert isinstance(flow.ranking, Deadline)
+        assert flow.ranking.relative == Relative(Fraction(3), Fraction(1, 3), Fraction(3), STEPS)
+        assert flow.ranking.queues == range(1, 8)
+
+
+def test_flows_of_a_job_that_are_due_together_share(
+    active: Callable[..., ActiveFlow], star: Callable[..., Fabric]
+) -> None:
+    """Both cross h1's link; one after the other, the second would wait for nothing but its turn."""
+    flows = tuple(Flow(f"f{k}", "h1", f"h{k + 2}", 1000) for k in range(2))
+    job = Job("j", (), flows, (EchelonFlow.coflow("H", ("f0", "f1")),))
+    policy = Echelon(Echelon.Parameters(order="memory"))
+    policy.plan([job], star(3))
+    here = [active(k, (("h1", "s1"), ("s1", f"h{k + 2}")), job="j") for k in range(2)]
+    assert policy.allocate(Fraction(0), here).rates_Bps == (500, 500)
 
 
 def test_thresholds_are_parts_of_the_time_alone() -> None:

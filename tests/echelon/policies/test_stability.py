@@ -35,6 +35,7 @@ UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),
     partial(make_policy, "echelon", reference="echelonflow"),
+    partial(make_policy, "echelon", order="memory"),
 ]
 IN_ORDER = [
     partial(make_policy, "crux"),

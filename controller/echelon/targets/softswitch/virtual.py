@@ -58,6 +58,7 @@ class VirtualTestbed:
         self.servers: dict[str, Server] = {}
         """The P4Runtime and gNMI server of each switch."""
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
+        self._decided: Callable[[], None] = lambda: None
         self.nics: dict[str, VirtualHost] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events that each switch has reported."""
@@ -110,6 +111,10 @@ class VirtualTestbed:
         """Hand each frame that arrives at `host` to `receiver(now_ns, frame)`."""
         self._receivers[host] = receiver
 
+    def decide_with(self, decided: Callable[[], None]) -> None:
+        """Call `decided` whenever a controller has acknowledged a flow event that its switch waited for."""
+        self._decided = decided
+
     def _deliver(self, host: str, now_ns: int, frame: bytes) -> None:
         receiver = self._receivers.get(host)
         if receiver is not None:
@@ -128,6 +133,7 @@ class VirtualTestbed:
                     f"switch {name}: its controller did not acknowledge a flow event within "
                     f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (check whether it is stuck)"
                 )
+            self._decided()
 
         def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
             self.digests[name] += 1
