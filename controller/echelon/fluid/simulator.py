@@ -74,7 +74,7 @@ def simulate(
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
     - `observe` is called with the time, all active flows (perhaps none) and their rates whenever rates are set;
       `on_iteration` with job and iteration when one is finished.
-    - `exact`: compute with fractions, which takes 10 to 1000 times as long. All numbers are exact until their
+    - `exact`: compute with fractions, which takes several times as long. All numbers are exact until their
       denominators exceed 256 bits; from then on, times that do are rounded up to 1e-12 s and remaining bytes to 2^-40
       bytes, the same way in every run. Otherwise numbers are floats.
 

@@ -151,7 +151,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GrowingRank:
     """A rank as a linear function of time: `value` now, growing by `slope` per second."""
 
     value: Number
@@ -162,7 +162,9 @@ GRAINS = 10**9
 """Ranks closer than 1 / GRAINS count as equal, so that rounding cannot make a change of levels come twice."""
 
 
-def relative_levels(lines: Sequence[Line], steps: Sequence[Sequence[Number]]) -> tuple[list[int], list[Number | None]]:
+def relative_levels(
+    lines: Sequence[GrowingRank], steps: Sequence[Sequence[Number]]
+) -> tuple[list[int], list[Number | None]]:
     """Return how many levels each flow is below the most urgent one at a port, and for how many seconds that holds.
 
     `lines` are the ranks of the flows, and `steps` the ascending steps of each. A flow is one level lower for each step
@@ -237,7 +239,7 @@ class DeadlineExecution:
     def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
         ranks: list[Rank] = []
         relative: list[int] = []
-        lines: list[Line] = []
+        lines: list[GrowingRank] = []
         steps: list[Sequence[Number]] = []
         for place, (flow, ranking) in enumerate(flows):
             ranked = self._ranked_of(flow, ranking)
@@ -250,7 +252,7 @@ class DeadlineExecution:
             late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s
             ranks.append(Rank(ranking.highest))
             relative.append(place)
-            lines.append(Line(late_s * ranked.slope - ranked.handicap, ranked.slope))
+            lines.append(GrowingRank(late_s * ranked.slope - ranked.handicap, ranked.slope))
             steps.append(ranked.steps)
         if len(relative) > 1:
             for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):

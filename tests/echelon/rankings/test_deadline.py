@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
-from echelon.rankings.deadline import Deadline, DeadlineExecution, Line, Memory, Relative, relative_levels
+from echelon.rankings.deadline import Deadline, DeadlineExecution, GrowingRank, Memory, Relative, relative_levels
 
 PORT: Link = ("s1", "h2")
 STEPS = (Fraction(1, 1000), Fraction(3, 100), Fraction(8, 100), Fraction(3, 20), Fraction(3, 10), Fraction(3, 5))
 values = st.fractions(-2, 2, max_denominator=50)
 slopes = st.sampled_from([Fraction(0), Fraction(1, 3), Fraction(1, 2), Fraction(1), Fraction(7, 5), Fraction(3)])
-lines = st.lists(st.builds(Line, values, slopes), min_size=1, max_size=5)
+lines = st.lists(st.builds(GrowingRank, values, slopes), min_size=1, max_size=5)
 steps = st.sampled_from([STEPS, STEPS[:1], (), (Fraction(1, 2), Fraction(1))])
 
 
-def levels_at(made: list[Line], steps: tuple[Fraction, ...], after: Fraction) -> list[int]:
+def levels_at(made: list[GrowingRank], steps: tuple[Fraction, ...], after: Fraction) -> list[int]:
     """By definition: how many steps each is behind the most urgent, so many seconds from now."""
     ranks = [line.value + line.slope * after for line in made]
     return [sum(max(ranks) - rank > step for step in steps) for rank in ranks]
 
 
-def change_times(made: list[Line], steps: tuple[Fraction, ...]) -> list[Fraction]:
+def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[Fraction]:
     """All times at which any two lines are any step, or nothing, apart."""
     out = []
     for a in made:
@@ -38,7 +38,7 @@ def change_times(made: list[Line], steps: tuple[Fraction, ...]) -> list[Fraction
 
 @settings(max_examples=100, deadline=None)
 @given(made=lines, steps=steps)
-def test_levels_hold_until_they_change(made: list[Line], steps: tuple[Fraction, ...]) -> None:
+def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
     """Brute force: levels are those of the definition just after now, halfway, and just before a hold ends."""
     levels, holds = relative_levels(made, [steps] * len(made))
     times = change_times(made, steps)
@@ -65,12 +65,12 @@ def test_levels_hold_until_they_change(made: list[Line], steps: tuple[Fraction, 
 
 @settings(max_examples=100, deadline=None)
 @given(made=lines, steps=steps)
-def test_floats_go_from_change_to_change(made: list[Line], steps: tuple[Fraction, ...]) -> None:
+def test_floats_go_from_change_to_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
     """Rounding never makes time stand still, and levels agree with exact ones between two changes."""
     start, now, asked = 1000.0, 1000.0, 0
     times = change_times(made, steps)
     while now < start + 20 and asked < 200:
-        at = [Line(float(line.value) + float(line.slope) * (now - start), float(line.slope)) for line in made]
+        at = [GrowingRank(float(line.value) + float(line.slope) * (now - start), float(line.slope)) for line in made]
         levels, holds = relative_levels(at, [[float(step) for step in steps]] * len(at))
         hold = min((hold for hold in holds if hold is not None), default=None)
         following = now + (20 if hold is None else hold)
@@ -83,7 +83,9 @@ def test_floats_go_from_change_to_change(made: list[Line], steps: tuple[Fraction
 
 
 def test_the_most_urgent_is_never_below_another() -> None:
-    levels, holds = relative_levels([Line(Fraction(0), Fraction(1)), Line(Fraction(0), Fraction(2))], [STEPS] * 2)
+    levels, holds = relative_levels(
+        [GrowingRank(Fraction(0), Fraction(1)), GrowingRank(Fraction(0), Fraction(2))], [STEPS] * 2
+    )
     assert levels == [0, 0]
     assert holds == [Fraction(1, 1000), None]
 

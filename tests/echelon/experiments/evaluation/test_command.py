@@ -14,7 +14,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.scenarios.scenario import load_scenario
+from echelon.experiments.evaluation.run import evaluate_into
+from echelon.experiments.evaluation.tasks import BASELINE
+from echelon.experiments.sweep import Task
+from echelon.scenarios.scenario import PolicyChoice, load_scenario
 
 SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")
 MEASUREMENTS = 2 * (1 + 2)
@@ -24,6 +27,32 @@ ROOT = Path(__file__).parents[4]
 
 def run(out: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["evaluate", "--out", str(out), *arguments])
+
+
+class Unseen:
+    """Progress that nobody watches."""
+
+    def stage(self, tasks: int, /) -> None:
+        return
+
+    def done(self, task: Task, /) -> None:
+        return
+
+
+def evaluate(out: Path, scenarios: int = 2, iterations: int = 3) -> None:
+    """The evaluation of `SMALL` in this process, which saves the start of another."""
+    evaluate_into(
+        out,
+        half="tune",
+        scenarios=scenarios,
+        policies=(BASELINE, PolicyChoice("fifo")),
+        iterations=iterations,
+        ideal=False,
+        packets=0,
+        worst=3,
+        workers=0,
+        progress=Unseen(),
+    )
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -38,13 +67,13 @@ def results(out: Path) -> dict[str, Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An evaluation that nothing interrupted."""
     out = tmp_path_factory.mktemp("whole")
-    done = run(out, *SMALL)
-    assert done.exit_code == 0, done.output
+    evaluate(out)
     return out
 
 
 def test_the_report_has_everything_that_it_names(whole: Path) -> None:
     again = run(whole, *SMALL)
+    assert again.exit_code == 0, again.output
     files = [Path(line) for line in again.stdout.splitlines() if line.startswith(str(whole))]
     assert files[0] == whole / "report.md"
     assert all(file.is_file() for file in files)
@@ -75,8 +104,7 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
     assert len(lines) < MEASUREMENTS
     # The machine stopped while the last line was written.
     file.write_text("".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
-    done = run(tmp_path, *SMALL)
-    assert done.exit_code == 0, done.output
+    evaluate(tmp_path)
     torn = [line for line in file.read_text().splitlines() if line and not line.endswith("}")]
     assert len(torn) == 1
     file.write_text("".join(line for line in file.read_text().splitlines(keepends=True) if line.strip() not in torn))
@@ -88,8 +116,7 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
 
 def test_other_parameters_are_measured_and_the_old_ones_kept(whole: Path) -> None:
     before = results(whole)
-    done = run(whole, *SMALL, "--scenarios", "1", "--iterations", "4")
-    assert done.exit_code == 0, done.output
+    evaluate(whole, scenarios=1, iterations=4)
     after = results(whole)
     assert before.items() <= after.items()
     assert len(after) == len(before) + 2
