@@ -12,7 +12,7 @@ from echelon.cli.runs import policy_choice
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
-    from echelon.experiments.coflow_replay import Replay
+    from echelon.experiments.coflow_replay import CoflowReplay
     from echelon.policies.coflows import CoflowPolicy
     from echelon.scenarios.scenario import PolicyChoice
 
@@ -76,7 +76,7 @@ def _policy(choice: PolicyChoice) -> CoflowPolicy:
 _TITLES = ("coflows", "mean", "median", "95 %", "99 %", "longest", "all done after", "decisions")
 
 
-def _row(result: Replay) -> tuple[str, ...]:
+def _row(result: CoflowReplay) -> tuple[str, ...]:
     took_s = sorted(result.completion_s.values())
 
     def least_of(part: float) -> str:

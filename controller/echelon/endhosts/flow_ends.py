@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from echelon.endhosts.pacer import Pacer
+from echelon.endhosts.pacer import SegmentPacer
 from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.tcp.stack import Clock
 from echelon.endhosts.transport import FlowReceiver, FlowSender
@@ -23,7 +23,7 @@ class _Sending:
     transmit: Callable[[DataSegment], None]
     on_sent: Callable[[], None] | None
     what: str
-    pacer: Pacer | None
+    pacer: SegmentPacer | None
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class FlowEnds:
         self._sending.pop(self._succeed(True, key), None)
         pacer = None
         if paced:
-            pacer = Pacer(self._clock, transmit)
+            pacer = SegmentPacer(self._clock, transmit)
             transmit = pacer.offer
         sending = self._sending[key] = _Sending(sender, transmit, on_sent, what, pacer)
         for segment in sender.start(self._clock.now_ns):

@@ -13,7 +13,7 @@ CREDIT_SEGMENTS = 2
 """Number of segments by which a sender may catch up after it had nothing to send."""
 
 
-class Pacer:
+class SegmentPacer:
     """Segments on their way to `transmit`. Until the first rate is told, they pass at once."""
 
     __slots__ = ("_at_ns", "_clock", "_debt_bytes", "_rate_Bps", "_timer", "_transmit", "_waiting")

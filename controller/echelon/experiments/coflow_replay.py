@@ -37,7 +37,7 @@ FULL = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class CoflowReplay:
     """What became of the coflows of a trace."""
 
     completion_s: Mapping[str, float]
@@ -173,7 +173,7 @@ def replay(
     rate_bps: int,
     interval_s: float = 0.0,
     progress: Callable[[int], None] = lambda finished: None,
-) -> Replay:
+) -> CoflowReplay:
     """Send all coflows of a trace at the rates of a policy. Every port of the switch has `rate_bps` in each direction.
 
     `progress` is called with the number of finished coflows whenever it has grown.
@@ -209,7 +209,7 @@ def replay(
         if len(going := [coflow for coflow in active if len(coflow.left)]) < len(active):
             active = going
             progress(len(completion_s))
-    return Replay(completion_s, now_s, decisions)
+    return CoflowReplay(completion_s, now_s, decisions)
 
 
 def _next_s(now_s: float, active: Sequence[_Coflow], interval_s: float) -> float:

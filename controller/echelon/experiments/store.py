@@ -46,7 +46,7 @@ class Stored:
         return cls(identity, result, float(wall_s))
 
 
-class Store(Protocol):
+class ResultStore(Protocol):
     """A place for measured points."""
 
     def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:

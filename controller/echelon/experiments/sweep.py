@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.errors import Code, CodedError
-from echelon.experiments.store import Store, Stored
+from echelon.experiments.store import ResultStore, Stored
 from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
@@ -42,7 +42,7 @@ class SweepError(CodedError):
     code: Code = "run-failed"
 
 
-def sweep(tasks: Sequence[Task], store: Store, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
+def sweep(tasks: Sequence[Task], store: ResultStore, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
     """Measure what `store` does not have, in `workers` processes (0: in this one), and return all results by name.
 
     `done` is called for each task whose result is there. A task that fails does not stop the others. Raise `SweepError`

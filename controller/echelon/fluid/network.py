@@ -18,7 +18,7 @@ class FluidError(CodedError, RuntimeError):
     code: Code = "run-failed"
 
 
-class Port:
+class FluidPort:
     """A directed link and the flows under way over it."""
 
     __slots__ = ("always_narrow", "capacity_Bps", "fastest_Bps", "flows", "link", "reverse", "seen", "wide_up_to_Bps")
@@ -32,7 +32,7 @@ class Port:
         self.wide_up_to_Bps = wide_up_to_Bps
         self.always_narrow = False
         """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
-        self.reverse: Port | None = None
+        self.reverse: FluidPort | None = None
         """The port of the opposite direction, if acknowledgements take part of its link."""
         self.seen = 0
 
@@ -46,7 +46,7 @@ class Port:
 class FlowUnderWay(ActiveFlow):
     """A flow in the network. `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more."""
 
-    ports: tuple[Port, ...]
+    ports: tuple[FluidPort, ...]
     fastest_Bps: Number  # noqa: N815
     """The flow's rate if it were alone on its path."""
     coupled: Hashable
@@ -67,7 +67,7 @@ class Neighbourhood:
     ended: bool = False
 
 
-class Network:
+class FluidNetwork:
     """The ports, the flows under way, and the flows whose rates may have to change since rates were set.
 
     `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one neighbourhood.
@@ -75,7 +75,7 @@ class Network:
 
     def __init__(
         self,
-        ports: Mapping[Link, Port],
+        ports: Mapping[Link, FluidPort],
         arithmetic: Arithmetic,
         couple: Callable[[FlowUnderWay], Hashable],
         whole: bool,

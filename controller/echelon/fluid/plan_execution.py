@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.fluid.network import FlowUnderWay, Port
+from echelon.fluid.network import FlowUnderWay, FluidPort
 from echelon.fluid.rounding import Arithmetic
 from echelon.fluid.sharing import Place, SharedPort, Sharer, share
 from echelon.plan import Plan
@@ -92,7 +92,12 @@ class PlanExecution:
     whole = False
 
     def __init__(
-        self, plan: Plan, ports: Mapping[Link, Port], hosts: AbstractSet[str], windows: Windows, arithmetic: Arithmetic
+        self,
+        plan: Plan,
+        ports: Mapping[Link, FluidPort],
+        hosts: AbstractSet[str],
+        windows: Windows,
+        arithmetic: Arithmetic,
     ) -> None:
         self._arithmetic = arithmetic
         self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
@@ -101,7 +106,7 @@ class PlanExecution:
         self._acknowledging = arithmetic.number(windows.acknowledging)
         self._executions: dict[type[Ranking], Execution[Any]] = {}
         self._of: dict[ActiveFlow, _Executed] = {}
-        self._at: dict[Port, _AtPort] = {}
+        self._at: dict[FluidPort, _AtPort] = {}
         for link, port in ports.items():
             schedule = None if link[0] in hosts else plan.schedules.get(link, plan.default_schedule)
             at = self._at[port] = _AtPort(SharedPort(port.capacity_Bps, schedule))
@@ -185,7 +190,7 @@ class PlanExecution:
                 self._rank_at(now_s, port, at)
         return out
 
-    def _rank_at(self, now_s: Number, port: Port, at: _AtPort) -> None:
+    def _rank_at(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
         at.until_s = None
         at.counting = []
         of_execution: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}

@@ -23,7 +23,7 @@ from echelon.completion import Completion
 from echelon.execution import Instruction, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
-from echelon.fluid.network import FlowUnderWay, FluidError, Neighbourhood, Network, Port
+from echelon.fluid.network import FlowUnderWay, FluidError, FluidNetwork, FluidPort, Neighbourhood
 from echelon.fluid.plan_execution import PlanExecution, Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
 from echelon.fluid.rounding import Arithmetic, Floats, Rounding
@@ -118,10 +118,10 @@ def simulate(
     )
 
 
-def _ports(fabric: Fabric, arithmetic: Arithmetic) -> dict[Link, Port]:
+def _ports(fabric: Fabric, arithmetic: Arithmetic) -> dict[Link, FluidPort]:
     numbers = {capacity: arithmetic.number(capacity) for capacity in set(fabric.capacity_Bps.values())}
     return {
-        link: Port(link, numbers[capacity], numbers[capacity] * (1 + arithmetic.tolerance))
+        link: FluidPort(link, numbers[capacity], numbers[capacity] * (1 + arithmetic.tolerance))
         for link, capacity in fabric.capacity_Bps.items()
     }
 
@@ -192,7 +192,7 @@ class _Run:
         self,
         jobs: Iterable[str],
         plan: Plan,
-        ports: Mapping[Link, Port],
+        ports: Mapping[Link, FluidPort],
         rates: _Rates,
         arithmetic: Arithmetic,
         until: Until,
@@ -212,7 +212,7 @@ class _Run:
         self._completion = Completion(jobs, iterations, until if isinstance(until, str) else "exactly")
         self._observe = observe
         self._on_iteration = on_iteration
-        self._network = Network(ports, arithmetic, rates.neighbourhood, rates.whole)
+        self._network = FluidNetwork(ports, arithmetic, rates.neighbourhood, rates.whole)
         self._latest_s = self.now_s
         """The latest time that counts as `now_s`."""
         self._events: list[_Event] = []

@@ -14,7 +14,7 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, Shim
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.in_switches import Profile, microseconds
+from echelon.rankings.in_switches import LevelProfile, microseconds
 
 _HEAD_SHARE = Fraction(95, 100)
 
@@ -24,7 +24,7 @@ class LoweredJob:
     """One job at one switch."""
 
     part: Part
-    profiles: Mapping[int, Profile]
+    profiles: Mapping[int, LevelProfile]
     """The profiles that the job needs, by number."""
 
 
@@ -77,7 +77,7 @@ class _JobAtSwitch:
     fabric: Fabric
     numbers: JobNumbers
     capabilities: Capabilities
-    profiles: dict[int, Profile] = field(default_factory=dict)
+    profiles: dict[int, LevelProfile] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
     _content: Hashable = None
     _profile: int = 0
@@ -148,7 +148,7 @@ class _JobAtSwitch:
     def group(self, name: str) -> int:
         return self.numbers.group(name)
 
-    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
+    def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         if content != self._content:
             profile = make()
             self._content = content

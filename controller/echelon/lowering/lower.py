@@ -18,7 +18,7 @@ from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.profile import profile_part
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
-from echelon.rankings.in_switches import Profile
+from echelon.rankings.in_switches import LevelProfile
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
 
@@ -81,7 +81,7 @@ class _Switch:
 
     fabric_part: Part
     hold_part: Part | None
-    profiles: Mapping[int, tuple[Profile, Part]]
+    profiles: Mapping[int, tuple[LevelProfile, Part]]
     jobs: Mapping[str, LoweredJob]
     intent: Intent
 
@@ -199,7 +199,7 @@ class Lowering:
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
         last, before = self._last, self._last.switches.get(name)
-        profiles: Mapping[int, tuple[Profile, Part]]
+        profiles: Mapping[int, tuple[LevelProfile, Part]]
         if before is None:
             own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name])
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
@@ -263,8 +263,8 @@ def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | 
 
 
 def _profiles(
-    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[Profile, Part]]
-) -> dict[int, tuple[Profile, Part]]:
+    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]]
+) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
     wanted = {number: profile for job in jobs for number, profile in job.profiles.items()}
     out = {}

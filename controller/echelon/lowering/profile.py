@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from echelon.lowering.entry import entry
 from echelon.lowering.intent import Interval, Part
-from echelon.rankings.in_switches import Profile
+from echelon.rankings.in_switches import LevelProfile
 
 
-def profile_part(number: int, profile: Profile) -> Part:
+def profile_part(number: int, profile: LevelProfile) -> Part:
     """Return the entries of the profile that a switch knows by `number`."""
     # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
     entries = [

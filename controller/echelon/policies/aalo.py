@@ -28,7 +28,7 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
 from echelon.plan import FlowPlan, Plan, QueuePlan
-from echelon.policies.coflows import CoflowKey, FlowSharing, Sharing
+from echelon.policies.coflows import CoflowKey, CoflowSharing, FlowSharing
 from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES
 from echelon.rankings.attained import Attained
 from echelon.rankings.fixed import Fixed
@@ -145,7 +145,7 @@ class Aalo:
         change_s = self.share(sharing)
         return Allocation(sharing.rates_Bps(), None if change_s is None else now_s + change_s)
 
-    def share(self, sharing: Sharing) -> Number | None:
+    def share(self, sharing: CoflowSharing) -> Number | None:
         """Give rates. Return the seconds after which a coflow changes its queue; None: not before a flow finishes."""
         sent = {coflow: sharing.sent_bytes(coflow) for coflow in sharing.coflows}
         queue_of = {coflow: bisect_right(self._thresholds, of + ROUNDING_BYTES) for coflow, of in sent.items()}
@@ -163,7 +163,9 @@ class Aalo:
             default=None,
         )
 
-    def _share_by_weight(self, sharing: Sharing, queue_of: Mapping[CoflowKey, int], order: Sequence[CoflowKey]) -> None:
+    def _share_by_weight(
+        self, sharing: CoflowSharing, queue_of: Mapping[CoflowKey, int], order: Sequence[CoflowKey]
+    ) -> None:
         """Give each queue its part of each link, and the coflows in it that part in their order."""
         queues_at: dict[Link, set[int]] = {}
         for coflow in order:

@@ -1,6 +1,6 @@
 """Coflows under way: what policies know of them, and the rates that they give them.
 
-A policy of coflows divides the network through a `Sharing`, so that one text of it serves flows on any fabric
+A policy of coflows divides the network through a `CoflowSharing`, so that one text of it serves flows on any fabric
 (`FlowSharing`) and whole traces on one big switch (`echelon.experiments.coflow_replay`).
 """
 
@@ -26,7 +26,7 @@ ROUNDING = 2**30
 """A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
 
 
-class Sharing(Protocol):
+class CoflowSharing(Protocol):
     """The coflows under way, the bandwidth that is left, and the rates that their flows have been given so far.
 
     Links have keys, rates are in bytes per second.
@@ -66,12 +66,12 @@ class CoflowPolicy(Protocol):
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Learn the capacities of the fabric, and return the plan for its switches."""
 
-    def share(self, sharing: Sharing) -> Number | None:
+    def share(self, sharing: CoflowSharing) -> Number | None:
         """Give rates. Return the seconds for which they hold; None: until a flow starts or finishes."""
 
 
 class FlowSharing:
-    """The `Sharing` of flows under way on a fabric.
+    """The `CoflowSharing` of flows under way on a fabric.
 
     A coflow is the flows of one EchelonFlow in one iteration that are active now. Best effort, in no EchelonFlow, gets
     what coflows leave, in max-min fair shares.

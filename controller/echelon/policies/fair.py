@@ -12,7 +12,7 @@ from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
 from echelon.policies.base import NoParameters
-from echelon.policies.coflows import Sharing
+from echelon.policies.coflows import CoflowSharing
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.spread import Spread
 
@@ -47,6 +47,6 @@ class Fair:
     def neighbourhood(self, flow: ActiveFlow) -> None:
         """Return None: rates depend on other flows through links only."""
 
-    def share(self, sharing: Sharing) -> None:
+    def share(self, sharing: CoflowSharing) -> None:
         """Give max-min fair rates to all flows, whatever coflow they are in."""
         sharing.fill_evenly(sharing.coflows, sharing.residual_Bps)

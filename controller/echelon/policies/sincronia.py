@@ -21,7 +21,7 @@ from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
-from echelon.policies.coflows import CentralPlans, CoflowKey, FlowSharing, Sharing
+from echelon.policies.coflows import CentralPlans, CoflowKey, CoflowSharing, FlowSharing
 
 C = TypeVar("C", bound=Hashable)
 
@@ -101,11 +101,11 @@ class Sincronia:
                 ranks[i] = rank
         return Allocation(sharing.rates_Bps(), ranks=tuple(ranks))
 
-    def share(self, sharing: Sharing) -> None:
+    def share(self, sharing: CoflowSharing) -> None:
         """Give rates, which hold until a flow starts or finishes."""
         self._share(sharing)
 
-    def _share(self, sharing: Sharing) -> list[CoflowKey]:
+    def _share(self, sharing: CoflowSharing) -> list[CoflowKey]:
         """Give rates, and return the order of the coflows."""
         residual = sharing.residual_Bps
         demands_s = {

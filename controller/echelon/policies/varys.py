@@ -18,7 +18,7 @@ from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
 from echelon.plan import Plan
 from echelon.policies.base import NoParameters
-from echelon.policies.coflows import CentralPlans, FlowSharing, Sharing, bottleneck_s
+from echelon.policies.coflows import CentralPlans, CoflowSharing, FlowSharing, bottleneck_s
 from echelon.policies.filling import nine_digits
 
 
@@ -48,7 +48,7 @@ class Varys:
         self.share(sharing)
         return Allocation(sharing.rates_Bps())
 
-    def share(self, sharing: Sharing) -> None:
+    def share(self, sharing: CoflowSharing) -> None:
         """Give rates, which hold until a flow starts or finishes."""
         residual = sharing.residual_Bps
         loads = {coflow: sharing.load_bytes(coflow) for coflow in sharing.coflows}

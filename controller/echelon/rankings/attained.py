@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
-from echelon.rankings.in_switches import Profile, RankingAction, SwitchNumbers, steps
+from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Attained:
     def action(self, at: SwitchNumbers) -> RankingAction:
         profile = at.profile(
             ("attained", self.thresholds_bytes, self.order),
-            lambda: Profile(steps(self.thresholds_bytes, self.order, at.key_bits)),
+            lambda: LevelProfile(steps(self.thresholds_bytes, self.order, at.key_bits)),
         )
         return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
 

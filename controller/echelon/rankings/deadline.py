@@ -11,7 +11,7 @@ from itertools import pairwise
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
 from echelon.rankings.base import Rank
-from echelon.rankings.in_switches import Profile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
+from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
 
 _RANK_BITS = 48
 """Width of a rank in a switch, which is two's complement."""
@@ -36,7 +36,7 @@ class Relative:
     alone_tardiness_s: Fraction
     steps: tuple[Fraction, ...]
 
-    def profile(self, lowest: int, highest: int, key_bits: int) -> Profile:
+    def profile(self, lowest: int, highest: int, key_bits: int) -> LevelProfile:
         """Return what switches need for flows that enter the queues from `lowest` to `highest`.
 
         Raise `ValueError` for steps that decrease, and for a period that is not positive.
@@ -50,7 +50,7 @@ class Relative:
         # The switch multiplies the tardiness counted from the earliest that it can tell.
         earliest_us = (1 << (key_bits - 1)) - 1
         zero = -(earliest_us * factor >> shift) - round(self.head_start * unit)
-        return Profile(
+        return LevelProfile(
             steps(edges, queues, key_bits),
             (
                 ("factor", factor),
@@ -101,7 +101,7 @@ class Deadline:
         numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, "offset_us": offset_us}
         return RankingAction("deadline", numbers)
 
-    def profile(self, key_bits: int) -> Profile:
+    def profile(self, key_bits: int) -> LevelProfile:
         """Return what maps keys of `key_bits` to queues.
 
         By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it is by how much the
@@ -115,7 +115,7 @@ class Deadline:
         # A slack of -threshold has reached it, one more has not.
         edges = [bias - microseconds(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
-        return Profile(steps(edges, queues, key_bits))
+        return LevelProfile(steps(edges, queues, key_bits))
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 
-class Step(NamedTuple):
+class KeyRange(NamedTuple):
     """The keys from `lowest` to `highest`, both included, mean `queue`."""
 
     lowest: int
@@ -15,10 +15,10 @@ class Step(NamedTuple):
     queue: int
 
 
-class Profile(NamedTuple):
+class LevelProfile(NamedTuple):
     """What a switch needs to turn the key of a packet into a queue, for all flows that share it."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[KeyRange, ...]
     """Ascending; together they cover every key."""
     period: tuple[tuple[str, int], ...] = ()
     """The arguments of action `set_period` (ranking `deadline`); empty: no entry in table `period`."""
@@ -48,11 +48,11 @@ class SwitchNumbers(Protocol):
     def group(self, name: str) -> int:
         """Return the number of a group of flows of the job."""
 
-    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
+    def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         """Return the number of the profile that `make` returns. Equal `content` means the same profile."""
 
 
-def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[Step, ...]:
+def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[KeyRange, ...]:
     """Return the steps in which the keys below the first of the ascending `edges` mean the first of the `queues`, those
     from there to below the second edge the second, and so on: there is one queue more than there are edges.
 
@@ -61,14 +61,14 @@ def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[S
     end = 1 << key_bits
     lows = [0, *(min(max(edge, 0), end) for edge in edges)]
     highs = [*lows[1:], end]
-    out: list[Step] = []
+    out: list[KeyRange] = []
     for low, high, queue in zip(lows, highs, queues, strict=True):
         if low >= high:
             continue
         if out and out[-1].queue == queue:
-            out[-1] = Step(out[-1].lowest, high - 1, queue)
+            out[-1] = KeyRange(out[-1].lowest, high - 1, queue)
         else:
-            out.append(Step(low, high - 1, queue))
+            out.append(KeyRange(low, high - 1, queue))
     return tuple(out)
 
 

@@ -8,7 +8,15 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
-from echelon.rankings.in_switches import Profile, RankingAction, Step, SwitchNumbers, microseconds, steps, unsigned_us
+from echelon.rankings.in_switches import (
+    KeyRange,
+    LevelProfile,
+    RankingAction,
+    SwitchNumbers,
+    microseconds,
+    steps,
+    unsigned_us,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +43,11 @@ class Window:
             raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count microseconds")
         profile = at.profile(
             ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
-            lambda: Profile(self._steps(period_us, at.key_bits)),
+            lambda: LevelProfile(self._steps(period_us, at.key_bits)),
         )
         return RankingAction("window", {"group": at.group("window"), "profile": profile, "period_us": period_us})
 
-    def _steps(self, period_us: int, key_bits: int) -> tuple[Step, ...]:
+    def _steps(self, period_us: int, key_bits: int) -> tuple[KeyRange, ...]:
         """Return the steps of keys that are the time left in the period: `period_us` at its beginning, 1 at its end."""
         begin, end = (period_us - microseconds(at_s) + 1 for at_s in (self.begin_s, self.end_s))
         if begin < end:

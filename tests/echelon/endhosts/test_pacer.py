@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echelon.endhosts.flow_ends import FlowEnds
-from echelon.endhosts.pacer import CREDIT_SEGMENTS, Pacer
+from echelon.endhosts.pacer import CREDIT_SEGMENTS, SegmentPacer
 from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.transport import FlowSender
 from tests.echelon.endhosts.conftest import ToyClock
@@ -12,11 +12,11 @@ SECOND = 10**9
 KEY = b"\x01\x00\x01\x00\x01"
 
 
-def paced(rate_Bps: float | None, count: int) -> tuple[ToyClock, Pacer, list[int]]:  # noqa: N803
+def paced(rate_Bps: float | None, count: int) -> tuple[ToyClock, SegmentPacer, list[int]]:  # noqa: N803
     """Return a pacer that was told a rate and offered segments of 1000 bytes, and the times at which they leave."""
     clock = ToyClock()
     times: list[int] = []
-    pacer = Pacer(clock, lambda _: times.append(clock.now_ns))
+    pacer = SegmentPacer(clock, lambda _: times.append(clock.now_ns))
     pacer.pace(rate_Bps)
     for number in range(count, 0, -1):
         pacer.offer(DataSegment(1000 * number, 1000))

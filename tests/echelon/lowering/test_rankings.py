@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from echelon.p4program import constants
 from echelon.rankings.attained import Attained
 from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.in_switches import Profile
+from echelon.rankings.in_switches import LevelProfile
 from echelon.rankings.window import Window
 
 BIAS = 1 << 31
@@ -27,7 +27,7 @@ class Numbers:
     offset_bits = 31
 
     def __init__(self) -> None:
-        self.profiles: list[Profile] = []
+        self.profiles: list[LevelProfile] = []
 
     def echelonflow(self, name: str) -> int:
         return 1
@@ -35,12 +35,12 @@ class Numbers:
     def group(self, name: str) -> int:
         return 2
 
-    def profile(self, content: Hashable, make: Callable[[], Profile]) -> int:
+    def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         self.profiles.append(make())
         return len(self.profiles) - 1
 
 
-def queue_of(profile: Profile, key: int) -> int:
+def queue_of(profile: LevelProfile, key: int) -> int:
     """Look a key up. Every key must be in one step."""
     lows = [step.lowest for step in profile.steps]
     assert lows[0] == 0

@@ -27,7 +27,7 @@ class Aggressiveness:
         return self.slope * done / max(1, self.iteration_bytes) + self.intercept
 
 
-class Mltcp(NewReno):
+class MltcpWindow(NewReno):
     """NewReno with the additive increase of MLTCP. Slow start and reactions to loss stay as they are."""
 
     __slots__ = ("_aggressiveness",)

@@ -30,7 +30,7 @@ from echelon.endhosts.tcp.frames import (
     stamp_of,
     window_scale,
 )
-from echelon.endhosts.tcp.mltcp import Aggressiveness, Mltcp
+from echelon.endhosts.tcp.mltcp import Aggressiveness, MltcpWindow
 from echelon.endhosts.tcp.newreno import NewReno
 from echelon.endhosts.tcp.rto import RetransmissionTimer
 
@@ -66,7 +66,7 @@ class TcpSettings:
         """Return a new congestion window."""
         if self.aggressiveness is None:
             return NewReno(mss_bytes, initial_bytes)
-        return Mltcp(self.aggressiveness, mss_bytes, initial_bytes)
+        return MltcpWindow(self.aggressiveness, mss_bytes, initial_bytes)
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import yaml
 from echelon.experiments.evaluation import tables
 from echelon.experiments.evaluation.draw import draw
 from echelon.experiments.evaluation.pictures import draw as draw_pictures
-from echelon.experiments.evaluation.results import EQUAL, Result
+from echelon.experiments.evaluation.results import EQUAL, ScenarioResult
 from echelon.experiments.evaluation.tables import Case, Compared
 from echelon.experiments.evaluation.tasks import BASELINE, Evaluation
 from echelon.experiments.tables import Cell, Table
@@ -24,7 +24,7 @@ WORST = "worst"
 _ERRORS_SHOWN = 10
 
 
-def write(evaluation: Evaluation, results: Sequence[Result], worst: int, out: Path) -> list[Path]:
+def write(evaluation: Evaluation, results: Sequence[ScenarioResult], worst: int, out: Path) -> list[Path]:
     """Write the report into the directory `out`, with the `worst` worst cases of each policy, mode and measure.
 
     Return the files, the summary first. Raise `OSError`.
@@ -45,7 +45,7 @@ def write(evaluation: Evaluation, results: Sequence[Result], worst: int, out: Pa
     return [summary, *files, *pictures, *scenarios]
 
 
-def compare(evaluation: Evaluation, results: Sequence[Result]) -> Compared:
+def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compared:
     """Return the results with what tables need to know of the evaluation."""
     return Compared(results, [choice.label for choice in evaluation.policies], BASELINE.label)
 

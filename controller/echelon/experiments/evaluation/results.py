@@ -33,7 +33,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ScenarioResult:
     """A scenario and what was measured of it."""
 
     seed: int
@@ -69,11 +69,13 @@ class Result:
         return None if ours is None else ours.of(measure) / best
 
 
-def scored(seed: int, description: Mapping[str, Any], runs: Mapping[tuple[str, Mode], Mapping[str, Any]]) -> Result:
+def scored(
+    seed: int, description: Mapping[str, Any], runs: Mapping[tuple[str, Mode], Mapping[str, Any]]
+) -> ScenarioResult:
     """Return the result of a scenario from what `echelon.experiments.evaluation.measure` gives."""
     limit = Limit(**description["limit"])
     slowdowns = {key: [*run["slowdowns"].values()] for key, run in runs.items() if "slowdowns" in run}
-    return Result(
+    return ScenarioResult(
         seed,
         Kind(**description["kind"]),
         float(description["load"]),
@@ -113,7 +115,7 @@ class Tally:
         return 1 - self.lost / self.count
 
 
-GROUPINGS: Mapping[str, Callable[[Result], str]] = {
+GROUPINGS: Mapping[str, Callable[[ScenarioResult], str]] = {
     "fabric": lambda result: result.kind.fabric,
     "shape": lambda result: result.kind.shape,
     "periods": lambda result: result.kind.periods,
@@ -123,9 +125,9 @@ GROUPINGS: Mapping[str, Callable[[Result], str]] = {
 """The kinds of scenarios by which wins and losses are told apart."""
 
 
-def grouped(results: Sequence[Result], *groupings: str) -> dict[tuple[str, ...], list[Result]]:
+def grouped(results: Sequence[ScenarioResult], *groupings: str) -> dict[tuple[str, ...], list[ScenarioResult]]:
     """Return the results by their kinds under these `GROUPINGS`, sorted."""
-    groups: dict[tuple[str, ...], list[Result]] = {}
+    groups: dict[tuple[str, ...], list[ScenarioResult]] = {}
     for result in results:
         groups.setdefault(tuple(GROUPINGS[grouping](result) for grouping in groupings), []).append(result)
     return dict(sorted(groups.items()))

@@ -15,7 +15,7 @@ _TICK_S = Fraction(1, 10**6)
 
 
 @dataclass(frozen=True, slots=True)
-class Computing:
+class DrawnCompute:
     """A key of a job file that holds this part of the job's compute time."""
 
     part: Fraction
@@ -30,7 +30,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A drawn iteration. `section` has `Computing` and `Sending` in place of durations and sizes."""
+    """A drawn iteration. `section` has `DrawnCompute` and `Sending` in place of durations and sizes."""
 
     parallelism: str
     workers: tuple[str, ...]
@@ -41,7 +41,7 @@ class Shape:
 
         def filled(value: object) -> object:
             match value:
-                case Computing(part):
+                case DrawnCompute(part):
                     return _duration(part * compute_s)
                 case Sending(part):
                     return size_text(max(_LEAST_BYTES, round(part * sent_bytes)))
@@ -66,14 +66,14 @@ def _duration(seconds: Fraction) -> str:
 
 
 def _data(random: Random, hosts: Sequence[str]) -> Shape:
-    section = {"compute": Computing(Fraction(1)), "gradient": Sending(Fraction(1))}
+    section = {"compute": DrawnCompute(Fraction(1)), "gradient": Sending(Fraction(1))}
     return Shape("data", tuple(hosts), section | _collective(random, hosts))
 
 
 def _buckets(random: Random, hosts: Sequence[str]) -> Shape:
     section = {
-        "forward": Computing(Fraction(1, 3)),
-        "backward": Computing(Fraction(2, 3)),
+        "forward": DrawnCompute(Fraction(1, 3)),
+        "backward": DrawnCompute(Fraction(2, 3)),
         "buckets": random.choice((2, 4)),
         "gradient": Sending(Fraction(1)),
     }
@@ -89,7 +89,7 @@ def _collective(random: Random, hosts: Sequence[str]) -> dict[str, object]:
 def _parameter_server(_random: Random, hosts: Sequence[str]) -> Shape:
     server, *workers = hosts
     gradient = Sending(Fraction(1, len(workers)))
-    section = {"server": server, "compute": Computing(Fraction(1)), "gradient": gradient}
+    section = {"server": server, "compute": DrawnCompute(Fraction(1)), "gradient": gradient}
     return Shape("parameter_server", tuple(workers), section)
 
 
@@ -99,11 +99,11 @@ def _pipeline(schedule: str, backward: bool) -> Callable[[Random, Sequence[str]]
         section: dict[str, object] = {
             "schedule": schedule,
             "micro_batches": micro_batches,
-            "forward": Computing(Fraction(1, (3 if backward else 1) * micro_batches)),
+            "forward": DrawnCompute(Fraction(1, (3 if backward else 1) * micro_batches)),
             "activation": Sending(Fraction(1, (2 if backward else 1) * micro_batches)),
         }
         if backward:
-            section["backward"] = Computing(Fraction(2, 3 * micro_batches))
+            section["backward"] = DrawnCompute(Fraction(2, 3 * micro_batches))
         return Shape("pipeline", tuple(hosts), section)
 
     return draw

@@ -8,7 +8,7 @@ from itertools import combinations
 from statistics import fmean
 
 from echelon.experiments.evaluation.measure import MODES, Mode
-from echelon.experiments.evaluation.results import EQUAL, GROUPINGS, MEASURES, Measure, Result, Tally, grouped
+from echelon.experiments.evaluation.results import EQUAL, GROUPINGS, MEASURES, Measure, ScenarioResult, Tally, grouped
 from echelon.experiments.tables import Cell, Table
 
 MODE_TITLES = {
@@ -24,7 +24,7 @@ MEASURE_TITLES = {"mean": "Mean of the jobs", "worst": "Worst job"}
 class Compared:
     """The results of an evaluation, with the order of policies that tables keep."""
 
-    results: Sequence[Result]
+    results: Sequence[ScenarioResult]
     policies: Sequence[str]
     baseline: str
 
@@ -39,7 +39,9 @@ class Compared:
         run = {mode for result in self.results for _, mode in (*result.scores, *result.errors)}
         return [mode for mode in MODES if mode in run]
 
-    def ratios(self, policy: str, mode: Mode, measure: Measure, of: Iterable[Result] | None = None) -> list[float]:
+    def ratios(
+        self, policy: str, mode: Mode, measure: Measure, of: Iterable[ScenarioResult] | None = None
+    ) -> list[float]:
         """Return the ratios of a policy to the baseline."""
         results = self.results if of is None else of
         ratios = (result.ratio(policy, mode, measure, self.baseline) for result in results)
@@ -176,7 +178,7 @@ def astray(compared: Compared) -> Table:
 class Case:
     """A scenario in which a policy does badly."""
 
-    result: Result
+    result: ScenarioResult
     policy: str
     mode: Mode
     measure: Measure

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from echelon.experiments.evaluation.code import code_digest
 from echelon.experiments.evaluation.measure import Mode, describe, slowdowns
-from echelon.experiments.evaluation.results import Result, scored
-from echelon.experiments.store import Store
+from echelon.experiments.evaluation.results import ScenarioResult, scored
+from echelon.experiments.store import ResultStore
 from echelon.experiments.sweep import Task, sweep
 from echelon.scenarios.scenario import PolicyChoice
 
@@ -63,8 +63,8 @@ class Evaluation:
 
 
 def evaluate(
-    evaluation: Evaluation, store: Store, workers: int, count: Callable[[int], None], done: Callable[[Task], None]
-) -> list[Result]:
+    evaluation: Evaluation, store: ResultStore, workers: int, count: Callable[[int], None], done: Callable[[Task], None]
+) -> list[ScenarioResult]:
     """Measure what `store` does not have in `workers` processes (0: in this one), and return all scenarios' results.
 
     `count` is told how many measurements there are, `done` of each that is there. Raise `SweepError` if a process ends

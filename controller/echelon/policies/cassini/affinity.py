@@ -25,7 +25,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class AgreedShifts:
     """One shift for each job."""
 
     shifts_s: Mapping[str, Fraction]
@@ -34,7 +34,7 @@ class Agreement:
     """The indices of wishes that close a loop in which the shifts do not agree."""
 
 
-def agree(wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: Mapping[str, Fraction]) -> Agreement:
+def agree(wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: Mapping[str, Fraction]) -> AgreedShifts:
     """Return a shift for each job such that all links but the ignored ones have their wish.
 
     In each component the first job of `periods_s` keeps its time of `starts_s`. CASSINI discards a placement of jobs
@@ -63,7 +63,7 @@ def agree(wishes: Sequence[Wish], periods_s: Mapping[str, Fraction], starts_s: M
             open_wishes.update(
                 other for job in wish.shifts_s if job in placed for other in at[job] if other not in done
             )
-    return Agreement(placed, tuple(sorted(ignored)))
+    return AgreedShifts(placed, tuple(sorted(ignored)))
 
 
 def _follow(wish: Wish, placed: dict[str, Fraction], periods_s: Mapping[str, Fraction]) -> bool:

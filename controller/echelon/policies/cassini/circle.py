@@ -29,7 +29,7 @@ _TINY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class Communication:
     """Communication from `begin_s` to `end_s` of an iteration. The iteration's start is 0."""
 
     begin_s: Fraction
@@ -43,7 +43,7 @@ class Profile:
     """What a job sends over a link in each iteration."""
 
     period_s: Fraction
-    bursts: tuple[Burst, ...]
+    bursts: tuple[Communication, ...]
 
     @property
     def peak(self) -> Fraction:

@@ -12,7 +12,7 @@ from echelon.execution import IterationRecord, duration_s
 from echelon.jobs.graph import Job
 from echelon.paths import Paths, links_of
 from echelon.policies.cassini.affinity import Wish, agree
-from echelon.policies.cassini.circle import Burst, Profile, Rotation, quantised_s, rotate
+from echelon.policies.cassini.circle import Communication, Profile, Rotation, quantised_s, rotate
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def profiles(
     job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]
 ) -> dict[Link, Profile]:
     """Return what an iteration sends over each link, each flow at its mean rate."""
-    bursts: dict[Link, list[Burst]] = defaultdict(list)
+    bursts: dict[Link, list[Communication]] = defaultdict(list)
     for flow in job.flows:
         span = alone.flows[flow.name]
         if span.finish is None or span.finish <= span.start:
@@ -92,6 +92,6 @@ def profiles(
         begin_s, end_s = span.start - alone.start, span.finish - alone.start
         for link in links_of(paths[flow.name]):
             share = flow.size_bytes / (end_s - begin_s) / capacities[link]
-            bursts[link].append(Burst(begin_s, end_s, share))
+            bursts[link].append(Communication(begin_s, end_s, share))
     period_s = duration_s(alone)
     return {link: Profile(period_s, tuple(of_link)) for link, of_link in bursts.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.endhosts.tcp.mltcp import Aggressiveness, Mltcp
+from echelon.endhosts.tcp.mltcp import Aggressiveness, MltcpWindow
 from echelon.endhosts.tcp.newreno import NewReno
 from echelon.endhosts.tcp.sender import TcpSettings
 
@@ -30,14 +30,14 @@ def test_the_increase_grows_with_progress(part: float, factor: float) -> None:
     """F(bytes_ratio) = 1.75 bytes_ratio + 0.25 segments for each round trip."""
     iteration_bytes = 1_000_000
     for iterations in (0, 1, 7):
-        window = Mltcp(Aggressiveness(iteration_bytes), MSS)
+        window = MltcpWindow(Aggressiveness(iteration_bytes), MSS)
         total = iterations * iteration_bytes + round(part * iteration_bytes)
         assert growth(window, total) == pytest.approx(factor, abs=0.06)
     assert growth(NewReno(MSS), 0) == pytest.approx(1, abs=0.06)
 
 
 def test_slow_start_is_that_of_newreno() -> None:
-    ours, theirs = Mltcp(Aggressiveness(10**6), MSS), NewReno(MSS)
+    ours, theirs = MltcpWindow(Aggressiveness(10**6), MSS), NewReno(MSS)
     for total in range(MSS, 50 * MSS, MSS):
         ours.grow(MSS, total)
         theirs.grow(MSS, total)
@@ -52,5 +52,5 @@ def test_settings_choose_the_window() -> None:
     settings = TcpSettings()
     assert type(settings.congestion(MSS)) is NewReno
     made = replace(settings, aggressiveness=Aggressiveness(5000)).congestion(MSS, MSS)
-    assert isinstance(made, Mltcp)
+    assert isinstance(made, MltcpWindow)
     assert made.cwnd == MSS

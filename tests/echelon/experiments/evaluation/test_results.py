@@ -9,7 +9,7 @@ import pytest
 from echelon.execution import IterationRecord, JobRecord
 from echelon.experiments.evaluation import tables
 from echelon.experiments.evaluation.measure import Mode, slowdown
-from echelon.experiments.evaluation.results import Result, Tally, grouped, scored
+from echelon.experiments.evaluation.results import ScenarioResult, Tally, grouped, scored
 from echelon.experiments.evaluation.tables import Compared
 from echelon.experiments.tables import Table
 
@@ -21,7 +21,7 @@ RUNS = {
 }
 
 
-def result(seed: int, mode: Mode = "plan") -> Result:
+def result(seed: int, mode: Mode = "plan") -> ScenarioResult:
     fabric, load, least, *runs = RUNS[seed]
     return scored(
         seed,

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.policies.cassini.circle import ANGLES, Burst, Profile, perimeter_s, quantised_s, rotate
+from echelon.policies.cassini.circle import ANGLES, Communication, Profile, perimeter_s, quantised_s, rotate
 
 MS = Fraction(1, 1000)
 
 
 def job(period_ms: int, communication_ms: int, share: Fraction | int = 1) -> Profile:
     """A job that communicates first."""
-    return Profile(period_ms * MS, (Burst(Fraction(0), communication_ms * MS, Fraction(share)),))
+    return Profile(period_ms * MS, (Communication(Fraction(0), communication_ms * MS, Fraction(share)),))
 
 
 def test_two_jobs_of_40_and_60_ms() -> None:
@@ -70,7 +70,7 @@ def circles(draw: st.DrawFn) -> tuple[list[Profile], int]:
         begin = draw(st.integers(0, period_ms - 1))
         length = draw(st.integers(1, period_ms - begin))
         share = Fraction(draw(st.integers(1, 4)), 4)
-        profiles.append(Profile(period_ms * MS, (Burst(begin * MS, (begin + length) * MS, share),)))
+        profiles.append(Profile(period_ms * MS, (Communication(begin * MS, (begin + length) * MS, share),)))
     return profiles, int(perimeter_s([profile.period_s for profile in profiles]) / MS)
 
 
@@ -103,6 +103,6 @@ def test_a_circle_has_room_for_twelve_of_the_longest_iterations() -> None:
 
 def test_near_multiples_are_taken_as_multiples() -> None:
     """Profiles are measured; a third that is off by half a percent still fits."""
-    third = Profile(Fraction(335, 1000), (Burst(Fraction(0), Fraction(1, 10), Fraction(1)),))
-    whole = Profile(Fraction(1), (Burst(Fraction(0), Fraction(1, 5), Fraction(1)),))
+    third = Profile(Fraction(335, 1000), (Communication(Fraction(0), Fraction(1, 10), Fraction(1)),))
+    whole = Profile(Fraction(1), (Communication(Fraction(0), Fraction(1, 5), Fraction(1)),))
     assert rotate([whole, third]).score == pytest.approx(1, abs=1e-2)
