@@ -43,7 +43,14 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
         for inner in (getattr(command, "commands", None) or [""])
     }
     # Those of experiments are not the service's.
-    assert {leaf.split()[0] for leaf in leaves - named} <= {"run", "fabric", "traffic", "experiment", "evaluate", "coflows"}
+    assert {leaf.split()[0] for leaf in leaves - named} <= {
+        "run",
+        "fabric",
+        "traffic",
+        "experiment",
+        "evaluate",
+        "coflows",
+    }
 
 
 def test_the_jobs_in_it_are_good() -> None:
