@@ -32,7 +32,8 @@ ELSEWHERE = {
     ),
     r"^softswitch (--no-p4|-i|PROGRAM)": "a switch that runs on, as the tests in tests/softswitch/realtime have",
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
-    r"^echelon experiment (thesis|pipelines|report)": "hours, or what they have measured",
+    r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
+    r"^echelon coflows FB2010": "a file that its authors publish",
 }
 """What is not run here, by what it needs."""
 
