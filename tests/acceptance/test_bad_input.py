@@ -55,7 +55,7 @@ CASES = [
     ("job.yaml", "micro_batches: 3", "micro_batches: 0", "pipeline.micro_batches"),
     ("job.yaml", "micro_batches: 3", "microbatches: 3", "pipeline.microbatches"),
     ("job.yaml", "job: pipe\n", "job: pipe\njob: again\n", "job"),
-    ("scenario.yaml", "policies: [fair, echelon]", "policies: [unfair]", "policies[0]"),
+    ("scenario.yaml", "policies: [fair, echelon]", "policies: [fairest]", "policies[0]"),
     ("scenario.yaml", "policies: [fair, echelon]", "policies: [{policy: echelon, order: random}]", "policies[0].order"),
     ("scenario.yaml", "iterations: 1", "iterations: many", "iterations"),
     ("scenario.yaml", "iterations: 1", "iteration: 1", "iteration"),

@@ -254,7 +254,7 @@ def test_two_stages_pay_for_every_second_round_trip(
 
 @given(
     batches=st.integers(1, 8),
-    times=st.tuples(TIMES, TIMES, TIMES, TIMES),
+    times=st.tuples(POSITIVE, POSITIVE, POSITIVE, POSITIVE),
     sizes=st.tuples(st.integers(1, 20 * RATE), st.integers(1, 20 * RATE)),
     policy=st.just("echelon"),
 )
@@ -262,6 +262,8 @@ def test_two_stages_pay_for_every_second_round_trip(
 def test_two_stages_with_a_link_that_sends_one_flow_after_the_other(
     batches: int, times: tuple[Fraction, ...], sizes: tuple[int, int], policy: str
 ) -> None:
+    """Every unit takes time, so no two flows are due together: those would share the link."""
+    """Every unit takes time, so no two flows are due together: those would share the link."""
     forward_s, backward_s = list(times[:2]), list(times[2:])
     link_free = {"forward": Fraction(0), "backward": Fraction(0)}
 
