@@ -263,7 +263,6 @@ def test_two_stages_with_a_link_that_sends_one_flow_after_the_other(
     batches: int, times: tuple[Fraction, ...], sizes: tuple[int, int], policy: str
 ) -> None:
     """Every unit takes time, so no two flows are due together: those would share the link."""
-    """Every unit takes time, so no two flows are due together: those would share the link."""
     forward_s, backward_s = list(times[:2]), list(times[2:])
     link_free = {"forward": Fraction(0), "backward": Fraction(0)}
 
