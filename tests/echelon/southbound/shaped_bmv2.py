@@ -329,7 +329,8 @@ def _service(directory: Path, address: str, thrift: int) -> dict[str, object]:
             _until(lambda: client.switch("s1").drift_found > 0)
             mended = _prios("s1-eth3")
             client.set_policy("fifo")
-            _until(lambda: not any("100Kbit" in rest for rest in _prios("s1-eth3").values()))
+            # Classes change one after the other, that of queue 7 last.
+            _until(lambda: _prios("s1-eth3")["7"].startswith("prio 6"))
             return {"state": state, "ranked": ranked, "mended": mended, "fifo": _prios("s1-eth3")}
     finally:
         daemon.terminate()
