@@ -7,7 +7,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-fast test-long test-quiet ptf lint bench bench-switch soak format p4 clean
+.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -36,6 +36,9 @@ test-fast: $(STAMP)
 # What `make test` leaves out because it takes minutes, and property tests again with all their examples.
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long
+
+# Property tests with all their examples; `make test` draws half of them.
+test-properties: $(STAMP)
 	ECHELON_EXAMPLES=all $(RUN)/pytest -n auto --dist loadgroup -m 'hypothesis and not long and not quiet'
 
 # What measures jobs and traffic on real hosts, in real time: root, and a machine with nothing else to do.
