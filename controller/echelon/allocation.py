@@ -48,8 +48,9 @@ class Allocation:
     rates_Bps: Sequence[Number]  # noqa: N815
     valid_until_s: Number | None = None
     ranks: Sequence[int] | None = None
-    """For a policy that assigns priorities rather than rates: the rank of each flow, from 0 for the most urgent. The
-    flows of a coflow have the same rank."""
+    """The rank of each flow, from 0 for the most urgent, if the policy assigns priorities rather than rates.
+
+    The flows of a coflow have the same rank."""
 
 
 @runtime_checkable

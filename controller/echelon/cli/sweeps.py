@@ -1,4 +1,4 @@
-"""What commands that sweep over many measurements share: a progress bar, and errors in one line."""
+"""The parts that commands with many measurements share: a progress bar, and errors in one line."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ _NS_PER_US = 1000
 class _Iteration:
     epoch: int
     begin_ns: int
-    """On the host's own clock."""
+    """A time on the host's own clock."""
     memory: int
 
 
 class Agreement:
-    """What one host knows about the iterations of its jobs."""
+    """The knowledge of one host about the iterations of its jobs."""
 
     __slots__ = ("_clock", "_newest")
 

@@ -48,7 +48,7 @@ class HostStack:
         self.flows = FlowEnds(host, clock)
         """Ends of the flows with a shim."""
         self.agreement = Agreement(clock)
-        """What the host knows about the iterations of those flows' jobs."""
+        """The host's knowledge about the iterations of those flows' jobs."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self.unknown_packets = 0

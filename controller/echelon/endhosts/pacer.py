@@ -26,7 +26,7 @@ class SegmentPacer:
         self._debt_bytes = 0.0
         """Bytes that have to be paid for, at the rate, before the next segment may leave; negative: a credit."""
         self._at_ns = 0
-        """When the debt was last brought up to date."""
+        """The time when the debt was last brought up to date."""
         self._timer = 0
         """The number of the newest timer; older ones do nothing."""
 

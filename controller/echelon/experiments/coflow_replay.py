@@ -38,12 +38,12 @@ FULL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CoflowReplay:
-    """What became of the coflows of a trace."""
+    """The completion times of the coflows of a trace."""
 
     completion_s: Mapping[str, float]
     """The time from arrival to the end of the last flow, by coflow."""
     end_s: float
-    """When the last coflow was finished, counted from the trace's time 0."""
+    """The time when the last coflow was finished, counted from the trace's time 0."""
     decisions: int
 
 

@@ -50,7 +50,7 @@ class FlowUnderWay(ActiveFlow):
     fastest_Bps: Number  # noqa: N815
     """The flow's rate if it were alone on its path."""
     coupled: Hashable
-    """What couples the flow to others beside links (`LocalAllocator.neighbourhood`)."""
+    """The coupling of the flow to others beside links (`LocalAllocator.neighbourhood`)."""
     since_s: Number
     rate_Bps: Number = 0  # noqa: N815
     version: int = 0

@@ -68,7 +68,7 @@ class _AtPort:
     outdated: bool = False
     """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
     until_s: Number | None = None
-    """When the first rank ends."""
+    """The time when the first rank ends."""
     counting: list[Rank] = field(default_factory=list)
     """The ranks that end after some bytes."""
 

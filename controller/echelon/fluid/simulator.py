@@ -182,7 +182,7 @@ _Event = tuple[float, Number, int, _What, int]
 version of the flow's rate). The approximate time is much faster to compare than a fraction."""
 
 _MOST_STALLED = 1000
-"""How often in a row a policy's rates may be valid for less time than a float can tell."""
+"""The number of times in a row that a policy's rates may be valid for less time than a float can tell."""
 
 
 class _Run:

@@ -29,7 +29,7 @@ from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths
 from echelon.plan import FlowPlan, Plan, QueuePlan
 from echelon.policies.coflows import CoflowKey, CoflowSharing, FlowSharing
-from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES
+from echelon.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
 from echelon.rankings.attained import Attained
 from echelon.rankings.fixed import Fixed
 
@@ -44,7 +44,7 @@ def thresholds_bytes(first: int, growth: int, queues: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class _History:
-    """What is known of a coflow beyond its active flows."""
+    """The history of a coflow: all that its active flows do not tell."""
 
     iteration: int
     arrival: int
@@ -108,7 +108,7 @@ class Aalo:
         growth: Annotated[int, Field(ge=2, le=100)] = 10
         """E."""
         share: Literal["strict", "weighted"] = "strict"
-        """How queues share a link: strictly by priority, or by weights K, K - 1, and so on to 1."""
+        """The sharing of a link between queues: strictly by priority, or by weights K, K - 1, and so on to 1."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._parameters = self.Parameters() if parameters is None else parameters
@@ -117,7 +117,7 @@ class Aalo:
         self._paths = FlowPaths()
         self._flows = Kept(_ranked)
         self._histories: dict[tuple[str, str], _History] = {}
-        """By job and EchelonFlow."""
+        """The histories of coflows, by job and EchelonFlow."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan of a queue for each of the first six queues of D-CLAS.
@@ -131,7 +131,7 @@ class Aalo:
         self._thresholds = thresholds_bytes(first, chosen.growth, chosen.queues)
         names = {job.name for job in jobs}
         self._histories = {key: of for key, of in self._histories.items() if key[0] in names}
-        on_switch = self._thresholds[: len(QUEUES) - 1]
+        on_switch = self._thresholds[: len(JOB_QUEUES) - 1]
         return Plan.of_jobs(
             self.name,
             self._flows.update({job.name: (job, of_jobs[job.name], on_switch) for job in jobs}),
@@ -183,20 +183,20 @@ class Aalo:
 
 
 def _schedule(share: str, queues: int) -> tuple[QueuePlan, ...]:
-    """Return the queues of a port: those of D-CLAS from the last of `QUEUES` down, below acknowledgements."""
+    """Return the queues of a port: those of D-CLAS from the last of `JOB_QUEUES` down, below acknowledgements."""
     strict = share == "strict"
-    first, top = QUEUES[-1], (QUEUES[-1] if strict else 1) + 1
+    first, top = JOB_QUEUES[-1], (JOB_QUEUES[-1] if strict else 1) + 1
 
     def plan(queue: int) -> QueuePlan:
         if queue == BEST_EFFORT_QUEUE:
             return QueuePlan(level=0)
         return QueuePlan(level=queue) if strict else QueuePlan(level=1, weight=max(1, queues - (first - queue)))
 
-    return (*(plan(queue) for queue in (BEST_EFFORT_QUEUE, *QUEUES)), QueuePlan(level=top))
+    return (*(plan(queue) for queue in (BEST_EFFORT_QUEUE, *JOB_QUEUES)), QueuePlan(level=top))
 
 
 def _ranked(job: Job, paths: Paths, thresholds: tuple[int, ...]) -> tuple[FlowPlan, ...]:
-    order = tuple(reversed(QUEUES))[: len(thresholds) + 1]
+    order = tuple(reversed(JOB_QUEUES))[: len(thresholds) + 1]
     group_of = {flow: echelonflow.name for echelonflow in job.echelonflows for flow in echelonflow.flows}
     return tuple(
         FlowPlan(

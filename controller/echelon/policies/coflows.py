@@ -17,7 +17,8 @@ from echelon.jobs.graph import Job
 from echelon.paths import FlowPaths
 from echelon.plan import Plan
 from echelon.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
-from echelon.policies.schedule import BEST_EFFORT_QUEUE, QUEUES, to_port
+from echelon.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
+from echelon.policies.schedule import to_port
 from echelon.policies.spread import Spread
 
 CoflowKey: TypeAlias = tuple[str, int, str]
@@ -89,7 +90,7 @@ class FlowSharing:
                 self.members.setdefault((flow.job, flow.iteration, flow.echelonflow), []).append(index)
         self._rates: list[Number] = [ZERO] * len(flows)
         self.residual_Bps: MutableMapping[Link, Number] = residual_of(capacities_Bps, flows)
-        """What is left of each link that `flows` use."""
+        """The rate left on each link that `flows` use."""
         self._least = {link: capacity / ROUNDING for link, capacity in self.residual_Bps.items()}
 
     @property
@@ -161,7 +162,7 @@ class CentralPlans:
     def __init__(self, policy: str) -> None:
         self._policy = policy
         self._paths = FlowPaths()
-        self._spread = Spread(QUEUES)
+        self._spread = Spread(JOB_QUEUES)
         self.capacities_Bps: Mapping[Link, Fraction] = {}
         """The capacity of each link of the fabric of the last plan, in bytes per second."""
 

@@ -9,13 +9,15 @@ origin of deadlines (see `references`).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.documents import Section
+from echelon.documents import Section, problem
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -23,10 +25,11 @@ from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths, links_of
-from echelon.plan import LEVELS, FlowPlan, Plan, PlanError, QueuePlan
-from echelon.policies.cassini.shifts import time_shifts
+from echelon.plan import FlowPlan, Plan, PlanError
+from echelon.policies.cassini.shifts import Shifts, time_shifts
 from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
 from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
 from echelon.policies.references import REFERENCES, Dues, latest_alone_s
@@ -35,12 +38,8 @@ from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 
-MIN_SHARE = Fraction(1, 100)
-"""The part of the port that each queue below the highest is guaranteed.
-
-A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
-"""
-BEST_EFFORT_QUEUE = 0
+PATHS: Mapping[str, type[PathChooser] | None] = {"kept": None, "crux": LeastCongested}
+SHIFTS: Mapping[str, Callable[..., Shifts] | None] = {"none": None, "cassini": time_shifts}
 
 
 class Echelon:
@@ -59,16 +58,27 @@ class Echelon:
         reference: Literal["iteration", "echelonflow"] = "iteration"
         """The origin of deadlines (`echelon.policies.references`)."""
         paths: Literal["kept", "crux"] = "kept"
-        """Whether connections stay on their paths, or choose them as Crux does whenever jobs come or go."""
+        """The paths of connections: kept, or chosen as Crux does whenever jobs come or go."""
         shifts: Literal["none", "cassini"] = "none"
-        """Whether hosts delay jobs by CASSINI's time shifts, so that fewer of their flows meet at all."""
+        """The time shifts by which hosts delay jobs, so that fewer of their flows meet."""
+
+        @model_validator(mode="after")
+        def _check(self) -> Self:
+            if self.reference == "echelonflow" and self.order.startswith("memory"):
+                raise problem(
+                    f"does not go with 'order: {self.order}', since a job has one memory (use 'iteration')",
+                    "reference",
+                    code="conflicting-key",
+                )
+            return self
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters
         self._order = ORDERS[chosen.order]()
         self._reference = REFERENCES[chosen.reference]()
-        self._chooser = LeastCongested() if chosen.paths == "crux" else None
-        self._shifted = chosen.shifts == "cassini"
+        chooser = PATHS[chosen.paths]
+        self._chooser = None if chooser is None else chooser()
+        self._shifts = SHIFTS[chosen.shifts]
         self._capacities: Mapping[Link, Fraction] = {}
         self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
@@ -91,13 +101,12 @@ class Echelon:
             {job.name: (job, alone[job.name], of_jobs[job.name], due[job.name], self._capacities) for job in jobs}
         )
         levels = self._order.levels(self._jobs)
-        queues = [QueuePlan(level, min_share=MIN_SHARE) for level in range(LEVELS - 1)]
         return Plan.of_jobs(
             self.name,
             self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
-            default_schedule=(*queues, QueuePlan(LEVELS - 1)),
+            default_schedule=strict(MIN_SHARE),
             best_effort_queue=BEST_EFFORT_QUEUE,
-            shifts_s=time_shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifted else {},
+            shifts_s=self._shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifts else {},
         )
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:

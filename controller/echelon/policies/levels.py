@@ -12,10 +12,12 @@ from echelon.rankings.fixed import Fixed
 
 BEST_EFFORT_QUEUE = 0
 JOB_QUEUES = range(1, CONTROL_QUEUE)
-"""The queues of flows whose queue is fixed: above best effort, below acknowledgements."""
+"""The queues of flows that jobs claim: above best effort, below acknowledgements."""
 MIN_SHARE = Fraction(1, 100)
-"""The part of the port that every queue below the highest is guaranteed where flows move between queues: a packet that
-waits there still moves, so that the next packet of its flow can be ranked anew."""
+"""The part of the port that each queue below the highest is guaranteed where flows move between queues.
+
+A packet that waits there keeps moving, so that the next packet of its flow can be ranked anew.
+"""
 
 
 def strict(min_share: Fraction = Fraction(0)) -> PortSchedule:

@@ -1,4 +1,4 @@
-"""What jobs remember of past iterations, as a scheduler learns it that sees all flows under way."""
+"""The memory of past iterations, learnt by a scheduler that sees all flows under way."""
 
 from __future__ import annotations
 

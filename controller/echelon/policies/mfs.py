@@ -45,10 +45,10 @@ class Mfs:
     name = "mfs"
 
     class Parameters(Section):
-        """What counts as late."""
+        """The bound from which a flow counts as late."""
 
         allowance: Annotated[float, Field(gt=0, le=10)] = 0.5
-        """By how many of its job's iterations a flow may be later than alone."""
+        """The lateness that a flow is allowed, in iterations of its job alone."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters

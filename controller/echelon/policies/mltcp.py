@@ -55,7 +55,7 @@ class Mltcp:
         """The aggressiveness function, and how switches follow it."""
 
         slope: Annotated[float, Field(ge=0, le=100)] = 1.75
-        """How much the weight grows over an iteration (the paper's default)."""
+        """The growth of the weight over an iteration (the paper's default)."""
         intercept: Annotated[float, Field(gt=0, le=100)] = 0.25
         """The weight at the beginning of an iteration (the paper's default)."""
         share: Literal["strict", "weights"] = "strict"

@@ -36,7 +36,7 @@ class JobFacts:
     tardiness_s: Mapping[str, Fraction]
     """Tardiness of each of its EchelonFlows alone on the fabric."""
     busy_s: Fraction = Fraction(0)
-    """How long the busiest link of its paths takes to carry what it sends there in an iteration."""
+    """Seconds that the busiest link of its paths takes to carry what it sends there in an iteration."""
     latest_alone_s: Fraction = Fraction(0)
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
 

@@ -9,12 +9,10 @@ from echelon.allocation import ActiveFlow, Link, Number
 from echelon.jobs.graph import FlowKey
 from echelon.plan import CONTROL_QUEUE, LEVELS, PortSchedule, QueuePlan
 from echelon.policies.filling import ZERO
+from echelon.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
 
-BEST_EFFORT_QUEUE = 0
 HIGHEST_WEIGHT = 1023
 """The largest DWRR weight that switches take (Tofino's range is 0..1023)."""
-QUEUES = range(1, CONTROL_QUEUE)
-"""The queues of flows that jobs claim."""
 
 
 def to_schedule(
@@ -49,7 +47,7 @@ def to_schedule(
     for unit in _units(flows, claimed):
         links = {link for i in unit for link in flows[i].links}
         wanted = {before.get(_key(flows[i])) for i in unit}
-        free = next((q for q in QUEUES if q in wanted and not any(crowd[link][q] for link in links)), None)
+        free = next((q for q in JOB_QUEUES if q in wanted and not any(crowd[link][q] for link in links)), None)
         if free is None:
             choosing.append((unit, links, wanted))
         else:
@@ -96,7 +94,7 @@ def to_levels(
             urgency = max(free - first[link].get(queue, free) for link in links)
             return urgency, queue not in wanted, any(queue in wanted_at[link] for link in links), queue
 
-        queue = min(QUEUES, key=cost)
+        queue = min(JOB_QUEUES, key=cost)
         for i in unit:
             of_flow[_key(flows[i])] = queue
         for link in links:
@@ -109,8 +107,10 @@ def _by_rank(first: Mapping[int, int]) -> PortSchedule:
     """Return the queues of a port, given the lowest rank in each queue that some flow has."""
     order = sorted(first, key=lambda queue: first[queue])
     # A queue that no flow has may still hold the last packets of a flow that has just finished.
-    levels = dict.fromkeys(QUEUES, QUEUES[-1]) | {queue: QUEUES[-1] - turn for turn, queue in enumerate(order)}
-    return (QueuePlan(level=0), *(QueuePlan(level=levels[queue]) for queue in QUEUES), QueuePlan(level=LEVELS - 1))
+    levels = dict.fromkeys(JOB_QUEUES, JOB_QUEUES[-1]) | {
+        queue: JOB_QUEUES[-1] - turn for turn, queue in enumerate(order)
+    }
+    return (QueuePlan(level=0), *(QueuePlan(level=levels[queue]) for queue in JOB_QUEUES), QueuePlan(level=LEVELS - 1))
 
 
 def _key(flow: ActiveFlow) -> FlowKey:
@@ -125,7 +125,7 @@ def _units(flows: Sequence[ActiveFlow], claimed: Sequence[int]) -> list[list[int
         for link in flows[i].links:
             at_link[link] += 1
     coflow = {i: (flows[i].job, flows[i].iteration, flows[i].echelonflow) for i in claimed}
-    crowded = {coflow[i] for i in claimed if any(at_link[link] > len(QUEUES) for link in flows[i].links)}
+    crowded = {coflow[i] for i in claimed if any(at_link[link] > len(JOB_QUEUES) for link in flows[i].links)}
     units: dict[object, list[int]] = defaultdict(list)
     for i in sorted(claimed, key=lambda i: flows[i].sequence):
         units[coflow[i] if coflow[i] in crowded else i].append(i)
@@ -139,7 +139,7 @@ def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: s
     def cost(queue: int) -> tuple[int, bool, int]:
         return max(crowd[link][queue] for link in links), queue not in wanted, queue
 
-    return min(QUEUES, key=cost)
+    return min(JOB_QUEUES, key=cost)
 
 
 def to_port(load: Mapping[int, Number]) -> PortSchedule:

@@ -73,7 +73,7 @@ def remaining_thresholds_bytes(sizes_bytes: Sequence[int], queues: int = len(JOB
     """
     total = sum(sizes_bytes)
     at_most: list[tuple[int, int, int]] = []
-    """For each size, ascending: (the size, bytes that pass with at most so much left, number of larger flows)."""
+    """Ascending sizes, each with the bytes that pass with at most so much left and the number of larger flows."""
     below = 0
     ascending = sorted(sizes_bytes)
     for index, size in enumerate(ascending):

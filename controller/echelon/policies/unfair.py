@@ -35,12 +35,12 @@ class Unfair:
     name = "unfair"
 
     class Parameters(Section):
-        """How unfair the shares are."""
+        """The degree of unfairness."""
 
         by: Literal["priority", "weights"] = "priority"
         """Strict priority between jobs that meet, or DWRR weights."""
         ratio: Annotated[int, Field(ge=2, le=4)] = 2
-        """With `weights`, how many times the share of the next job a job gets."""
+        """The share of a job over that of the next job, with `weights`."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._chosen = self.Parameters() if parameters is None else parameters

@@ -1,4 +1,4 @@
-"""What every ranking has in common."""
+"""The interfaces of every ranking."""
 
 from __future__ import annotations
 

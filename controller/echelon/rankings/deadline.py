@@ -124,7 +124,7 @@ class Deadline:
 
 @dataclass(slots=True)
 class Memory:
-    """What a job remembers of how late the network made it in past iterations: E, in seconds.
+    """The memory of how late the network made a job in past iterations: E, in seconds.
 
     After each iteration, E becomes 3/4 (E + delay). The delay is the largest e - d of the job's flows in that
     iteration, less the same maximum of the job alone on the fabric. It is the delay in the network, not the change of
@@ -195,7 +195,7 @@ def relative_levels(
 
 @dataclass(slots=True)
 class _Ranked:
-    """What does not change about a flow under way, in numbers of the run."""
+    """The facts about a flow that do not change while it is under way, in numbers of the run."""
 
     due_s: Number
     slope: Number

@@ -1,4 +1,4 @@
-"""What switches need of every ranking: an action for each flow, and profiles that map keys of packets to queues."""
+"""The needs of switches for every ranking: an action for each flow, and profiles that map keys of packets to queues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class KeyRange(NamedTuple):
 
 
 class LevelProfile(NamedTuple):
-    """What a switch needs to turn the key of a packet into a queue, for all flows that share it."""
+    """The map from the key of a packet to a queue, shared by flows."""
 
     steps: tuple[KeyRange, ...]
     """Ascending; together they cover every key."""

@@ -65,7 +65,7 @@ class WindowExecution:
     def __init__(self, number: Callable[[Fraction], Number]) -> None:
         self._number = number
         self._begin_s: dict[str, Number] = {}
-        """When the first flow of each job started."""
+        """The time when the first flow of each job started."""
 
     def started(self, now_s: Number, flow: ActiveFlow, ranking: Window) -> None:
         self._begin_s.setdefault(flow.job, now_s)

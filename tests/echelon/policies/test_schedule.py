@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from echelon.allocation import ActiveFlow, Link
 from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
-from echelon.policies.schedule import HIGHEST_WEIGHT, QUEUES, to_levels, to_schedule
+from echelon.policies.levels import JOB_QUEUES
+from echelon.policies.schedule import HIGHEST_WEIGHT, to_levels, to_schedule
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]
 
@@ -90,7 +91,7 @@ def test_more_coflows_than_queues_share_those_of_the_fewest_flows(active: Callab
     flows = [active(k, (PORTS[0],), job=job) for k, job in enumerate(jobs)]
     queues, ports = to_schedule(flows, fractions(0, 0, 9, 8, 7, 6, 5, 4, 2))
     of = {job: queues[job, f"f{k}"] for k, job in enumerate(jobs)}
-    assert len({of[f"j{k}"] for k in range(6)}) == len(QUEUES)
+    assert len({of[f"j{k}"] for k in range(6)}) == len(JOB_QUEUES)
     assert of["j0"] not in (of["j6"], of["j7"])
     assert of["j6"] != of["j7"]
     shared = {of["j1"]: 9, of["j2"]: 8, of["j3"]: 7, of["j4"]: 6, of["j5"]: 5}
@@ -123,7 +124,7 @@ def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
         if number in running:
             del running[number]
             del before["j", f"f{number}"]
-        elif len(running) < len(QUEUES):
+        elif len(running) < len(JOB_QUEUES):
             running[number] = replace(active(sequence, (PORTS[0],)), flow=f"f{number}")
         queues, _ = to_schedule(list(running.values()), fractions(*(rates[k] for k in running)), remembered)
         assert len(set(queues.values())) == len(running)
@@ -149,7 +150,7 @@ def test_any_allocation_becomes_a_schedule(
     flows = [active(k, tuple(links), echelonflow=held) for k, (links, held, _, _) in enumerate(shapes)]
     rates = fractions(*(rate for _, _, rate, _ in shapes))
     queues, ports = to_schedule(flows, rates)
-    assert all(queues[f.job, f.flow] in (QUEUES if f.echelonflow else [0]) for f in flows)
+    assert all(queues[f.job, f.flow] in (JOB_QUEUES if f.echelonflow else [0]) for f in flows)
     assert set(ports) == {link for flow in flows for link in flow.links}
     for link, schedule in ports.items():
         assert len(schedule) == LEVELS
@@ -159,7 +160,7 @@ def test_any_allocation_becomes_a_schedule(
             if link in flow.links and flow.echelonflow:
                 load[queues[flow.job, flow.flow]] += rate
         most = max(load.values(), default=Fraction(1))
-        for queue in QUEUES:
+        for queue in JOB_QUEUES:
             assert 1 <= schedule[queue].weight <= HIGHEST_WEIGHT
             # Only what waits by the policy's will is below.
             assert schedule[queue].level == int(queue not in load or load[queue] > 0)

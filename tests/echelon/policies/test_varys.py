@@ -12,7 +12,7 @@ from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies.coflows import FlowSharing, bottleneck_s
-from echelon.policies.schedule import QUEUES
+from echelon.policies.levels import JOB_QUEUES
 from echelon.policies.varys import Varys
 
 HOSTS = 4
@@ -154,4 +154,4 @@ def test_the_plan_waits_for_the_scheduler(star: Callable[..., Fabric]) -> None:
     assert [queue.level for queue in plan.default_schedule] == [0, 1, 1, 1, 1, 1, 1, 2]
     queues = [flow.ranking.queue for flow in plan.flows]  # type: ignore[union-attr]
     assert len(set(queues)) == 3
-    assert set(queues) <= set(QUEUES)
+    assert set(queues) <= set(JOB_QUEUES)

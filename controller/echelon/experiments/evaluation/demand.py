@@ -1,4 +1,4 @@
-"""What jobs ask of links: the time of an iteration alone, and the part of each link that it uses in that time."""
+"""The demand of jobs on links: the time of an iteration alone, and the part of each link that it uses in that time."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _ATTEMPTS = 1000
 _ONE_SHAPE = 2 / 3
 """The share of scenarios whose jobs all have the same shape."""
 _DOUBLINGS = 8
-"""How far sizes are scaled, up and down, in powers of two."""
+"""The most by which sizes are scaled, up and down, in powers of two."""
 _ACCURACY = 0.01
 """The relative error of the load at which scaling ends."""
 

@@ -75,4 +75,4 @@ FABRICS: Mapping[str, Callable[[Random, Sequence[int]], Placed]] = {
     "fat-tree": _fat_tree,
     "rail-optimised": _rail_optimised,
 }
-"""By the name that tables show: draws a fabric and, for the numbers of hosts of the jobs, their places."""
+"""Functions that draw a fabric and the places of jobs on it, given their numbers of hosts; by name in tables."""

@@ -23,7 +23,7 @@ from echelon.scenarios.scenario import PolicyChoice, Scenario
 from echelon.targets import DEFAULT_TARGET
 
 Mode = Literal["plan", "ideal", "packets"]
-"""How a policy is run: its plan on the fluid engine; the rates that it would ideally give; its plan on switches."""
+"""The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan on switches."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 _DIGITS = 9

@@ -41,11 +41,11 @@ class ScenarioResult:
     load: float
     limit: Score
     scores: Mapping[tuple[str, Mode], Score]
-    """By policy and mode; a run that failed has none."""
+    """The scores by policy and mode; a run that failed has none."""
     errors: Mapping[tuple[str, Mode], str]
     """Why runs failed."""
     packets: Mapping[str, Mapping[str, int]]
-    """By policy, for runs from packets: the counts of those that went astray, by what became of them."""
+    """The numbers of packets that went astray, by policy and by what became of them."""
 
     def ratio(
         self, policy: str, mode: Mode, measure: Measure, baseline: str, baseline_mode: Mode | None = None

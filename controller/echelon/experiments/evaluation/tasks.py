@@ -26,13 +26,13 @@ Measurement = Callable[[], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What is to be measured."""
+    """The measurements to make."""
 
     half: Half
     scenarios: int
     """The number of scenarios: the first of the half."""
     policies: tuple[PolicyChoice, ...]
-    """With `BASELINE`."""
+    """The policies to measure, `BASELINE` among them."""
     iterations: int
     """The length of a run, in iterations of the scenario's slowest job alone."""
     packets: int = 0

@@ -119,7 +119,7 @@ class ShimSockets:
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
         self.agreement = Agreement(loop)
-        """What the host knows about the iterations of its jobs."""
+        """The host's knowledge about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
         self.outgoing = PacedSockets(loop, ipv4, assignment.rate_bps, sockets)
         self._carriers: dict[int, ShimSocketCarrier] = {}

@@ -14,14 +14,14 @@ from fractions import Fraction
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What one link wants of the jobs on it."""
+    """The wish of one link about the jobs on it."""
 
     shifts_s: Mapping[str, Fraction]
-    """How much later each job starts than the link's time 0."""
+    """Seconds by which each job starts later than the link's time 0."""
     gain: float
-    """What the link gains by it: links of more gain place their jobs first."""
+    """The gain of the link: links of more gain place their jobs first."""
     tolerance_s: Fraction
-    """By how much a job may be elsewhere without it mattering."""
+    """The shift of a job that makes no difference to the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class AgreedShifts:
     """One shift for each job."""
 
     shifts_s: Mapping[str, Fraction]
-    """When each job that any link has a wish for starts an iteration: less than its period."""
+    """The start of an iteration of each job that any link has a wish for: less than its period."""
     ignored: tuple[int, ...]
     """The indices of wishes that close a loop in which the shifts do not agree."""
 

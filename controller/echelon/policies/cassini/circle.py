@@ -40,7 +40,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a job sends over a link in each iteration."""
+    """The traffic that a job sends over a link in each iteration."""
 
     period_s: Fraction
     bursts: tuple[Communication, ...]
@@ -56,7 +56,7 @@ class Rotation:
     """The best rotation of the jobs on a circle."""
 
     shifts_s: tuple[Fraction, ...]
-    """How much later each job starts, less than its iteration time; the first job stays."""
+    """Seconds by which each job starts later, less than its iteration time; the first job stays."""
     score: float
     """1 less the demand above capacity, as a part of what the link carries in the same time. 1: fully compatible."""
     unrotated: float

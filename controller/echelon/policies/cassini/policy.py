@@ -37,13 +37,16 @@ class Cassini:
     name = "cassini"
 
     class Parameters(Section):
-        """How the time shifts come about."""
+        """The enforcement of time shifts."""
 
         enforce: Literal["hosts", "windows", "both"] = "hosts"
         """`hosts` delay a job's first iteration; `windows` give each flow a slot of its job's period in switches."""
         margin: Annotated[float, Field(ge=0, le=0.5)] = 0.02
-        """By how much the period of slots is longer than the job's iteration time alone. A job that is faster than its
-        slots waits for them and so keeps in step; one that is slower, by acknowledgements for instance, loses them."""
+        """The part by which the period of slots is longer than the job's iteration time alone.
+
+        A job that is faster than its slots waits for them and so keeps in step; one that is slower, by acknowledgements
+        for instance, loses them.
+        """
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters

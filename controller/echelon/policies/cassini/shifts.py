@@ -20,7 +20,7 @@ class Shifts:
     """The result for a set of jobs."""
 
     delays_s: Mapping[str, Fraction]
-    """How much later each job starts its first iteration than it would; 0 for a job that nothing is gained by."""
+    """Seconds by which each job delays its first iteration; 0 where a delay gains nothing."""
     scores: Mapping[Link, float]
     """The compatibility of the jobs at each contended link, if all wishes come true."""
     ignored: tuple[Link, ...]

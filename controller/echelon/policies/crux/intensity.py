@@ -22,9 +22,9 @@ class Load:
     """W, the computing of an iteration. Crux counts FLOPs on all GPUs; we count GPU seconds, since job files give
     durations. The two agree if all GPUs are of one kind and equally busy while they compute."""
     compute_s: Fraction
-    """When the last compute unit finishes, in the iteration alone."""
+    """The time when the last compute unit finishes, in the iteration alone."""
     communicate_after_s: Fraction
-    """When the first flow starts, in the iteration alone."""
+    """The time when the first flow starts, in the iteration alone."""
     at: Mapping[Link, Fraction]
     """Seconds for which the iteration's bytes keep each link busy."""
 

@@ -36,14 +36,14 @@ class Crux:
     name = "crux"
 
     class Parameters(Section):
-        """Which of the three mechanisms are in use, and how well compression searches."""
+        """The mechanisms in use, and the effort of compression."""
 
         paths: Literal["intensity", "given"] = "intensity"
         """Whether Crux chooses paths, anew whenever a job comes or goes, or connections stay where they are."""
         levels: Annotated[int, Field(ge=1, le=len(JOB_QUEUES))] = len(JOB_QUEUES)
         """The levels for jobs."""
         orders: Annotated[int, Field(ge=1, le=1000)] = 10
-        """How many random orders compression tries."""
+        """Number of random orders that compression tries."""
 
     def __init__(self, parameters: Parameters | None = None) -> None:
         self._chosen = self.Parameters() if parameters is None else parameters

@@ -26,7 +26,7 @@ class Loop:
     compute_s: float
     communicate_s: float
     communicate_after_s: float
-    """When in an iteration it begins to communicate."""
+    """The time in an iteration when it begins to communicate."""
 
     @property
     def period_s(self) -> float:
