@@ -268,10 +268,10 @@ class Switch:
     _resubmissions = 0
 
 
-def _tables(spec: ir.ProgramIR) -> Iterator[ir.Table]:
+def _tables(spec: ir.ProgramIR) -> Iterator[ir.TableSpec]:
     for pipeline in (spec.ingress, spec.egress):
         for node in pipeline.nodes.values():
-            if isinstance(node, ir.Table):
+            if isinstance(node, ir.TableSpec):
                 yield node
 
 
