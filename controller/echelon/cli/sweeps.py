@@ -13,7 +13,7 @@ from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from echelon.experiments.sweep import Task
+    from echelon.points.tasks import Task
 
 
 class Bars:
@@ -66,7 +66,7 @@ class Bars:
 def one_line_errors(out: Path) -> Iterator[None]:
     """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
-    from echelon.experiments.sweep import SweepError
+    from echelon.points.tasks import SweepError
     from echelon.scenarios.results import RunError
 
     try:

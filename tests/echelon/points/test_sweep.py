@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from echelon.experiments.store import PointStore, Stored
-from echelon.experiments.sweep import SweepError, Task, sweep
-from tests.echelon.experiments.measuring import die, refuse, square
+from echelon.points.store import PointStore, Stored
+from echelon.points.tasks import SweepError, Task, sweep
+from tests.echelon.points.measuring import die, refuse, square
 
 NUMBERS = range(1, 6)
 ROOT = Path(__file__).parents[3]
@@ -116,9 +116,9 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.experiments.store import PointStore
-from echelon.experiments.sweep import Task, sweep
-from tests.echelon.experiments.measuring import stay
+from echelon.points.store import PointStore
+from echelon.points.tasks import Task, sweep
+from tests.echelon.points.measuring import stay
 where = Path(sys.argv[1])
 if __name__ == "__main__":
     tasks = [Task(f"stay-{n}", {"number": n}, partial(stay, where / "log")) for n in (1, 2)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.errors import Code, CodedError
-from echelon.experiments.store import ResultStore, Stored
+from echelon.points.store import ResultStore, Stored
 from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
