@@ -21,6 +21,7 @@ from echelon.cli import (
     runs,
     serving,
     shell,
+    sweeps,
     switches,
     tokens,
     traffic,
@@ -43,6 +44,7 @@ _SERVICE = "The service"
 _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
+app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
 app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
