@@ -8,7 +8,7 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.points.code import code_digest
-from echelon.points.tasks import Keep, Measured, SweepError, Task, measured
+from echelon.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")
 _SCHEMES = {None: "tcp", "dask": "tcp", "tcp": "tcp", "tls": "tls"}
@@ -57,11 +57,11 @@ class DaskCluster:
                 try:
                     outcome = future.result()
                 except KilledWorker as error:
-                    outcome = Measured({}, 0.0, f"each worker that measured it died ({error})")
+                    outcome = MeasuredTask({}, 0.0, f"each worker that measured it died ({error})")
                 keep(futures.pop(future), outcome)
 
 
-def _measured_there(measure: Callable[[], Mapping[str, Any]], digest: str) -> Measured:
+def _measured_there(measure: Callable[[], Mapping[str, Any]], digest: str) -> MeasuredTask:
     if code_digest(packets=True) != digest:
-        return Measured({}, 0.0, "a worker of the cluster has another version of Echelon (install the same everywhere)")
+        return MeasuredTask({}, 0.0, "a worker of the cluster has another version of Echelon (install the same everywhere)")
     return measured(measure)

@@ -45,8 +45,8 @@ class SweepError(CodedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The outcome of one measurement."""
+class MeasuredTask:
+    """One attempt to measure a task."""
 
     result: Mapping[str, Any]
     wall_s: float
@@ -54,7 +54,7 @@ class Measured:
     """Why there is no result."""
 
 
-Keep = Callable[[Task, Measured], None]
+Keep = Callable[[Task, MeasuredTask], None]
 """A function that is called with each outcome, in the process of the sweep."""
 
 
@@ -87,7 +87,7 @@ def sweep(
     missing.sort(key=lambda task: -task.cost)
     failures: list[str] = []
 
-    def keep(task: Task, outcome: Measured) -> None:
+    def keep(task: Task, outcome: MeasuredTask) -> None:
         if outcome.error is not None:
             failures.append(f"{task.name}: {outcome.error}")
             return
@@ -119,7 +119,7 @@ def _in_processes(tasks: Sequence[Task], workers: int, keep: Keep) -> None:
                 if not _in_pool([task], 1, keep):
                     break
             else:
-                keep(task, Measured({}, 0.0, "its process ended unexpectedly (out of memory?)"))
+                keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
 
 
 def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
@@ -127,7 +127,7 @@ def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
     that were under way."""
     # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
-    running: dict[Future[Measured], Task] = {}
+    running: dict[Future[MeasuredTask], Task] = {}
     try:
         # No more than can run: an interrupt then waits only for those.
         while waiting or running:
@@ -162,7 +162,7 @@ def _depend_on_parent() -> None:
         os._exit(1)
 
 
-def measured(measure: Callable[[], Mapping[str, Any]]) -> Measured:
+def measured(measure: Callable[[], Mapping[str, Any]]) -> MeasuredTask:
     """Return what `measure` returns, or why it cannot, and how long it took."""
     from echelon.documents import DocumentError
     from echelon.lowering.lower import LoweringError
@@ -172,5 +172,5 @@ def measured(measure: Callable[[], Mapping[str, Any]]) -> Measured:
     try:
         result = measure()
     except (RunError, PlanError, LoweringError, DocumentError) as error:
-        return Measured({}, time.perf_counter() - began, str(error))
-    return Measured(result, time.perf_counter() - began)
+        return MeasuredTask({}, time.perf_counter() - began, str(error))
+    return MeasuredTask(result, time.perf_counter() - began)
