@@ -56,4 +56,4 @@ def _compiled() -> Callable[..., Any]:
 
     for part in filling.PARTS:
         register_jitable(part)
-    return njit(filling.shared_rates, cache=True)
+    return njit(filling.shared_rates, cache=True, error_model="numpy")

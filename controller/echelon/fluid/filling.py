@@ -239,38 +239,27 @@ def _pass(meeting: _Meeting, filling: _Filling, zero: Number, tolerance: Number)
     flows, starts, queues, port_of, level, limit, capacity, taken = filling
     queue_count, port_count = len(port_of), len(capacity)
 
-    # Of queues: the rate of all their flows, and of ports. Their flows and queues, as slices of `members` and `within`.
+    # The rate of all flows of each queue, and of each port.
     has, used = [zero] * queue_count, taken.copy()
-    member_starts, within_starts = [0] * (queue_count + 1), [0] * (port_count + 1)
-    narrowest = fastest.copy()
     for flow in flows:
-        narrowest[flow] = capacity[port_of[queues[starts[flow]]]]
+        if rate[flow]:
+            for at in range(starts[flow], starts[flow + 1]):
+                has[queues[at]] += rate[flow]
+                used[port_of[queues[at]]] += rate[flow]
+    # The flows that have not got their rate in this pass, and how many queues on their path make them no offer yet.
+    waiting, refused, left = [False] * len(rate), [0] * len(rate), 0
+    for flow in flows:
+        able = rate[flow] < fastest[flow] * (1 - tolerance)
         for at in range(starts[flow], starts[flow + 1]):
             queue = queues[at]
             port = port_of[queue]
-            member_starts[queue + 1] += 1
-            has[queue] += rate[flow]
-            used[port] += rate[flow]
-            narrowest[flow] = min(narrowest[flow], capacity[port])
-    for port in port_of:
-        within_starts[port + 1] += 1
-    for queue in range(queue_count):
-        member_starts[queue + 1] += member_starts[queue]
-    for port in range(port_count):
-        within_starts[port + 1] += within_starts[port]
-    members, ends = [0] * member_starts[queue_count], member_starts.copy()
-    for flow in flows:
-        for at in range(starts[flow], starts[flow + 1]):
-            members[ends[queues[at]]] = flow
-            ends[queues[at]] += 1
-    within = [0] * queue_count
-    ends = within_starts.copy()
-    for queue in range(queue_count):
-        within[ends[port_of[queue]]] = queue
-        ends[port_of[queue]] += 1
+            able = able and used[port] < capacity[port] * (1 - tolerance)
+            able = able and limit[queue] - has[queue] > tolerance * capacity[port]
+        waiting[flow] = able
+        left += able
+    if not left:
+        return False
 
-    # The flows that have not got their rate in this pass, and how many queues on their path make them no offer yet.
-    waiting, refused, left = [False] * len(rate), [0] * len(rate), 0
     # Of each queue, the number of waiting flows, the sum of the windows of those that keep one, the number of those
     # that send at a constant rate, and the number of those to whom all queues on their path make an offer.
     queued, windows, constants, ready = [0] * queue_count, [0] * queue_count, [0] * queue_count, [0] * queue_count
@@ -285,35 +274,51 @@ def _pass(meeting: _Meeting, filling: _Filling, zero: Number, tolerance: Number)
     # Ports that have to find the highest level at which flows wait, and those that have to renew their offers.
     changed, renewed = [0] * 0, [0] * 0
     is_changed, is_renewed = [False] * port_count, [False] * port_count
+    narrowest = fastest.copy()
+    once = True
     for flow in flows:
-        able = rate[flow] < fastest[flow] * (1 - tolerance)
+        if not waiting[flow]:
+            continue
+        once = once and not rate[flow]
+        refused[flow] = starts[flow + 1] - starts[flow]
+        narrowest[flow] = capacity[port_of[queues[starts[flow]]]]
         for at in range(starts[flow], starts[flow + 1]):
             queue = queues[at]
             port = port_of[queue]
-            able = able and used[port] < capacity[port] * (1 - tolerance)
-            able = able and limit[queue] - has[queue] > tolerance * capacity[port]
-        if able:
-            left += 1
-            waiting[flow] = True
-            refused[flow] = starts[flow + 1] - starts[flow]
+            narrowest[flow] = min(narrowest[flow], capacity[port])
+            queued[queue] += 1
+            if sent[flow] < 0:
+                windows[queue] += window[flow]
+            else:
+                constants[queue] += 1
+            if not is_changed[port]:
+                is_changed[port] = True
+                changed.append(port)
+    # The waiting flows of each queue, and the queues of each port, as slices of `members` and `within`.
+    member_starts, within_starts = [0] * (queue_count + 1), [0] * (port_count + 1)
+    for queue in range(queue_count):
+        member_starts[queue + 1] = member_starts[queue] + queued[queue]
+        within_starts[port_of[queue] + 1] += 1
+    for port in range(port_count):
+        within_starts[port + 1] += within_starts[port]
+    members, ends = [0] * member_starts[queue_count], member_starts.copy()
+    for flow in flows:
+        if waiting[flow]:
             for at in range(starts[flow], starts[flow + 1]):
-                queue = queues[at]
-                port = port_of[queue]
-                queued[queue] += 1
-                if sent[flow] < 0:
-                    windows[queue] += window[flow]
-                else:
-                    constants[queue] += 1
-                if not is_changed[port]:
-                    is_changed[port] = True
-                    changed.append(port)
+                members[ends[queues[at]]] = flow
+                ends[queues[at]] += 1
+    within = [0] * queue_count
+    ends = within_starts.copy()
+    for queue in range(queue_count):
+        within[ends[port_of[queue]]] = queue
+        ends[port_of[queue]] += 1
 
     # Offers by urgency. Those of a port only grow as long as the same levels are served, so an outdated offer is never
     # too large.
     due = [(0, zero, 0, 0, 0, 0)]
     due.clear()
     announced = 0
-    first, once, gained, oldest = True, True, False, 0
+    first, gained, oldest = True, False, 0
     served, chosen = [0] * 0, [0] * 0
     while left:
         for port in changed:
@@ -357,8 +362,7 @@ def _pass(meeting: _Meeting, filling: _Filling, zero: Number, tolerance: Number)
         if first:
             first = False
             for flow in flows:
-                if waiting[flow] and (refused[flow] or rate[flow]):
-                    once = False
+                once = once and not (waiting[flow] and refused[flow])
 
         for port in renewed:
             is_renewed[port] = False
