@@ -51,8 +51,13 @@ def can_compile() -> bool:
 
 def _compiled() -> Callable[..., Any]:
     """Return the compiled function. Where numba may write beside the source, it compiles once for all processes."""
+    import numpy as np
     from numba import njit
-    from numba.extending import register_jitable
+    from numba.extending import overload, register_jitable
+
+    @overload(filling.table)
+    def _(value: object, rows: object, columns: object) -> Callable[..., Any]:
+        return lambda value, rows, columns: np.full((rows, columns), value)
 
     for part in filling.PARTS:
         register_jitable(part)
