@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from echelon.allocation import Number
 
@@ -59,7 +59,7 @@ class Standings(NamedTuple):
     """The queues on its path."""
     window: MutableSequence[int]
     """Its window in flight, in any unit that is the same for all flows."""
-    sent: MutableSequence[Number]
+    sent: MutableSequence[Any]
     """The constant rate at which it sends, or `NO_RATE`: as fast as its window lets it."""
 
 
