@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 
 
 def best_time(
@@ -30,7 +31,7 @@ def best_time(
         components, rate = levels[level]
         best = float("inf")
         for chain in _chains(low, high, sets):
-            stages = list(zip(chain, chain[1:], strict=False))
+            stages = list(pairwise(chain))
             for counts in _counts(components, len(stages)):
                 time = 0.0
                 for place, ((a, b), m) in enumerate(zip(stages, counts, strict=True)):

@@ -404,13 +404,18 @@ def _process_groups(source: Source, at: int, values: Sequence[Any]) -> dict[str,
 
 def _recorded(source: Source, at: int, values: Sequence[Any]) -> _Collective | None:
     """Return what a `record_param_comms` did: tensors, sequence number, process group, a number, name, ..., size."""
-    place = next((place for place, value in enumerate(values) if isinstance(value, str) and place >= 2), None)
+    # The name stands before the two lists of bytes for each rank.
+    places = (at for at in range(2, len(values) - 1) if isinstance(values[at + 1], list))
+    place = next((at for at in places if isinstance(values[at], str)), None)
     if place is None:
         raise _fault(source, at, "does not name a collective", "record the trace anew")
     if values[place] in _NOT_COLLECTIVES:
         return None
     kind = _known(source, at, values[place])
     group = values[place - 2]
+    if isinstance(group, list) and group:
+        # Since PyTorch 2.4, with its description.
+        group = group[0]
     size = values[place + 3] if len(values) > place + 3 else None
     size_bytes = 0 if kind == "barrier" else _tensor_bytes(source, at, values[0])
     return _Collective(kind, str(group), size if type(size) is int and size > 0 else None, None, size_bytes)
