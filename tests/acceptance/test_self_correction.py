@@ -42,6 +42,7 @@ def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) 
     assert wrong.compute_finish_s(job.name) == pytest.approx(exact.compute_finish_s(job.name), rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
     """Half an iteration late once, in the sixth: the two jobs collide again, and are in step again in the eighth."""

@@ -1,0 +1,59 @@
+"""`shared_rates` on floats, compiled by numba once a process has so much to compute that it pays.
+
+numba is the optional extra ``fast``. Compiled or interpreted, the source is the same, and so is every bit of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from echelon.allocation import Number
+from echelon.fluid import filling
+from echelon.fluid.filling import Ports, Standings
+
+WORTH_LOADING = 20_000
+"""How many rates a process computes before it loads numba and what numba has compiled, which takes about as long."""
+
+
+class _SharedRates:
+    """The function of that name, which changes from interpreted to compiled."""
+
+    def __init__(self) -> None:
+        self._function: Callable[..., Any] = filling.shared_rates
+        self._left = WORTH_LOADING
+
+    def __call__(
+        self,
+        flows: Sequence[int],
+        standings: Standings,
+        ports: Ports,
+        zero: Number,
+        acknowledging: Number,
+        tolerance: Number,
+    ) -> tuple[list[Number], list[bool]]:
+        if self._left > 0:
+            self._left -= len(flows)
+            if self._left <= 0 and can_compile():
+                self._function = _compiled()
+        rates, held_up = self._function(flows, standings, ports, zero, acknowledging, tolerance)
+        return rates, held_up
+
+
+shared_rates_in_floats = _SharedRates()
+
+
+def can_compile() -> bool:
+    """Return whether the extra ``fast`` is installed."""
+    return find_spec("numba") is not None
+
+
+def _compiled() -> Callable[..., Any]:
+    """Return the compiled function. Where numba may write beside the source, it compiles once for all processes."""
+    from numba import njit
+    from numba.extending import register_jitable
+
+    for part in filling.PARTS:
+        register_jitable(part)
+    return njit(filling.shared_rates, cache=True)
