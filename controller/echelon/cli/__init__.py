@@ -16,6 +16,7 @@ from echelon.cli import (
     fabrics,
     jobs,
     links,
+    pictures,
     plans,
     policies,
     runs,
@@ -44,6 +45,7 @@ _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
+app.command(rich_help_panel=_EXPERIMENTS)(pictures.show)
 app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
 app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)

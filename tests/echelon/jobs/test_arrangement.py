@@ -28,7 +28,8 @@ Functions = dict[tuple[str, ...], tuple[Fraction, ...]]
 def derived(graph: IterationGraph) -> Functions:
     """The functions that follow from the steps of `graph`, by the flows in order."""
     job = Job("j", *graph)
-    steps: dict[str, ComputeUnit | Flow] = {step.name: step for step in (*job.computes, *job.flows)}
+    every: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
+    steps = {step.name: step for step in every}
     nodes = [steps[name] for name in topological_order(job)]
     return {h.flows: h.offsets_s for h in arrange(nodes, {flow.name: [flow.name] for flow in job.flows})}
 
@@ -73,10 +74,8 @@ def test_of_data_parallelism_equation_5_follows(
 ) -> None:
     """All flows of all buckets are due together, whether they are sent by rounds or not."""
     names = [str(rank) for rank in range(ranks)]
-    work = [replicate(names, lambda i, rank: compute(f"forward-{i}", rank, forward_s))]
-    work += [
-        replicate(names, lambda i, rank, b=b: compute(f"backward-{b}-{i}", rank, backward_s)) for b in range(buckets)
-    ]
+    work = [everyone("forward", names, forward_s)]
+    work += [everyone(f"backward-{b}", names, backward_s) for b in range(buckets)]
     sums = [collective(f"sum-{b}", "all-reduce", names, 999, algorithm) for b in range(buckets)]
     block = parallel(series(*work), *map(series, work[1:], sums), series(*sums))
     graph = FreeGraph(with_rounds(block, rounds)).iteration([f"h{i}" for i in range(ranks)])
@@ -101,10 +100,7 @@ def test_of_fsdp_equation_7_follows(
     names = [str(rank) for rank in range(ranks)]
     passes = [("forward", layer, forward_s) for layer in range(layers)]
     passes += [("backward", layer, backward_s) for layer in reversed(range(layers))]
-    work = [
-        replicate(names, lambda i, rank, n=f"{direction}-{layer}", s=lasts_s: compute(f"{n}-{i}", rank, s))
-        for direction, layer, lasts_s in passes
-    ]
+    work = [everyone(f"{direction}-{layer}", names, lasts_s) for direction, layer, lasts_s in passes]
     gathers = [collective(f"gather-{i}", "all-gather", names, 999, algorithm) for i in range(2 * layers)]
     block = parallel(series(*work), *map(series, gathers, work), series(*gathers))
     graph = FreeGraph(with_rounds(block, rounds)).iteration([f"h{i}" for i in range(ranks)])
@@ -119,6 +115,10 @@ def test_of_fsdp_equation_7_follows(
     assert len(of_flow) == len(graph.flows)
     if forward_s == backward_s:
         assert counted == printed
+
+
+def everyone(name: str, ranks: list[str], lasts_s: Fraction) -> Block:
+    return replicate(ranks, lambda number, rank: compute(f"{name}-{number}", rank, lasts_s))
 
 
 def with_rounds(block: Block, rounds: bool) -> tuple[Step, ...]:
@@ -138,7 +138,7 @@ def test_offsets_are_the_computing_between_what_consumes_the_flows(drawn: tuple[
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
     found = FreeGraph(graph.nodes).iteration(ranks)
     nodes = {node.name: node for node in graph.nodes}
-    edges = nx.DiGraph()
+    edges: nx.DiGraph[str] = nx.DiGraph()
     edges.add_nodes_from([*nodes, "end"])
     for node in nodes.values():
         edges.add_edge(node.name, "end", lasts=lasts_s(node))
@@ -167,7 +167,7 @@ def operation(flow: str, nodes: dict[str, Step]) -> str:
     return flow if flow in nodes else flow.split("-")[0]
 
 
-def first_computes(name: str, edges: nx.DiGraph, nodes: dict[str, Step]) -> set[str]:
+def first_computes(name: str, edges: nx.DiGraph[str], nodes: dict[str, Step]) -> set[str]:
     """What computes on what an operation has brought; the end if nothing does."""
     out: set[str] = set()
     stack = [name]
@@ -183,7 +183,7 @@ def first_computes(name: str, edges: nx.DiGraph, nodes: dict[str, Step]) -> set[
 @pytest.mark.parametrize("layers", [1, 3])
 def test_collectives_that_wait_for_each_other_are_coflows_of_their_own(layers: int) -> None:
     names = ["0", "1"]
-    work = [replicate(names, lambda i, rank, n=n: compute(f"c{n}-{i}", rank, Fraction(1))) for n in range(layers)]
+    work = [everyone(f"c{n}", names, Fraction(1)) for n in range(layers)]
     sums = [collective(f"s{n}", "all-reduce", names, 8) for n in range(layers)]
     rows = [step for pair in zip(work, sums, strict=True) for step in pair]
     graph = FreeGraph(series(*rows).nodes()).iteration(["h1", "h2"])
