@@ -23,6 +23,7 @@ computing counts only after 95 % of the connection's bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,6 +44,7 @@ from echelon.documents import (
 )
 from echelon.jobs.paradigm import Paradigm
 from echelon.jobs.paradigms.registry import registered
+from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 COUNTED_BYTES = 1 << 32
@@ -100,7 +102,8 @@ class JobSpec(Section):
 
     job: Annotated[Name, Field(description="the job's name")]
     parallelism: Annotated[str, Field(description="the paradigm")]
-    """The name of the section that describes an iteration."""
+    """The name of the section that describes an iteration. A list of axes, from the outermost, stands for the paradigm
+    that nests them, with this `order`."""
     workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=1000, description="the hosts, as [h1, h2]")]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
@@ -138,6 +141,8 @@ class JobSpec(Section):
     @classmethod
     def _check_parallelism(cls, data: object) -> object:
         name = data.get("parallelism") if isinstance(data, dict) else None
+        if isinstance(data, dict) and isinstance(name, list | tuple):
+            return _nested(data, name)
         if isinstance(name, str) and name in registered().broken:
             raise problem(f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed")
         return data
@@ -166,8 +171,18 @@ class JobSpec(Section):
         except PydanticCustomError as error:
             context = error.context or {}
             raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
+        if self.recognition.by == "shim":
+            return self
+        if not self.paradigm.fixed_order:
+            raise problem(
+                f"'bytes' needs flows that follow each other in the same order in every iteration, which "
+                f"'parallelism: {self.parallelism}' does not promise (use the shim)",
+                "recognition",
+                "by",
+                code="not-allowed",
+            )
         carried = self.paradigm.connection_bytes(len(self.workers))
-        if self.recognition.by == "bytes" and carried >= COUNTED_BYTES:
+        if carried >= COUNTED_BYTES:
             raise problem(
                 f"'bytes' cannot tell flows apart on a connection that carries {carried} B in an iteration (the limit "
                 "is 4 GiB: use the shim)",
@@ -176,6 +191,23 @@ class JobSpec(Section):
                 code="too-large",
             )
         return self
+
+
+def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
+    """Return a document whose `parallelism` names the paradigm that nests these axes, and whose section has them."""
+    sections = registered().sections
+    for name, section in sections.items():
+        if axes and section.nests.issuperset(str(axis) for axis in axes):
+            inside = data.get(name)
+            if isinstance(inside, dict) and "order" in inside:
+                raise problem(
+                    "does not go with a list in 'parallelism' (remove one)", name, "order", code="conflicting-key"
+                )
+            order = {**inside, "order": axes} if isinstance(inside, dict) else inside
+            return {**data, "parallelism": name, **({} if order is None else {name: order})}
+    known = sorted(frozenset[str]().union(*(section.nests for section in sections.values())))
+    reason = f"{shown(axes)} cannot be nested (use some of {', '.join(known)}, or the name of one paradigm)"
+    raise problem(reason, "parallelism", code="not-allowed")
 
 
 def _with_sections(base: type[JobSpec]) -> type[JobSpec]:
@@ -195,3 +227,9 @@ if not TYPE_CHECKING:
 def load_job_spec(path: str | Path) -> JobSpec:
     """Return the specification in the YAML file `path`. Raises `DocumentError`."""
     return parse_document(JobSpec, read_document(path), str(path))
+
+
+def make_job_spec(**keys: object) -> JobSpec:
+    """Return the specification with these keys of a job file. Raises `DocumentError`."""
+    name = keys.get("job")
+    return parse_document(JobSpec, keys, f"job {name}" if isinstance(name, str) else "job")
