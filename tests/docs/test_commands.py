@@ -92,7 +92,7 @@ def to_run(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
-    for name in ("topologies", "p4src", "ptf", "controller", "softswitch"):
+    for name in ("topologies", "p4src", "ptf", "controller", "softswitch", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in to_run(page):
