@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon (serve|job (submit|list|show|remove|distances)|watch|token|status|switch|plan|policy|link|telemetry)|^curl": (
+    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)|^curl": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"^softswitch (--no-p4|-i|PROGRAM)": "a switch that runs on, as the tests in tests/softswitch/realtime have",
