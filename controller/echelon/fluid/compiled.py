@@ -61,4 +61,5 @@ def compiled_shared_rates() -> Callable[..., Any]:
 
     for part in filling.PARTS:
         register_jitable(part)
-    return njit(filling.shared_rates, cache=True, error_model="numpy")
+    compiled: Callable[..., Any] = njit(filling.shared_rates, cache=True, error_model="numpy")
+    return compiled
