@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon (serve|job (submit|list|show|remove|distances)|watch|token|status|switch|plan|policy|link|telemetry)": (
+    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"^curl": "a running service, as the tests in tests/echelon/service have",
