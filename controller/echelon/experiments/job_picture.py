@@ -53,8 +53,8 @@ def arrows(job: Job) -> list[Arrow]:
     out = []
     for flow in job.flows:
         begin_s = start_s[flow.name]
-        number, finish_s = of.get(flow.name, (None, begin_s))
-        out.append(Arrow(flow, float(begin_s), float(finish_s), number))
+        echelonflow, finish_s = of.get(flow.name, (None, begin_s))
+        out.append(Arrow(flow, float(begin_s), float(finish_s), echelonflow))
     return sorted(out, key=lambda arrow: arrow.start_s)
 
 

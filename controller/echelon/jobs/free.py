@@ -26,7 +26,7 @@ from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
 from echelon.jobs.collectives import OPERATIONS, Collective
 from echelon.jobs.collectives.algorithm import Algorithm
-from echelon.jobs.combinators import Block, Step
+from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
 
 _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-w[0-9]+")
@@ -171,6 +171,14 @@ def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
     if isinstance(node, CollectiveStep):
         if not own:
             raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
+        if node.matrix is not None:
+            if node.operation != "all-to-all":
+                raise FreeGraphError(
+                    at, "matrix", f"does not go with '{node.operation}' (remove it)", "conflicting-key"
+                )
+            if any(len(row) != len(own) for row in (node.matrix, *node.matrix)):
+                reason = f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the group"
+                raise FreeGraphError(at, "matrix", f"{reason} (complete it)", "wrong-length")
         if refusal := _algorithm(node, at).refusal(len(own)):
             raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
 
@@ -189,6 +197,13 @@ def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
 
 def _block(node: Step) -> Block:
     """Return a node as steps that the ranks do, without what comes before."""
+    if isinstance(node, CollectiveStep) and node.matrix is not None:
+        pairs = (
+            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], size)
+            for src, row in enumerate(node.matrix)
+            for dst, size in enumerate(row)
+        )
+        return parallel(*(flow(*pair) for pair in pairs if pair[1] != pair[2] and pair[3]))
     if isinstance(node, CollectiveStep):
         collective = Collective(_algorithm(node), node.group)
         return (collective.block if node.rounds else collective.whole)(node.name, node.size_bytes)

@@ -58,7 +58,12 @@ def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
             if algorithm is None and next(iter(OPERATIONS[operation])) not in good:
                 algorithm = good[0]
             size = 1 if operation == "barrier" else draw(st.integers(1, 999))
-            node = CollectiveStep(name, operation, group, size, algorithm, draw(st.booleans()))
+            matrix = None
+            if operation == "all-to-all" and draw(st.booleans()):
+                sizes = st.integers(0, 99)
+                matrix = tuple(tuple(draw(sizes) for _ in group) for _ in group)
+                size = 1
+            node = CollectiveStep(name, operation, group, size, algorithm, matrix, draw(st.booleans()))
         starters = {node.src} if isinstance(node, Flow) else set(ranks_of(node))
         known = [other.name for other in nodes if not starters.isdisjoint(ranks_of(other))]
         after = tuple(draw(st.lists(st.sampled_from(known), unique=True))) if known else ()
@@ -148,7 +153,7 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
         if OPERATIONS[operation][algorithm].refusal(ranks):
             continue
         for rounds in (False, True):
-            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, rounds)
+            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, None, rounds)
             flows = FreeGraph((node,)).iteration([f"h{i}" for i in range(ranks)]).flows
             sent: Counter[str] = Counter()
             for flow in flows:
@@ -164,6 +169,7 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
 A = {"name": "a", "rank": 0, "compute": "1 s"}
 B = {"name": "b", "rank": 1, "compute": "1 s"}
 SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B"}
+SWAP = {"name": "swap", "collective": "all-to-all", "group": [0, 1], "matrix": [[0, "1 B"], ["1 B", 0]]}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +192,10 @@ SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B
         ([{**SUM, "group": "dp"}], {"groups": {"pp": [0, 1]}}, "graph.nodes[0].group"),
         ([{**SUM, "group": [0, 1, 1]}], {}, "graph.nodes[0].group"),
         ([{**SUM, "group": []}], {}, "graph.nodes[0].group"),
+        ([{**SUM, "matrix": [[0, "1 B"], ["1 B", 0]]}], {}, "graph.nodes[0].bytes"),
+        ([{**SWAP, "collective": "all-gather"}], {}, "graph.nodes[0].matrix"),
+        ([{**SWAP, "matrix": [[0, "1 B"], ["1 B"]]}], {}, "graph.nodes[0].matrix"),
+        ([{**SWAP, "matrix": [[0, 1], ["1 B", 0]]}], {}, "graph.nodes[0].matrix"),
         ([{**SUM, "collective": "all-gather", "algorithm": "tree"}], {}, "graph.nodes[0].algorithm"),
         (
             [{**SUM, "group": [0, 1, 2], "algorithm": "halving-doubling"}],
