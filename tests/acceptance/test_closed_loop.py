@@ -19,7 +19,7 @@ MIXES: dict[str, tuple[job_mix.Kind, int, float]] = {
     "mix_dpsame4": ("dp-same", 4, 1.0),
 }
 # Tests of one row share its runs, so they belong in one process.
-# A row takes a minute, so `make test-long` has them; the default suite has the pair of jobs above.
+# A row takes a minute, so `make test-long` has them.
 ROWS = [grouped(row, row, pytest.mark.long) for row in MIXES]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
@@ -33,6 +33,7 @@ def worst(run: Run) -> float:
     return max(run.slowdowns().values())
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 @pytest.mark.parametrize("job", ["first", "second"])
 def test_two_jobs_interleave_under_echelon_and_never_under_fair(job: str) -> None:
@@ -56,7 +57,7 @@ def test_echelon_is_faster_than_fair_in_mean_and_for_the_worst_job(row: str) -> 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_eight_queues_come_near_the_ideal_order(row: str) -> None:
-    ideal = job_mix.slowdowns(job_mix.make(SEEDS[row], *MIXES[row]), "normalised")
+    ideal = job_mix.slowdowns(job_mix.make(SEEDS[row], *MIXES[row]), "memory")
     run = softswitch(row, "echelon")
     assert mean(run) <= 1.03 * sum(ideal) / len(ideal)
     assert worst(run) <= 1.03 * max(ideal)

@@ -227,3 +227,9 @@ if not TYPE_CHECKING:
 def load_job_spec(path: str | Path) -> JobSpec:
     """Return the specification in the YAML file `path`. Raises `DocumentError`."""
     return parse_document(JobSpec, read_document(path), str(path))
+
+
+def make_job_spec(**keys: object) -> JobSpec:
+    """Return the specification with these keys of a job file. Raises `DocumentError`."""
+    name = keys.get("job")
+    return parse_document(JobSpec, keys, f"job {name}" if isinstance(name, str) else "job")
