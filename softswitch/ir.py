@@ -304,7 +304,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ParserState:
     name: str
     ops: tuple[ParserOp, ...]
     key: tuple[KeyPart, ...]
@@ -316,11 +316,11 @@ class State:
 class Parser:
     name: str
     initial: str | None
-    states: Mapping[str, State]
+    states: Mapping[str, ParserState]
 
 
 @dataclass(frozen=True, slots=True)
-class ValueSet:
+class ValueSetSpec:
     name: str
     width: int
 
@@ -360,7 +360,7 @@ class ConstEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSpec:
     """A table. ``next_by_action`` maps action ids; ``next_on_hit`` and ``next_on_miss`` are used instead if
     ``by_hit``."""
 
@@ -395,7 +395,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionProfile:
+class ActionProfileSpec:
     name: str
     max_size: int
     selector: Selector | None
@@ -423,11 +423,11 @@ class DirectCall:
     origin: Origin | None = None
 
 
-Node = Table | Conditional | DirectCall
+Node = TableSpec | Conditional | DirectCall
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class PipelineSpec:
     name: str
     initial: str | None
     nodes: Mapping[str, Node]
@@ -469,7 +469,7 @@ class Calculation:
 
 
 @dataclass(frozen=True, slots=True)
-class Checksum:
+class ChecksumSpec:
     name: str
     target: FieldRef
     calculation: str
@@ -532,14 +532,14 @@ class ProgramIR:
     union_stacks: Mapping[str, UnionStack]
     errors: Mapping[str, int]
     parser: Parser
-    value_sets: Mapping[str, ValueSet]
+    value_sets: Mapping[str, ValueSetSpec]
     actions: Mapping[int, Action]
-    profiles: Mapping[str, ActionProfile]
-    ingress: Pipeline
-    egress: Pipeline
+    profiles: Mapping[str, ActionProfileSpec]
+    ingress: PipelineSpec
+    egress: PipelineSpec
     deparser: Deparser
     calculations: Mapping[str, Calculation]
-    checksums: tuple[Checksum, ...]
+    checksums: tuple[ChecksumSpec, ...]
     counters: Mapping[str, CounterArray]
     registers: Mapping[str, RegisterArray]
     meters: Mapping[str, MeterArray]

@@ -449,14 +449,14 @@ def _first(item: tuple[int, Any, Any]) -> int:
 Index = ExactIndex | PrefixIndex | MaskIndex | RangeIndex
 
 
-def key_order(spec: ir.Table) -> list[int]:
+def key_order(spec: ir.TableSpec) -> list[int]:
     """Return the positions of the fields in the packed key, highest first. An lpm field is the lowest; ranges are
     not packed."""
     positions = [i for i, key in enumerate(spec.keys) if key.match != "range"]
     return sorted(positions, key=lambda i: spec.keys[i].match == "lpm")
 
 
-def match_fields(spec: ir.Table) -> tuple[MatchField, ...]:
+def match_fields(spec: ir.TableSpec) -> tuple[MatchField, ...]:
     shifts = dict.fromkeys(range(len(spec.keys)), 0)
     total = 0
     for i in reversed(key_order(spec)):

@@ -63,7 +63,7 @@ class Group:
 class ActionProfile:
     """The members and groups of an action profile, shared by the tables that use it. The controller chooses the ids."""
 
-    def __init__(self, spec: ir.ActionProfile, actions: Mapping[str, tuple[ir.Param, ...]]) -> None:
+    def __init__(self, spec: ir.ActionProfileSpec, actions: Mapping[str, tuple[ir.Param, ...]]) -> None:
         self.name = spec.name
         self.max_size = spec.max_size
         self.has_selector = spec.selector is not None

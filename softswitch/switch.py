@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from . import hashes, ir
@@ -60,11 +60,22 @@ class Program:
 def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json") -> Program:
     """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages.
 
-    Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not supported.
+    The switches of a process that load the same bytes share one `Program`, because compiling it takes most of the time
+    in which a switch starts. Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is
+    malformed or not supported.
     """
+    return _load_shared(source, name) if isinstance(source, bytes) else _load(source, name)
+
+
+def _load(source: Mapping[str, Any] | bytes | str, name: str) -> Program:
     program = load_ir(source, name)
     text = compile_program(program)
     return Program(name, program, text, _build(text, name))
+
+
+@lru_cache(maxsize=4)
+def _load_shared(source: bytes, name: str) -> Program:
+    return _load(source, name)
 
 
 def _build(source: str, name: str) -> Build:
@@ -257,10 +268,10 @@ class Switch:
     _resubmissions = 0
 
 
-def _tables(spec: ir.ProgramIR) -> Iterator[ir.Table]:
+def _tables(spec: ir.ProgramIR) -> Iterator[ir.TableSpec]:
     for pipeline in (spec.ingress, spec.egress):
         for node in pipeline.nodes.values():
-            if isinstance(node, ir.Table):
+            if isinstance(node, ir.TableSpec):
                 yield node
 
 

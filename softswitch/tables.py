@@ -29,7 +29,7 @@ class Table:
     Every method that refuses raises a :class:`~softswitch.errors.TableError` with the table, the field and the reason.
     """
 
-    def __init__(self, spec: ir.Table, program: ir.ProgramIR, profile: ActionProfile | None) -> None:
+    def __init__(self, spec: ir.TableSpec, program: ir.ProgramIR, profile: ActionProfile | None) -> None:
         self.name = spec.name
         self.key_names = tuple(key.name for key in spec.keys)
         self.match_types = tuple(key.match for key in spec.keys)
@@ -373,6 +373,6 @@ class Table:
         return self.entry(handle)
 
 
-def has_state(spec: ir.Table) -> bool:
+def has_state(spec: ir.TableSpec) -> bool:
     """Return whether entries of the table have state that packets change."""
     return spec.counters is not None or spec.meter is not None or spec.timeout

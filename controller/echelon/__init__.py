@@ -1,1 +1,112 @@
-"""Echelon: a P4 control plane that schedules the flows of distributed training jobs."""
+"""Echelon: a P4 control plane that schedules the flows of distributed training jobs.
+
+As a library (docs/library.md)::
+
+    import echelon
+
+    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=2, rate_bps=10**9)
+    job = echelon.job(job="a", parallelism="data", workers=["h1", "h5"], data={"compute": "1 s", "gradient": "50 MB"})
+    compared = echelon.simulate({"fabric": fabric, "jobs": [job], "iterations": 5}, policies=["fair", "echelon"])
+    print(compared.jobs())
+
+Attributes are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from echelon.documents import DocumentError
+    from echelon.errors import CodedError
+    from echelon.fabric import builders as fabrics
+    from echelon.fabric.load import FabricSpec, build_fabric
+    from echelon.fabric.load import load_fabric_spec as load_fabric
+    from echelon.fabric.model import Fabric
+    from echelon.jobs import build_job
+    from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+    from echelon.jobs.spec import JobSpec
+    from echelon.jobs.spec import load_job_spec as load_job
+    from echelon.jobs.spec import make_job_spec as job
+    from echelon.plan import PlanError
+    from echelon.policies import policy_names
+    from echelon.scenarios.results import PolicyRun, RunError
+    from echelon.scenarios.scenario import PolicyChoice, Scenario, load_scenario
+    from echelon.simulation.comparison import JobOutcome, PolicyComparison
+    from echelon.simulation.run import prepare as scenario
+    from echelon.simulation.run import simulate
+
+_PLACES = {
+    "PolicyComparison": "simulation.comparison",
+    "JobOutcome": "simulation.comparison",
+    "simulate": "simulation.run",
+    "scenario": "simulation.run:prepare",
+    "Scenario": "scenarios.scenario",
+    "PolicyChoice": "scenarios.scenario",
+    "load_scenario": "scenarios.scenario",
+    "PolicyRun": "scenarios.results",
+    "RunError": "scenarios.results",
+    "job": "jobs.spec:make_job_spec",
+    "JobSpec": "jobs.spec",
+    "load_job": "jobs.spec:load_job_spec",
+    "build_job": "jobs",
+    "ComputeUnit": "jobs.graph",
+    "EchelonFlow": "jobs.graph",
+    "Flow": "jobs.graph",
+    "Job": "jobs.graph",
+    "fabrics": "fabric.builders:",
+    "FabricSpec": "fabric.load",
+    "load_fabric": "fabric.load:load_fabric_spec",
+    "build_fabric": "fabric.load",
+    "Fabric": "fabric.model",
+    "policy_names": "policies",
+    "PlanError": "plan",
+    "DocumentError": "documents",
+    "CodedError": "errors",
+}
+"""The module of each attribute, and its name there if it has another; ``MODULE:`` is the module itself."""
+
+__all__ = [
+    "CodedError",
+    "ComputeUnit",
+    "DocumentError",
+    "EchelonFlow",
+    "Fabric",
+    "FabricSpec",
+    "Flow",
+    "Job",
+    "JobOutcome",
+    "JobSpec",
+    "PlanError",
+    "PolicyChoice",
+    "PolicyComparison",
+    "PolicyRun",
+    "RunError",
+    "Scenario",
+    "build_fabric",
+    "build_job",
+    "fabrics",
+    "job",
+    "load_fabric",
+    "load_job",
+    "load_scenario",
+    "policy_names",
+    "scenario",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'echelon' has no attribute '{name}'")
+    module, colon, inside = place.partition(":")
+    found = import_module(f"echelon.{module}")
+    value = found if colon and not inside else getattr(found, inside or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PLACES})

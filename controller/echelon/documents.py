@@ -234,19 +234,20 @@ def _positive_real(value: object) -> Fraction:
     return parsed
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str):
-        raise QuantityError(
-            f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
-        )
-    if not _NAME.fullmatch(value):
-        raise QuantityError(
-            f"{shown(value)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)", code="not-a-name"
-        )
-    return value
+def _named(pattern: str, words: str) -> Callable[[object], str]:
+    """Return a validator of a text that matches `pattern`; `words` say what that is."""
+    compiled = re.compile(pattern)
 
+    def check(value: object) -> str:
+        if not isinstance(value, str):
+            raise QuantityError(
+                f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
+            )
+        if not compiled.fullmatch(value):
+            raise QuantityError(f"{shown(value)} is not {words}", code="not-a-name")
+        return value
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
+    return check
 
 
 def _schema(example: str) -> dict[str, Any]:
@@ -289,12 +290,19 @@ Real = Annotated[Fraction, PlainValidator(_real), _AS_REAL, WithJsonSchema(_REAL
 PositiveReal = Annotated[
     Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
 ]
+_NAME, _STEP_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}", "[A-Za-z][A-Za-z0-9_.-]{0,63}"
 Name = Annotated[
     str,
-    PlainValidator(_name),
-    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_-]{0,31}$", "examples": ["h1"]}),
+    PlainValidator(_named(_NAME, "a name (up to 32 letters, digits, '-', '_'; a letter first)")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "examples": ["h1"]}),
 ]
 """The name of a job, host, switch...: up to 32 letters, digits, '-' and '_'; a letter first."""
+StepName = Annotated[
+    str,
+    PlainValidator(_named(_STEP_NAME, "the name of a step (up to 64 letters, digits, '.', '-', '_'; a letter first)")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_STEP_NAME}$", "examples": ["forward-l1-w1"]}),
+]
+"""The name of a step of a job: up to 64 letters, digits, '.', '-' and '_'; a letter first."""
 Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
 """A whole number; 1 or more."""
 

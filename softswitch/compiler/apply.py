@@ -24,7 +24,7 @@ Branch = Callable[[str | None, str | None, Follow], None]
 class TableWriter:
     """A writer of the application of one table: key, lookup, direct state and the chosen action."""
 
-    def __init__(self, stage: Stage, table: ir.Table, branch: Branch) -> None:
+    def __init__(self, stage: Stage, table: ir.TableSpec, branch: Branch) -> None:
         self.table = table
         self.with_hit = table.by_hit and table.next_on_hit != table.next_on_miss
         self.stage = stage
@@ -251,7 +251,7 @@ def profile_actions(program: ir.ProgramIR, profile: str) -> dict[str, tuple[ir.P
     found: dict[str, tuple[ir.Param, ...]] = {}
     for pipeline in (program.ingress, program.egress):
         for node in pipeline.nodes.values():
-            if isinstance(node, ir.Table) and node.profile == profile:
+            if isinstance(node, ir.TableSpec) and node.profile == profile:
                 for action in node.actions:
                     found.setdefault(program.actions[action].name, program.actions[action].params)
     return found

@@ -62,7 +62,7 @@ def update_checksums(stage: Stage) -> None:
             stage.assign(target.header, target.field, calculate(stage, calculation, known), checksum.place)
 
 
-def _condition(stage: Stage, checksum: ir.Checksum) -> tuple[Bool | None, frozenset[str]]:
+def _condition(stage: Stage, checksum: ir.ChecksumSpec) -> tuple[Bool | None, frozenset[str]]:
     """Return the condition and the headers that are valid where it holds."""
     if checksum.condition is None:
         return None, frozenset()

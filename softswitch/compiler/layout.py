@@ -36,7 +36,7 @@ class Held(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class FieldRun:
     """Consecutive fields that begin and end at byte boundaries; ``size`` is in bytes."""
 
     fields: tuple[ir.Field, ...]
@@ -50,7 +50,7 @@ class HeaderVars:
     runs."""
 
     header: ir.Header
-    runs: tuple[Run, ...]
+    runs: tuple[FieldRun, ...]
     dirty: bool
     valid: str
     offset: str
@@ -115,7 +115,7 @@ class Layout:
         for name in (*program.stacks, *program.union_stacks):
             self.next_index[name] = names.new(name, "next")
 
-    def _plan(self, members: list[str]) -> tuple[tuple[Run, ...], bool] | None:
+    def _plan(self, members: list[str]) -> tuple[tuple[FieldRun, ...], bool] | None:
         usage = self.usage
         headers = [self.program.headers[name] for name in members]
         if all(h.metadata for h in headers):
@@ -128,7 +128,7 @@ class Layout:
         runs = []
         for fields in byte_runs(headers[0].type):
             if fields[0].varbit:
-                runs.append(Run(fields, 0, Held.VARBIT))
+                runs.append(FieldRun(fields, 0, Held.VARBIT))
                 continue
             size = sum(f.width for f in fields) // 8
             read = any((n, f.name) in usage.read for n in members for f in fields)
@@ -145,14 +145,14 @@ class Layout:
             else:
                 held = Held.RAW if dirty else Held.NOT
             if runs and held is runs[-1].held and held in (Held.RAW, Held.NOT):
-                runs[-1] = Run(runs[-1].fields + fields, runs[-1].size + size, held)
+                runs[-1] = FieldRun(runs[-1].fields + fields, runs[-1].size + size, held)
             else:
-                runs.append(Run(fields, size, held))
+                runs.append(FieldRun(fields, size, held))
         self.zeros.update(run.size for run in runs if run.held in (Held.RAW, Held.BYTES))
         return tuple(runs), dirty
 
     @staticmethod
-    def _variables(header: ir.Header, runs: tuple[Run, ...], dirty: bool, names: Names) -> HeaderVars:
+    def _variables(header: ir.Header, runs: tuple[FieldRun, ...], dirty: bool, names: Names) -> HeaderVars:
         per_run: list[tuple[str, ...]] = []
         by_field: dict[str, str] = {}
         for i, run in enumerate(runs):
@@ -173,7 +173,7 @@ class Layout:
             return self.metadata.get((header, field_name))
         return self.headers[header].by_field[field_name]
 
-    def held(self, header: str, field_name: str) -> Run:
+    def held(self, header: str, field_name: str) -> FieldRun:
         """Return the run that contains a header's field."""
         return next(r for r in self.headers[header].runs if any(f.name == field_name for f in r.fields))
 
@@ -191,7 +191,7 @@ def _spoken(header: str, field_name: str) -> tuple[str, ...]:
     return (field_name,) if header.partition("_")[0] == "scalars" else (header, field_name)
 
 
-def struct_format(runs: tuple[Run, ...]) -> str:
+def struct_format(runs: tuple[FieldRun, ...]) -> str:
     """Return the ``struct`` format of the runs. A run held as integers is split into words of 8, 4, 2 and 1 bytes."""
     return ">" + "".join(
         f"{run.size}x"
@@ -203,7 +203,7 @@ def struct_format(runs: tuple[Run, ...]) -> str:
     )
 
 
-def words(run: Run) -> list[int]:
+def words(run: FieldRun) -> list[int]:
     """Return the sizes in bytes of the words that a run is read as, most significant first."""
     sizes: list[int] = []
     left = run.size
@@ -214,7 +214,7 @@ def words(run: Run) -> list[int]:
     return sizes
 
 
-def unpack_lines(held: HeaderVars, runs: tuple[Run, ...], names: list[tuple[str, ...]], call: str) -> list[str]:
+def unpack_lines(held: HeaderVars, runs: tuple[FieldRun, ...], names: list[tuple[str, ...]], call: str) -> list[str]:
     """Return statements that assign the variables of ``runs`` from ``call``, which returns the words of their
     format."""
     targets: list[str] = []
@@ -262,7 +262,7 @@ def _signed(value: str, width: int, signed: bool) -> str:
     return f"(({value}) ^ {half:#x}) - {half:#x}"
 
 
-def pack_arguments(runs: tuple[Run, ...], names: list[tuple[str, ...]]) -> list[str]:
+def pack_arguments(runs: tuple[FieldRun, ...], names: list[tuple[str, ...]]) -> list[str]:
     """Return the words to be packed for ``runs``."""
     args: list[str] = []
     for run, own in zip(runs, names, strict=True):

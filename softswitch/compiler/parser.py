@@ -133,7 +133,7 @@ class ParserWriter:
         elif position.known:
             self.stage.out(f"off += {position.known}")
 
-    def _transitions(self, state: ir.State, position: _Position) -> None:
+    def _transitions(self, state: ir.ParserState, position: _Position) -> None:
         out = self.stage.out
         keys: list[str] = []
         if any(t.matches for t in state.transitions):
@@ -161,7 +161,7 @@ class ParserWriter:
         # Parsing ends if no transition matches.
         self._goto(None, position)
 
-    def _condition(self, state: ir.State, transition: ir.Transition, keys: list[str]) -> str | None:
+    def _condition(self, state: ir.ParserState, transition: ir.Transition, keys: list[str]) -> str | None:
         """Return the condition of the transition, None if it is always taken."""
         full = [(1 << part.width) - 1 for part in state.key]
         if transition.value_set is not None:

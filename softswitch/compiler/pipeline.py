@@ -28,7 +28,7 @@ class PipelineWriter:
     much repetition is written as a sequence of guarded steps in topological order instead.
     """
 
-    def __init__(self, stage: Stage, pipeline: ir.Pipeline) -> None:
+    def __init__(self, stage: Stage, pipeline: ir.PipelineSpec) -> None:
         self.stage = stage
         self.pipeline = pipeline
         self.nodes = pipeline.nodes
@@ -137,12 +137,12 @@ class PipelineWriter:
 
 
 def _actions(node: ir.Node) -> tuple[int, ...]:
-    if isinstance(node, ir.Table):
+    if isinstance(node, ir.TableSpec):
         return node.actions
     return (node.action,) if isinstance(node, ir.DirectCall) else ()
 
 
-def _topological(pipeline: ir.Pipeline) -> list[str]:
+def _topological(pipeline: ir.PipelineSpec) -> list[str]:
     """Return the reachable nodes, each before its successors."""
     order: list[str] = []
     done: set[str] = set()

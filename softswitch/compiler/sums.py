@@ -35,14 +35,14 @@ def share_sums(layout: Layout) -> None:
                 layout.sums[verified.calculation] = layout.sums[updated.calculation] = name
 
 
-def _alike(program: ir.ProgramIR, verified: ir.Checksum, updated: ir.Checksum) -> bool:
+def _alike(program: ir.ProgramIR, verified: ir.ChecksumSpec, updated: ir.ChecksumSpec) -> bool:
     of, to = program.calculations[verified.calculation], program.calculations[updated.calculation]
     if of.algorithm != to.algorithm or of.inputs != to.inputs or verified.condition != updated.condition:
         return False
     return verified.target == updated.target
 
 
-def _steady(layout: Layout, checksum: ir.Checksum) -> bool:
+def _steady(layout: Layout, checksum: ir.ChecksumSpec) -> bool:
     """Return whether the condition cannot change and, where it holds, every input is a field of a valid header."""
     program = layout.program
     if checksum.condition is None:

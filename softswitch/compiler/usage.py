@@ -74,7 +74,7 @@ class Usage:
         for node in (*program.ingress.nodes.values(), *program.egress.nodes.values()):
             if isinstance(node, ir.Conditional):
                 self._expr(node.condition)
-            elif isinstance(node, ir.Table):
+            elif isinstance(node, ir.TableSpec):
                 for key in node.keys:
                     self._expr(key.value)
         for profile in program.profiles.values():
@@ -96,7 +96,7 @@ class Usage:
                 self._expr(item)
                 self._write(item)
 
-    def _state(self, state: ir.State) -> None:
+    def _state(self, state: ir.ParserState) -> None:
         for op in state.ops:
             if isinstance(op, ir.Extract):
                 if op.length is not None:
@@ -114,7 +114,7 @@ class Usage:
         for part in state.key:
             self._expr(part.value)
 
-    def _checksum(self, checksum: ir.Checksum) -> None:
+    def _checksum(self, checksum: ir.ChecksumSpec) -> None:
         if checksum.condition is not None:
             self._expr(checksum.condition)
         if checksum.update:

@@ -18,7 +18,7 @@ from softswitch.gnmi.schema import Branch, Leaf, Place, Tree
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, QueueConfig, QueueStats
 
-__all__ = ["Port", "PortCounters", "QosTree", "Value"]
+__all__ = ["PortCounters", "QosPort", "QosTree", "Value"]
 
 Value = int | str
 
@@ -50,7 +50,7 @@ class PortCounters(NamedTuple):
 _COUNTERS = ("in-pkts", "in-octets", "out-pkts", "out-octets")
 
 
-class Port(Protocol):
+class QosPort(Protocol):
     """An egress port, as far as the tree needs it; `softswitch.tm.PortScheduler` is one."""
 
     @property
@@ -96,13 +96,13 @@ class QosTree:
 
     def __init__(
         self,
-        ports: Mapping[int, Port],
+        ports: Mapping[int, QosPort],
         is_up: Callable[[int], bool] = lambda _port: True,
         counters: Callable[[int], PortCounters | None] = lambda _port: None,
     ) -> None:
         self._ports = ports
         self._counters = counters
-        self._port_leaves: dict[str, Callable[[int, Port], Value]] = {
+        self._port_leaves: dict[str, Callable[[int, QosPort], Value]] = {
             "softswitch:port-rate": lambda _number, port: port.rate_bps or 0,
             "ifindex": lambda number, _port: number,
             "oper-status": lambda number, _port: "UP" if is_up(number) else "DOWN",

@@ -17,7 +17,7 @@ class ParserReader:
 
     def parser(self, name: str, reader: Reader) -> ir.Parser:
         initial = reader.optional_text("init_state")
-        states: dict[str, ir.State] = {}
+        states: dict[str, ir.ParserState] = {}
         for item in reader.get("parse_states").elements():
             state_name = item.get("name").text()
             if state_name in states:
@@ -31,7 +31,7 @@ class ParserReader:
             raise reader.fail(f"there is no state '{initial}'")
         return ir.Parser(name, initial, states)
 
-    def _state(self, name: str, reader: Reader) -> ir.State:
+    def _state(self, name: str, reader: Reader) -> ir.ParserState:
         ops = tuple(
             self._parser_op(item.at(f"{reader.place} op {i}")) for i, item in enumerate(reader.members("parser_ops"))
         )
@@ -40,7 +40,7 @@ class ParserReader:
             value = self.scope.expr(item)
             key.append(ir.KeyPart(value, self.scope.width(value, item)))
         transitions = tuple(self._transition(item, key) for item in reader.members("transitions"))
-        return ir.State(name, ops, tuple(key), transitions, reader.place)
+        return ir.ParserState(name, ops, tuple(key), transitions, reader.place)
 
     def _parser_op(self, reader: Reader) -> ir.ParserOp:
         op = reader.get("op").text()

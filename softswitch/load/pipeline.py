@@ -18,11 +18,11 @@ class PipelineReader:
         self, scope: Scope, counters: Mapping[str, ir.CounterArray], meters: Mapping[str, ir.MeterArray]
     ) -> None:
         self.scope = scope
-        self.profiles: dict[str, ir.ActionProfile] = {}
+        self.profiles: dict[str, ir.ActionProfileSpec] = {}
         self._counters = {array.table: array.name for array in counters.values() if array.table is not None}
         self._meters = {array.table: array.name for array in meters.values() if array.table is not None}
 
-    def pipelines(self) -> dict[str, ir.Pipeline]:
+    def pipelines(self) -> dict[str, ir.PipelineSpec]:
         """Return ``ingress`` and ``egress``. The action profiles are found on the way."""
         root = self.scope.root
         for item in root.members("pipelines"):
@@ -33,7 +33,7 @@ class PipelineReader:
         for needed in ("ingress", "egress"):
             if needed not in found:
                 raise root.fail(f"has no pipeline '{needed}'")
-        tables = [n.name for p in found.values() for n in p.nodes.values() if isinstance(n, ir.Table)]
+        tables = [n.name for p in found.values() for n in p.nodes.values() if isinstance(n, ir.TableSpec)]
         if len(set(tables)) != len(tables):
             raise root.fail("two pipelines have a table of the same name")
         for kind, bound in (("counter array", self._counters), ("meter array", self._meters)):
@@ -42,7 +42,7 @@ class PipelineReader:
                     raise ProgramError(f"{kind} '{array}': 'binding'", f"there is no table '{table}'")
         return found
 
-    def _pipeline(self, name: str, reader: Reader) -> ir.Pipeline:
+    def _pipeline(self, name: str, reader: Reader) -> ir.PipelineSpec:
         nodes: dict[str, ir.Node] = {}
         for node in self._nodes(reader):
             if node.name in nodes:
@@ -55,7 +55,7 @@ class PipelineReader:
         if initial is not None and initial not in nodes:
             raise reader.fail(f"there is no table or condition '{initial}'")
         _refuse_cycles(name, nodes, initial)
-        return ir.Pipeline(name, initial, nodes)
+        return ir.PipelineSpec(name, initial, nodes)
 
     def _nodes(self, reader: Reader) -> Iterator[ir.Node]:
         for item in reader.members("tables"):
@@ -88,7 +88,7 @@ class PipelineReader:
             action.id, tuple(a & ((1 << p.width) - 1) for a, p in zip(args, action.params, strict=True))
         )
 
-    def _table(self, item: Reader) -> ir.Table:
+    def _table(self, item: Reader) -> ir.TableSpec:
         name, reader = item.named("table")
         match = reader.get("match_type").text()
         if match not in ("exact", "lpm", "ternary", "range"):
@@ -113,7 +113,7 @@ class PipelineReader:
             entries = self._entries(reader, keys, actions, match)
         size = reader.find("max_size")
         by_hit, hit, miss, by_action = self._next_tables(reader, names)
-        return ir.Table(
+        return ir.TableSpec(
             name=name,
             id=reader.get("id").integer(),
             match=match,
@@ -195,7 +195,7 @@ class PipelineReader:
         # In BMv2 the lowest priority number wins, in P4Runtime the highest.
         return tuple(ir.ConstEntry(elements, worst - rank + 1, call) for elements, rank, call in read)
 
-    def _profile(self, item: Reader) -> ir.ActionProfile:
+    def _profile(self, item: Reader) -> ir.ActionProfileSpec:
         name, reader = item.named("action profile")
         found = reader.find("selector")
         selector = None
@@ -205,7 +205,7 @@ class PipelineReader:
                 value = self.scope.expr(part)
                 inputs.append((value, self.scope.width(value, part)))
             selector = ir.Selector(found.get("algo").text(), tuple(inputs))
-        return ir.ActionProfile(name, reader.get("max_size").integer(), selector, reader.place)
+        return ir.ActionProfileSpec(name, reader.get("max_size").integer(), selector, reader.place)
 
 
 def _spoken(key: ir.Expr) -> str:

@@ -33,7 +33,7 @@ class Scope:
         self.unions: dict[str, ir.Union] = {}
         self.union_stacks: dict[str, ir.UnionStack] = {}
         self.objects: dict[str, dict[str, Any]] = {}
-        self.value_sets: dict[str, ir.ValueSet] = {}
+        self.value_sets: dict[str, ir.ValueSetSpec] = {}
         self.actions: dict[int, ir.Action] = {}
         self.union_members: dict[str, tuple[str, ...]] = {}
 

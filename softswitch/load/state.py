@@ -21,8 +21,8 @@ def read_action(scope: Scope, item: Reader) -> ir.Action:
     return ir.Action(name, reader.get("id").integer(), params, body)
 
 
-def read_value_set(name: str, reader: Reader) -> ir.ValueSet:
-    return ir.ValueSet(name, reader.get("compressed_bitwidth").integer(1, ir.MAX_WIDTH))
+def read_value_set(name: str, reader: Reader) -> ir.ValueSetSpec:
+    return ir.ValueSetSpec(name, reader.get("compressed_bitwidth").integer(1, ir.MAX_WIDTH))
 
 
 def read_counter(name: str, reader: Reader) -> ir.CounterArray:
@@ -76,13 +76,13 @@ def read_calculation(scope: Scope, name: str, reader: Reader) -> ir.Calculation:
     return ir.Calculation(name, reader.get("algo").text(), tuple(inputs), reader.place)
 
 
-def read_checksum(scope: Scope, item: Reader) -> ir.Checksum:
+def read_checksum(scope: Scope, item: Reader) -> ir.ChecksumSpec:
     name, reader = item.named("checksum")
     kind = reader.get("type").text()
     if kind != "generic":
         raise reader.fail(f"checksum of type '{kind}' is not supported")
     calculation = scope.known(reader.get("calculation"), scope.objects["calculation"], "calculation")
-    return ir.Checksum(
+    return ir.ChecksumSpec(
         name,
         scope.field(reader.get("target")),
         calculation,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from finsy.proto import U128, p4r
 
 from softswitch import Switch
-from softswitch.gnmi.qos import Port, PortCounters, QosTree
+from softswitch.gnmi.qos import PortCounters, QosPort, QosTree
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.p4runtime.digests import DigestBatch
 from softswitch.p4runtime.pipeline import Pipeline
@@ -110,7 +110,7 @@ class Device:
         device_id: int = 1,
         lock: Any = None,
         *,
-        ports: Mapping[int, Port] | None = None,
+        ports: Mapping[int, QosPort] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         epoch_ns: int = 0,
         port_counters: Callable[[int], PortCounters | None] = lambda _port: None,

@@ -14,6 +14,7 @@ from finsy.proto import p4i
 
 __all__ = [
     "ActionInfo",
+    "ActionScope",
     "ArrayInfo",
     "DigestInfo",
     "MatchInfo",
@@ -24,7 +25,6 @@ __all__ = [
     "P4InfoIndex",
     "ParamInfo",
     "ProfileInfo",
-    "Scope",
     "TableInfo",
     "ValueSetInfo",
     "index_p4info",
@@ -53,7 +53,7 @@ class MeterKind(Enum):
     SINGLE_RATE_TWO_COLOR = 2
 
 
-class Scope(Enum):
+class ActionScope(Enum):
     """The places where a table allows an action."""
 
     TABLE_AND_DEFAULT = 0
@@ -96,7 +96,7 @@ class TableInfo:
     id: int
     name: str
     fields: tuple[MatchInfo, ...]
-    actions: Mapping[int, Scope]
+    actions: Mapping[int, ActionScope]
     size: int
     const_default: bool
     is_const: bool
@@ -321,11 +321,11 @@ def _table(
     meter_kinds: Mapping[int, MeterKind],
 ) -> TableInfo:
     name = table.preamble.name
-    scopes: dict[int, Scope] = {}
+    scopes: dict[int, ActionScope] = {}
     for ref in table.action_refs:
         if ref.id not in actions:
             raise P4InfoError(f"table {name} refers to action {ref.id}, which the P4Info does not have")
-        scopes[ref.id] = Scope(ref.scope)
+        scopes[ref.id] = ActionScope(ref.scope)
     if table.implementation_id and table.implementation_id not in profiles:
         raise P4InfoError(
             f"table {name} refers to action profile {table.implementation_id}, which the P4Info does not have"

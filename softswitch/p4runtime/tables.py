@@ -19,7 +19,7 @@ from softswitch.p4runtime.arrays import counts
 from softswitch.p4runtime.codec import ActionCodec, KeyCodec
 from softswitch.p4runtime.idle import IdleTimers, Watch
 from softswitch.p4runtime.metering import meter_config, meter_message
-from softswitch.p4runtime.p4info import MatchKind, P4InfoError, P4InfoIndex, Scope, TableInfo
+from softswitch.p4runtime.p4info import ActionScope, MatchKind, P4InfoError, P4InfoIndex, TableInfo
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
 from softswitch.rpc.status import Code, RefusedError
@@ -111,14 +111,14 @@ class TableView:
             raise self.refused(Code.NOT_FOUND, f"there is no entry with the key {key}{self._with_priority(priority)}")
         return self.table.entry(handle)
 
-    def call(self, action: p4r.Action, forbidden: Scope) -> tuple[str, tuple[int, ...]]:
+    def call(self, action: p4r.Action, forbidden: ActionScope) -> tuple[str, tuple[int, ...]]:
         """Return name and arguments of `action`, which must not have scope `forbidden` in this table."""
         number = action.action_id
         codec = self.actions.get(number)
         if codec is None:
             raise self.refused(Code.INVALID_ARGUMENT, f"there is no action with id {number}")
         if self.info.actions[number] is forbidden:
-            what = "be the default action" if forbidden is Scope.TABLE_ONLY else "be the action of an entry"
+            what = "be the default action" if forbidden is ActionScope.TABLE_ONLY else "be the action of an entry"
             raise self.refused(Code.PERMISSION_DENIED, f"action {codec.name} cannot {what}")
         return codec.name, codec.decode(action)
 
@@ -364,7 +364,7 @@ class TableStore:
         one_shot: OneShot | None = None
         try:
             if kind == "action" and view.profile is None:
-                name, args = view.call(action.action, Scope.DEFAULT_ONLY)
+                name, args = view.call(action.action, ActionScope.DEFAULT_ONLY)
                 if view.agrees:
                     new = table.put(key, priority, name, args)
                 else:
@@ -406,7 +406,7 @@ class TableStore:
             kind = action.WhichOneof("type")
             one_shot = None
             if kind == "action" and view.profile is None:
-                name, args = view.call(action.action, Scope.DEFAULT_ONLY)
+                name, args = view.call(action.action, ActionScope.DEFAULT_ONLY)
                 with refusing():
                     view.table.modify(found.handle, name, args)
             elif kind == "action_profile_action_set" and view.profile is not None:
@@ -454,7 +454,7 @@ class TableStore:
             return
         if entry.action.WhichOneof("type") != "action":
             raise view.refused(Code.INVALID_ARGUMENT, "the default entry needs an action")
-        name, args = view.call(entry.action.action, Scope.TABLE_ONLY)
+        name, args = view.call(entry.action.action, ActionScope.TABLE_ONLY)
         with refusing(Code.PERMISSION_DENIED):
             view.table.set_default(name, args)
         self._apply(view, resources, extras)

@@ -42,7 +42,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class EntryField:
     """One match field of an entry, ``field:value``."""
 
     field: str
@@ -50,7 +50,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class EntryAction:
     name: str
     args: tuple[tuple[str, int], ...]
 
@@ -68,8 +68,8 @@ class Add:
     line: int
     table: str
     priority: int | None
-    matches: tuple[Match, ...]
-    action: Action | Choice
+    matches: tuple[EntryField, ...]
+    action: EntryAction | Choice
     label: str | None
 
 
@@ -77,7 +77,7 @@ class Add:
 class SetDefault:
     line: int
     table: str
-    action: Action
+    action: EntryAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class AddMember:
     line: int
     profile: str
     member: int
-    action: Action
+    action: EntryAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ from fractions import Fraction
 from typing import Literal, TypeVar
 
 from .commands import (
-    Action,
     Add,
     AddGroup,
     AddMember,
@@ -58,9 +57,10 @@ from .commands import (
     Choice,
     Command,
     Control,
+    EntryAction,
+    EntryField,
     Expect,
     ExpectDigest,
-    Match,
     MeterRates,
     NoPacket,
     Packet,
@@ -166,10 +166,10 @@ def _value(tokens: Tokens, of: str) -> Value:
     return Value(first)
 
 
-def _match(tokens: Tokens) -> Match:
+def _match(tokens: Tokens) -> EntryField:
     field = tokens.name("a match field")
     tokens.sign(":")
-    return Match(field, _value(tokens, f"field '{field}'"))
+    return EntryField(field, _value(tokens, f"field '{field}'"))
 
 
 def _listed(tokens: Tokens, read: Callable[[Tokens], _Item]) -> tuple[_Item, ...]:
@@ -190,17 +190,17 @@ def _argument(tokens: Tokens) -> tuple[str, int]:
     return name, tokens.integer("a number")
 
 
-def _action(tokens: Tokens) -> Action:
+def _action(tokens: Tokens) -> EntryAction:
     name = tokens.name("an action")
     args = _listed(tokens, _argument)
     names = [parameter for parameter, _ in args]
     for parameter in names:
         if names.count(parameter) > 1:
             raise StatementError(f"action '{name}': parameter '{parameter}' is given twice")
-    return Action(name, args)
+    return EntryAction(name, args)
 
 
-def _action_or_choice(tokens: Tokens) -> Action | Choice:
+def _action_or_choice(tokens: Tokens) -> EntryAction | Choice:
     kinds: dict[str, Literal["member", "group"]] = {"member": "member", "group": "group"}
     word = tokens.peek()[1]
     if word in kinds and tokens.peek(1)[0] == "number":
@@ -235,7 +235,7 @@ def _rate(tokens: Tokens) -> tuple[Fraction, int]:
 def _add(tokens: Tokens, line: int) -> Add:
     table = tokens.name("a table")
     priority = tokens.integer("a priority") if tokens.peek()[0] == "number" else None
-    matches: list[Match] = []
+    matches: list[EntryField] = []
     while tokens.peek(1) == ("sign", ":"):
         matches.append(_match(tokens))
     action = _action_or_choice(tokens)

@@ -22,7 +22,6 @@ from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, S
 from softswitch.valuesets import ValueElement
 
 from .commands import (
-    Action,
     Add,
     AddGroup,
     AddMember,
@@ -32,6 +31,7 @@ from .commands import (
     Choice,
     Command,
     Control,
+    EntryAction,
     Expect,
     ExpectDigest,
     MeterRates,
@@ -385,18 +385,18 @@ class Run:
             raise ValueError(f"{owner}: needs a number, not the entry '{index}'")
         return index
 
-    def _call(self, table: Table, action: Action) -> tuple[str, list[int]]:
+    def _call(self, table: Table, action: EntryAction) -> tuple[str, list[int]]:
         """Return (action, arguments in the order of its parameters)."""
         return self._resolved(f"table '{table.name}'", _parameters(table), action)
 
-    def _profile_call(self, profile: ActionProfile, action: Action) -> tuple[str, list[int]]:
+    def _profile_call(self, profile: ActionProfile, action: EntryAction) -> tuple[str, list[int]]:
         params: dict[str, list[str]] = {}
         for table in self._switch.tables.values():
             if table.profile is profile:
                 params |= _parameters(table)
         return self._resolved(f"action profile '{profile.name}'", params, action)
 
-    def _resolved(self, owner: str, actions: Mapping[str, list[str]], action: Action) -> tuple[str, list[int]]:
+    def _resolved(self, owner: str, actions: Mapping[str, list[str]], action: EntryAction) -> tuple[str, list[int]]:
         try:
             name = resolve("action", action.name, actions, self._aliases)
         except ValueError as error:

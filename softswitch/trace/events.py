@@ -206,7 +206,7 @@ class Replicated:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class Enqueued:
     port: int
     queue: int
     length_bytes: int
@@ -267,7 +267,7 @@ Event = (
     | Digested
     | Cloned
     | Replicated
-    | Queued
+    | Enqueued
     | Dropped
     | Departing
     | Recirculated

@@ -59,7 +59,7 @@ class Recorder:
             node.name: node
             for pipeline in (program.ingress, program.egress)
             for node in pipeline.nodes.values()
-            if isinstance(node, ir.Table)
+            if isinstance(node, ir.TableSpec)
         }
         self._fields = {name: match_fields(table) for name, table in self._tables.items()}
         self._params = {action.name: action.params for action in program.actions.values()}
@@ -198,7 +198,7 @@ class Recorder:
         self._tell(events.Replicated(group, tuple(replicas), queue))
 
     def queued(self, port: int, queue: int, length_bytes: int) -> None:
-        self._tell(events.Queued(port, queue, length_bytes))
+        self._tell(events.Enqueued(port, queue, length_bytes))
 
     def departing(
         self, port: int, queue: int, enqueued_ns: int, now_ns: int, enqueued_depth: int, leaving_depth: int

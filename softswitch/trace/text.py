@@ -213,7 +213,7 @@ class TraceText:
         return self._step(Span(f"multicast group {event.group}, queue {event.queue}: {ports}", "good"))
 
     @_lines.register
-    def _queued(self, event: events.Queued) -> list[tuple[int, Line]]:
+    def _queued(self, event: events.Enqueued) -> list[tuple[int, Line]]:
         return self._step(Span(f"to port {event.port}, queue {event.queue}, {event.length_bytes} bytes", "good"))
 
     @_lines.register

@@ -4,16 +4,16 @@ from softswitch.virtual.conservation import Conservation, ConservationError, Swi
 from softswitch.virtual.eventloop import EventLoop
 from softswitch.virtual.fabric import Link, VirtualFabric
 from softswitch.virtual.host import VirtualHost
-from softswitch.virtual.switch import Drop, VirtualSwitch
+from softswitch.virtual.switch import VirtualDrop, VirtualSwitch
 from softswitch.virtual.wire import Wire
 
 __all__ = [
     "Conservation",
     "ConservationError",
-    "Drop",
     "EventLoop",
     "Link",
     "SwitchAccount",
+    "VirtualDrop",
     "VirtualFabric",
     "VirtualHost",
     "VirtualSwitch",

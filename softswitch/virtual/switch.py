@@ -45,7 +45,7 @@ class Pipelines(Protocol):
     ) -> Sequence[DepartedPacket]: ...
 
 
-class Drop(StrEnum):
+class VirtualDrop(StrEnum):
     """The reason why a packet ended inside a switch."""
 
     INGRESS = "ingress"
@@ -106,7 +106,7 @@ class VirtualSwitch:
         """The `packets_in` that no wire delivered."""
         self.replicated = 0
         """Packets that the switch made itself: each copy beyond the first of a multicast or a clone."""
-        self.dropped: Counter[Drop] = Counter()
+        self.dropped: Counter[VirtualDrop] = Counter()
 
     @property
     def packets_dropped(self) -> int:
@@ -144,7 +144,7 @@ class VirtualSwitch:
         switch = self.switch
         queued = switch.ingress(port, data, now_ns)
         if not queued:
-            self.dropped[Drop.INGRESS] += 1
+            self.dropped[VirtualDrop.INGRESS] += 1
             return
         self.replicated += len(queued) - 1
         # All copies are in their queues before any port chooses: the order of copies is not an order of service.
@@ -164,7 +164,7 @@ class VirtualSwitch:
                 if outlet not in outlets:
                     outlets.append(outlet)
             else:
-                self.dropped[Drop.QUEUE_FULL if 0 <= packet.queue < QUEUES else Drop.NO_QUEUE] += 1
+                self.dropped[VirtualDrop.QUEUE_FULL if 0 <= packet.queue < QUEUES else VirtualDrop.NO_QUEUE] += 1
         return outlets
 
     def _serve(self, outlet: _Outlet, now_ns: int) -> None:
@@ -207,7 +207,7 @@ class VirtualSwitch:
                 own = outlet is not None and departure.port == outlet.port
                 way = outlet if own else self._outlets.get(departure.port)
                 if way is None:
-                    self.dropped[Drop.NO_LINK] += 1
+                    self.dropped[VirtualDrop.NO_LINK] += 1
                 else:
                     self.packets_out += 1
                     way.wire.transmit(data)
@@ -220,7 +220,7 @@ class VirtualSwitch:
         if made:
             self.replicated += made - 1
         else:
-            self.dropped[Drop.EGRESS] += 1
+            self.dropped[VirtualDrop.EGRESS] += 1
         return sent_bytes
 
     def _wake_at(self, outlet: _Outlet, time_ns: int) -> None:

@@ -19,7 +19,7 @@ MIXES: dict[str, tuple[job_mix.Kind, int, float]] = {
     "mix_dpsame4": ("dp-same", 4, 1.0),
 }
 # Tests of one row share its runs, so they belong in one process.
-# A row takes a minute, so `make test-long` has them; the default suite has the pair of jobs above.
+# A row takes a minute, so `make test-long` has them.
 ROWS = [grouped(row, row, pytest.mark.long) for row in MIXES]
 SEEDS = dict.fromkeys(MIXES, 0) | {"mix_dp4": 2}
 
@@ -33,6 +33,7 @@ def worst(run: Run) -> float:
     return max(run.slowdowns().values())
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 @pytest.mark.parametrize("job", ["first", "second"])
 def test_two_jobs_interleave_under_echelon_and_never_under_fair(job: str) -> None:

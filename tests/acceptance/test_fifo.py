@@ -9,7 +9,7 @@ from acceptance.runs import SCENARIOS, Run, fluid, scenario, softswitch
 
 from echelon.fluid import alone_iteration_s
 
-SHORT = ("fig2", "overlap", "parameter_server", "pipeline_1f1b", "pipeline_3_4")
+SHORT = ("fig2", "pipeline_1f1b", "pipeline_3_4")
 ROWS = [
     pytest.param(path.stem, marks=[pytest.mark.xdist_group(path.stem)] + [pytest.mark.long] * (path.stem not in SHORT))
     for path in sorted(SCENARIOS.glob("*.yaml"))

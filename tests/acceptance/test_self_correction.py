@@ -60,6 +60,7 @@ def test_switches_remember_who_waited_without_a_controller() -> None:
     assert max(waits) / min(waits) < 1.06
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group(UNEVEN)
 @pytest.mark.parametrize("error", [Fraction(1, 5), Fraction(-1, 5)])
 def test_memory_does_not_need_right_profiles(error: Fraction) -> None:
@@ -68,6 +69,7 @@ def test_memory_does_not_need_right_profiles(error: Fraction) -> None:
     assert max(wrong.values()) <= 1.05 * max(right.values())
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
     """Half an iteration late once, in the sixth: the two jobs collide again, and are in step again in the eighth."""

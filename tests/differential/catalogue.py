@@ -77,10 +77,10 @@ class Subject:
         )
 
 
-def _actions(program: ir.ProgramIR, pipeline: ir.Pipeline) -> list[ir.Action]:
+def _actions(program: ir.ProgramIR, pipeline: ir.PipelineSpec) -> list[ir.Action]:
     numbers: set[int] = set()
     for node in pipeline.nodes.values():
-        if isinstance(node, ir.Table):
+        if isinstance(node, ir.TableSpec):
             numbers.update(node.actions)
         elif isinstance(node, ir.DirectCall):
             numbers.add(node.action)

@@ -13,11 +13,11 @@ from finsy.proto import p4r
 
 from softswitch.p4runtime.p4info import (
     ActionInfo,
+    ActionScope,
     MatchInfo,
     MatchKind,
     P4InfoIndex,
     ProfileInfo,
-    Scope,
     TableInfo,
     index_p4info,
 )
@@ -62,7 +62,7 @@ class Controller:
             if (
                 not table.const_default
                 and not table.profile_id
-                and _takes(table, Scope.DEFAULT_ONLY)
+                and _takes(table, ActionScope.DEFAULT_ONLY)
                 and self._rng.random() < 0.4
             ):
                 updates.append(self._default(table))
@@ -152,7 +152,7 @@ class Controller:
         """Give an entry of a table something to do."""
         profile = self._info.profiles.get(table.profile_id)
         if profile is None:
-            entry.action.action.CopyFrom(self._action(table, Scope.TABLE_ONLY))
+            entry.action.action.CopyFrom(self._action(table, ActionScope.TABLE_ONLY))
             return
         members, groups = self._members[profile.id], self._groups[profile.id]
         if profile.with_selector and groups and self._rng.random() < 0.6:
@@ -162,8 +162,10 @@ class Controller:
         else:
             entry.action.action_profile_member_id = 1
 
-    def _action(self, table: TableInfo, wanted: Scope) -> p4r.Action:
-        choices = [number for number, scope in table.actions.items() if scope in (Scope.TABLE_AND_DEFAULT, wanted)]
+    def _action(self, table: TableInfo, wanted: ActionScope) -> p4r.Action:
+        choices = [
+            number for number, scope in table.actions.items() if scope in (ActionScope.TABLE_AND_DEFAULT, wanted)
+        ]
         action = self._info.actions[self._rng.choice(choices)]
         return self._call(action)
 
@@ -178,7 +180,7 @@ class Controller:
 
     def _default(self, table: TableInfo) -> p4r.Update:
         entry = p4r.TableEntry(table_id=table.id, is_default_action=True)
-        entry.action.action.CopyFrom(self._action(table, Scope.DEFAULT_ONLY))
+        entry.action.action.CopyFrom(self._action(table, ActionScope.DEFAULT_ONLY))
         return _table_update(_MODIFY, entry)
 
     # -- other entities ----------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ class Controller:
         members = self._members[profile.id]
         for number in range(1, self._rng.randrange(2, min(6, profile.size or 6) + 1)):
             member = p4r.ActionProfileMember(action_profile_id=profile.id, member_id=number)
-            member.action.CopyFrom(self._action(table, Scope.TABLE_ONLY))
+            member.action.CopyFrom(self._action(table, ActionScope.TABLE_ONLY))
             members.append(member)
             yield p4r.Update(type=_INSERT, entity=p4r.Entity(action_profile_member=member))
         if not profile.with_selector:
@@ -411,12 +413,12 @@ _BREAKERS: Sequence[_Breaker] = (
 )
 
 
-def _takes(table: TableInfo, scope: Scope) -> bool:
-    return any(found in (Scope.TABLE_AND_DEFAULT, scope) for found in table.actions.values())
+def _takes(table: TableInfo, scope: ActionScope) -> bool:
+    return any(found in (ActionScope.TABLE_AND_DEFAULT, scope) for found in table.actions.values())
 
 
 def _writable(table: TableInfo) -> bool:
-    return bool(table.fields) and not table.is_const and _takes(table, Scope.TABLE_ONLY)
+    return bool(table.fields) and not table.is_const and _takes(table, ActionScope.TABLE_ONLY)
 
 
 def _with_fields(table: TableInfo, entry: p4r.TableEntry) -> Iterator[tuple[p4r.FieldMatch, MatchInfo]]:

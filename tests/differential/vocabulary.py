@@ -34,7 +34,7 @@ class Vocabulary:
             self._known[self._source(field)] += [value] * (4 if equal else 1) + [value + 1, max(0, value - 1)]
         for pipeline in (program.ingress, program.egress):
             for node in pipeline.nodes.values():
-                if isinstance(node, ir.Table):
+                if isinstance(node, ir.TableSpec):
                     self._add_keys(node)
 
     def field(self, header: str, name: str, width: int) -> int:
@@ -73,7 +73,7 @@ class Vocabulary:
             field = origin
         return field
 
-    def _add_keys(self, table: ir.Table) -> None:
+    def _add_keys(self, table: ir.TableSpec) -> None:
         for position, key in enumerate(table.keys):
             if isinstance(key.value, ir.FieldRef):
                 field = self._source((_plain(key.value.header), key.value.field))

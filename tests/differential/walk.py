@@ -83,7 +83,7 @@ class _Walk:
         self._bits.append(self._rng.getrandbits(64 * 8), 8 * self._rng.choice((0, 0, 1, 3, 8, 20, 64)))
         return self._bits.bytes()
 
-    def _sum_up(self, checksum: ir.Checksum) -> None:
+    def _sum_up(self, checksum: ir.ChecksumSpec) -> None:
         """Make a verified checksum right, if it is one's complement over fields of the packet."""
         calculation = self._program.calculations[checksum.calculation]
         target = self._offsets.get((checksum.target.header, checksum.target.field))
@@ -142,7 +142,7 @@ class _Walk:
                 self._offsets[header.name, field.name] = self._bits.append(value, field.width)
                 self._widths[header.name, field.name] = field.width
 
-    def _choose(self, state: ir.State) -> str | None:
+    def _choose(self, state: ir.ParserState) -> str | None:
         if not state.transitions:
             return None
         arm = self._rng.choice(state.transitions)

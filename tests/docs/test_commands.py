@@ -34,6 +34,7 @@ ELSEWHERE = {
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon coflows FB2010": "a file that its authors publish",
+    r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
 """What is not run here, by what it needs."""
 

@@ -51,7 +51,8 @@ Tokens: 8 exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two r
 
 
 @pytest.mark.parametrize(
-    ("target", "policies"), [("fluid", ["fair", "least_loaded"]), ("softswitch", ["least_loaded"])]
+    ("target", "policies"),
+    [("fluid", ["fair", "least_loaded"]), pytest.param("softswitch", ["least_loaded"], marks=pytest.mark.long)],
 )
 def test_a_scenario_runs_with_the_policy_and_the_paradigm(
     fresh: Installed, target: str, policies: Sequence[str], tmp_path: Path

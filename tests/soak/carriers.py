@@ -9,7 +9,7 @@ from pathlib import Path
 
 from softswitch import CloneSession, MeterConfig, Program, Switch, load_program
 from softswitch.tm import QUEUES, QueueConfig
-from softswitch.virtual import Drop, EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
 from tests.soak.books import Books
 
 SECOND_NS = 10**9
@@ -246,10 +246,9 @@ class Carriers:
             full = sum(s.dropped_packets for s in stats)
             if enqueued != left:
                 faults.append(f"switch {name}: {enqueued} packets enqueued, {left} dequeued or queued")
-            if full != node.switch.dropped[Drop.QUEUE_FULL]:
-                faults.append(
-                    f"switch {name}: queues dropped {full} packets, the switch {node.switch.dropped[Drop.QUEUE_FULL]}"
-                )
+            dropped = node.switch.dropped[VirtualDrop.QUEUE_FULL]
+            if full != dropped:
+                faults.append(f"switch {name}: queues dropped {full} packets, the switch {dropped}")
             if books.packets_in != node.switch.packets_in:
                 faults.append(f"switch {name}: {node.switch.packets_in} packets in, its program {books.packets_in}")
         return faults

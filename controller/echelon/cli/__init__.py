@@ -14,6 +14,7 @@ from echelon.cli import (
     evaluations,
     experiments,
     fabrics,
+    importing,
     jobs,
     links,
     plans,
@@ -21,6 +22,7 @@ from echelon.cli import (
     runs,
     serving,
     shell,
+    sweeps,
     switches,
     tokens,
     traffic,
@@ -43,7 +45,9 @@ _SERVICE = "The service"
 _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
+app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
+app.command(name="import", rich_help_panel=_EXPERIMENTS)(importing.import_workload)
 app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
 app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from echelon.cli.places import FLUID, PRIVATE, Runner, place
-from echelon.cli.sweeps import Bars, one_line_errors
-from echelon.cli.usage import CommandGroup, fail
+from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.usage import CommandGroup, fail, fraction
 from echelon.experiments.registry import EXPERIMENTS
+from echelon.simulation.places import FLUID, PRIVATE, Runner, place, unwatched
 from echelon.targets import DEFAULT_TARGET
 
 app = typer.Typer(
@@ -101,13 +99,13 @@ def _command(name: str) -> Callable[..., None]:
             place(fabric, target)
             private = fabric in PRIVATE
             settings = ExperimentSettings(
-                scale=_fraction("--scale", scale),
+                scale=fraction("--scale", scale),
                 seed=seed,
                 quick=quick,
                 fabric=fabric,
                 target=target,
             )
-            loads = tuple(_fraction("--load", text) for text in load or ())
+            loads = tuple(fraction("--load", text) for text in load or ())
             selection = Selection(tuple(model or ()), loads, tuple(policy or ()))
             if private:
                 # Imported here because it brings everything that a run needs.
@@ -138,19 +136,4 @@ for _name in EXPERIMENTS:
 
 
 def _runner(fabric: str, target: str) -> Runner:
-    return place(fabric, target)(_unwatched)
-
-
-def _unwatched(_url: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-def _fraction(option: str, text: str) -> Fraction:
-    from echelon.documents import DocumentError
-    from echelon.quantities import QuantityError, number, shown
-
-    of, percent, _ = text.partition("%")
-    try:
-        return number(of.strip()) / (100 if percent else 1)
-    except QuantityError:
-        raise DocumentError(option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)") from None
+    return place(fabric, target)(unwatched)

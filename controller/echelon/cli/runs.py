@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli.live import LiveView
-from echelon.cli.places import FLUID, PRIVATE, Runner, Watch, exact_place, ideal_place, place
-from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
+from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, exact_place, ideal_place, place
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -58,10 +57,23 @@ def run(
         bool,
         typer.Option("--exact", help="With --target fluid: compute with fractions instead of floats; much slower."),
     ] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets, the same loads.",
+            metavar="FRACTION",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before a run on packets that will take more than ten minutes.")
+    ] = False,
 ) -> None:
-    """Run a scenario under each of its policies, and compare them."""
+    """Run a scenario under each of its policies, and compare them.
+
+    An interrupted run keeps the policies that have finished; the same command goes on from there.
+    """
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [], ideal, exact)
+        _run(scenario, out, fabric, target, policy or [], ideal, exact, scale, yes)
 
 
 @contextmanager
@@ -81,7 +93,7 @@ def _one_line_errors(file: str) -> Iterator[None]:
     except RunError as error:
         fail(f"{file}: {error}", FAILED)
     except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
+        fail("interrupted; finished policies are kept, run the same command again to continue", INTERRUPTED)
 
 
 @contextmanager
@@ -96,10 +108,21 @@ def _writing(out: Path) -> Iterator[None]:
         raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
 
 
-def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], ideal: bool, exact: bool) -> None:
+def _run(
+    file: Path,
+    out: Path,
+    fabric: str,
+    target: str,
+    policies: list[str],
+    ideal: bool,
+    exact: bool,
+    scale: str | None,
+    yes: bool,
+) -> None:
     from rich.console import Console
 
     from echelon.scenarios.scenario import load_scenario
+    from echelon.simulation.run import compare
 
     runner = place(fabric, target)
     if exact:
@@ -108,25 +131,67 @@ def _run(file: Path, out: Path, fabric: str, target: str, policies: list[str], i
     scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
+    if scale is not None:
+        scenario = _scaled(scenario, scale, fabric)
+    if fabric == VIRTUAL and target != FLUID:
+        _estimate(scenario, yes)
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
         in_private()
     console = Console()
-    runs = _run_policies(scenario, runner, ideal_runner, console)
+    with LiveView(console) as view:
+        bars: dict[str, TaskID] = {}
 
-    from echelon.scenarios import report, results, timeline
+        def progress(label: str, _job: str, iteration: int) -> None:
+            if label not in bars:
+                bars[label] = view.add(label, total=scenario.iterations * len(scenario.jobs))
+            if iteration <= scenario.iterations:
+                view.advance(bars[label])
 
-    document = results.assemble(scenario, target, runs)
-    results_file, report_file, picture_file = out / "results.json", out / "report.md", out / "timeline.png"
+        with _writing(out):
+            comparison = compare(
+                scenario,
+                target,
+                runner(view.watch),
+                ideal_runner,
+                progress,
+                keep=out,
+                settings={"fabric": fabric, "exact": exact},
+            )
     with _writing(out):
-        results_file.write_text(results.to_text(document), encoding="utf-8")
-        drawn = timeline.draw(scenario, target, runs, picture_file)
-        picture = picture_file.name if drawn else None
-        report_file.write_text(report.write(scenario, target, document, runs, picture), encoding="utf-8")
-    _show(document, scenario, runs, console)
-    for path in (results_file, report_file, *([picture_file] if drawn else [])):
+        files = comparison.write(out)
+    _show(comparison.results, scenario, comparison.runs, console)
+    for path in files:
         typer.echo(path)
+
+
+def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
+    from echelon.documents import DocumentError
+    from echelon.scenarios.scale import scaled
+
+    if fabric != VIRTUAL:
+        reason = f"goes with --fabric {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
+        raise DocumentError("--scale", "", reason)
+    smaller = scaled(scenario, fraction("--scale", scale))
+    typer.echo(smaller.changes, err=True)
+    return smaller.scenario
+
+
+def _estimate(scenario: Scenario, yes: bool) -> None:
+    """Say what a long run on packets will take, and ask whether to go on. Raise `DocumentError` if nobody answers."""
+    from echelon.documents import DocumentError
+    from echelon.simulation.estimate import LONG_S, estimate
+
+    expected = estimate(scenario)
+    if expected.duration_s < LONG_S:
+        return
+    typer.echo(expected.text, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise DocumentError("--yes", "", "is missing (add it to run for that long, or --scale for fewer packets)")
+    typer.confirm("Go on?", abort=True, err=True)
 
 
 def in_private() -> None:
@@ -147,42 +212,13 @@ def in_private() -> None:
 def policy_choice(text: str) -> PolicyChoice:
     """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
-    from echelon.policies import PolicyChoiceError, parse_parameters
+    from echelon.policies import PolicyChoiceError
     from echelon.scenarios.scenario import PolicyChoice
 
-    name, bracket, inside = text.strip().removesuffix(")").partition("(")
-    settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
-    parameters = {key.strip(): value.strip() for key, _, value in settings}
     try:
-        parse_parameters(name, parameters)
+        return PolicyChoice.parse(text)
     except PolicyChoiceError as error:
         raise DocumentError("--policy", "", str(error)) from None
-    return PolicyChoice(name, tuple(sorted(parameters.items())))
-
-
-def _run_policies(
-    scenario: Scenario, runner: Callable[[Watch], Runner], ideal: Runner | None, console: Console
-) -> dict[str, PolicyRun]:
-    from echelon.policies import PlanError, make_policy
-
-    runs: dict[str, PolicyRun] = {}
-    with LiveView(console) as view:
-        as_planned = runner(view.watch)
-        for choice in scenario.policies:
-            make = partial(make_policy, choice.name, **dict(choice.parameters))
-            labelled = [(choice.label, as_planned)] + ([(f"{choice.label}, ideal", ideal)] if ideal else [])
-            for label, run in labelled:
-                bar = view.add(label, total=scenario.iterations * len(scenario.jobs))
-
-                def progress(job: str, iteration: int, bar: TaskID = bar) -> None:
-                    if iteration <= scenario.iterations:
-                        view.advance(bar)
-
-                try:
-                    runs[label] = run(scenario, label, make, progress)
-                except PlanError as error:
-                    raise PlanError(f"policy {label}: {error}") from None
-    return runs
 
 
 def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, NoReturn
 
 import typer
@@ -43,6 +44,18 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
     """End the command with one line on standard error."""
     _say(message)
     raise typer.Exit(status) from None
+
+
+def fraction(option: str, text: str) -> Fraction:
+    """Return the number that `text` is: 0.8, 80% or 4/5. Raises `DocumentError` about `option`."""
+    from echelon.documents import DocumentError
+    from echelon.quantities import QuantityError, number, shown
+
+    of, percent, _ = text.partition("%")
+    try:
+        return number(of.strip()) / (100 if percent else 1)
+    except QuantityError:
+        raise DocumentError(option, "", f"{shown(text)} is not a number (write 0.8, 80% or 4/5)") from None
 
 
 def _say(message: str) -> None:

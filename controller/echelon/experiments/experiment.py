@@ -11,8 +11,8 @@ from typing import Protocol
 from echelon.documents import DocumentError, suggestion
 from echelon.experiments.measure import Runner
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore, Stored
-from echelon.experiments.sweep import Task
+from echelon.points.store import PointStore, Stored
+from echelon.points.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

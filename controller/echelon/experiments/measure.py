@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from echelon.allocation import Number
-from echelon.documents import parse_document
 from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
 from echelon.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
@@ -19,7 +17,7 @@ from echelon.jobs.graph import Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
-from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon.scenarios.scenario import Scenario, scenario_of
 
 if TYPE_CHECKING:
     from echelon.traffic.outcome import FlowOutcome
@@ -61,12 +59,6 @@ class Sharing:
     shared_unfinished: int
     shared_mean_time_s: float | None
     """The same by processor sharing (`echelon.experiments.processor_sharing`)."""
-
-
-def scenario_of(document: Mapping[str, Any], name: str) -> Scenario:
-    """Return the scenario in a document as a scenario's file has it. Raise `DocumentError`."""
-    spec = parse_document(ScenarioSpec, document, name)
-    return build_scenario(spec, Path(name))
 
 
 def measure(

@@ -14,8 +14,8 @@ from echelon.experiments.machine import machine
 from echelon.experiments.measure import Runner
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore, Stored
-from echelon.experiments.sweep import Task, sweep
+from echelon.points.store import PointStore, Stored
+from echelon.points.tasks import Task, sweep
 
 MACHINE = "machine.json"
 

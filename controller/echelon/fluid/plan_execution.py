@@ -6,7 +6,6 @@ when its earlier packets have left; that takes a few packet times.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -14,18 +13,15 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.fluid.network import FlowUnderWay, FluidPort
+from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.rounding import Arithmetic
-from echelon.fluid.sharing import Place, SharedPort, Sharer, share
+from echelon.fluid.sharing import SharedPort, Sharing
 from echelon.plan import Plan
 from echelon.rankings.base import Execution, Rank, Ranking
 from echelon.rankings.fixed import Fixed
 
-_Standing = tuple[tuple[Place, ...], int, Number | None]
+_Standing = tuple[tuple[int, ...], int, Number | None]
 """Everything on which the share of a flow depends: its path and queues, its window, and its maximum rate."""
-
-_MOST_KNOWN = 1 << 19
-"""Number of rates kept for neighbourhoods that come again, as a bound on memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +59,10 @@ class Windows:
 class _AtPort:
     """The ranks of the flows at a port."""
 
-    shared: SharedPort
+    number: int
     ranks: dict[FlowUnderWay, Rank] = field(default_factory=dict)
+    present: Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]] | None = None
+    """The flows; None: to be found anew, since one has started or finished."""
     outdated: bool = False
     """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
     until_s: Number | None = None
@@ -103,23 +101,23 @@ class PlanExecution:
         self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
-        self._acknowledging = arithmetic.number(windows.acknowledging)
         self._executions: dict[type[Ranking], Execution[Any]] = {}
         self._of: dict[ActiveFlow, _Executed] = {}
         self._at: dict[FluidPort, _AtPort] = {}
-        for link, port in ports.items():
-            schedule = None if link[0] in hosts else plan.schedules.get(link, plan.default_schedule)
-            at = self._at[port] = _AtPort(SharedPort(port.capacity_Bps, schedule))
-            port.always_narrow = at.shared.limited
-        if windows.acknowledging:
-            for (node, following), port in ports.items():
+        numbers = {link: number for number, link in enumerate(ports)}
+        shared = []
+        for (node, following), port in ports.items():
+            link = node, following
+            schedule = None if node in hosts else plan.schedules.get(link, plan.default_schedule)
+            self._at[port] = _AtPort(numbers[link])
+            port.has_queues = schedule is not None
+            if windows.acknowledging:
                 port.reverse = ports[following, node]
-                self._at[port].shared.reverse = self._at[port.reverse].shared
-        self._standings: list[_Standing] = []
-        self._numbers: dict[_Standing, int] = {}
-        self._known: dict[tuple[int, ...], tuple[tuple[Number, ...], frozenset[int]]] = {}
-        """The results of `_shares`, by the standings of all flows of a neighbourhood."""
-        self._known_rates = 0
+            reverse = numbers[following, node] if windows.acknowledging else None
+            shared.append(SharedPort(port.capacity_Bps, schedule, reverse))
+            port.always_narrow = shared[-1].limited
+        self._sharing = Sharing(shared, arithmetic, windows.acknowledging)
+        self._standings: dict[_Standing, int] = {}
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
         """Return what the flow's ranking couples it to."""
@@ -136,20 +134,30 @@ class PlanExecution:
         self._of[flow] = _Executed(ranking, execution)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
-            self._at[port].outdated = True
+            at = self._at[port]
+            at.outdated, at.present = True, None
 
     def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
         of = self._of.pop(flow)
         of.execution.finished(now_s, flow, of.ranking)
         for port in flow.ports:
             at = self._at[port]
-            at.outdated = True
+            at.outdated, at.present = True, None
             at.ranks.pop(flow, None)
 
-    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation:
+    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation:
         """Return the rates until a flow gets another rank, or opens its window further."""
-        ranked = self._rank(now_s, flows)
-        key = []
+        flows = neighbourhood.flows
+        changes_s: list[Number] = []
+        counting: list[Rank] = []
+        for port in neighbourhood.ports:
+            at = self._at[port]
+            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
+                self._rank(now_s, port, at)
+            if at.until_s is not None:
+                changes_s.append(at.until_s)
+            counting += at.counting
+        standings = []
         opening: list[int] = []
         for number, flow in enumerate(flows):
             of = self._of[flow]
@@ -157,18 +165,16 @@ class PlanExecution:
                 self._open(flow, of)
                 if of.open_bytes is not None:
                     opening.append(number)
-            key.append(self._number(flow, of) if of.standing is None else of.standing)
-        rates, held_up = self._shares(tuple(key))
-        changes_s = [at.until_s for at in ranked if at.until_s is not None]
+            standings.append(self._number(flow, of) if of.standing is None else of.standing)
+        rates, held_up = self._sharing.rates(standings)
         for number in opening:
             # A window matters only where others wait in the same queue.
-            if number in held_up and rates[number]:
+            if held_up[number] and rates[number]:
                 flow = flows[number]
                 open_bytes = self._of[flow].open_bytes
                 assert open_bytes is not None
                 left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
                 changes_s.append(now_s + left_bytes / rates[number])
-        counting = [rank for at in ranked for rank in at.counting]
         if counting:
             rate_of: dict[ActiveFlow, Number] = dict(zip(flows, rates, strict=True))
             for rank in counting:
@@ -177,27 +183,13 @@ class PlanExecution:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
         return Allocation(rates, min(changes_s, default=None))
 
-    def _rank(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> list[_AtPort]:
-        """Rank the flows at each port where several meet and a rank may have changed. Return all ports where they
-        do."""
-        out = []
-        for port in {port: None for flow in flows for port in flow.ports}:
-            at = self._at[port]
-            if at.shared.is_fifo or not (port.narrow or (port.reverse and port.reverse.flows)):
-                continue
-            out.append(at)
-            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
-                self._rank_at(now_s, port, at)
-        return out
-
-    def _rank_at(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
+    def _rank(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
+        """Rank the flows at a port."""
         at.until_s = None
         at.counting = []
-        of_execution: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
-        for flow in port.flows:
-            of = self._of[flow]
-            of_execution.setdefault(of.execution, []).append((flow, of.ranking))
-        for execution, present in of_execution.items():
+        if at.present is None:
+            at.present = self._present(port)
+        for execution, present in at.present.items():
             for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
                 before = at.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
@@ -208,6 +200,13 @@ class PlanExecution:
                 if rank.until_bytes is not None:
                     at.counting.append(rank)
         at.outdated = bool(at.counting)
+
+    def _present(self, port: FluidPort) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
+        out: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
+        for flow in port.flows:
+            of = self._of[flow]
+            out.setdefault(of.execution, []).append((flow, of.ranking))
+        return out
 
     def _open(self, flow: FlowUnderWay, of: _Executed) -> None:
         """Open the window of a flow as far as the bytes that have passed allow."""
@@ -226,52 +225,10 @@ class PlanExecution:
             at = self._at[port]
             rank = at.ranks.get(flow)
             # A flow that was never ranked is alone at the port, where its queue makes no difference.
-            places.append((at.shared, 0 if at.shared.is_fifo or rank is None else rank.queue))
+            places.append(self._sharing.place(at.number, 0 if rank is None else rank.queue))
         standing = tuple(places), of.window, flow.max_rate_Bps
-        number = self._numbers.get(standing)
+        number = self._standings.get(standing)
         if number is None:
-            number = self._numbers[standing] = len(self._standings)
-            self._standings.append(standing)
+            number = self._standings[standing] = self._sharing.standing(*standing)
         of.standing = number
         return number
-
-    def _shares(self, key: tuple[int, ...]) -> tuple[tuple[Number, ...], frozenset[int]]:
-        """Return the rate of each flow, and the indices of those that wait in a queue with others.
-
-        Training jobs repeat themselves, so most neighbourhoods have been seen before.
-        """
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        sharers = [Sharer(*self._standings[number]) for number in key]
-        tolerance = self._arithmetic.tolerance
-        share(sharers, {}, tolerance)
-        if taken_Bps := self._acknowledgements(sharers):  # noqa: N806
-            # Their rates change those of the data, which changes theirs a little; one step is close enough.
-            share(sharers, taken_Bps, tolerance)
-        in_queue = Counter(place for sharer in sharers for place in sharer.places)
-        held_up = frozenset(
-            number for number, sharer in enumerate(sharers) if any(in_queue[place] > 1 for place in sharer.narrow)
-        )
-        found = tuple([sharer.rate_Bps for sharer in sharers]), held_up
-        self._known_rates += len(key)
-        if self._known_rates > _MOST_KNOWN:
-            self._known.clear()
-            self._known_rates = len(key)
-        self._known[key] = found
-        return found
-
-    def _acknowledgements(self, sharers: Sequence[Sharer]) -> dict[SharedPort, Number]:
-        """Return what acknowledgements take of the ports that the flows use, in bytes per second."""
-        if not self._acknowledging:
-            return {}
-        used = {shared for sharer in sharers for shared, _ in sharer.places}
-        taken: dict[SharedPort, Number] = {}
-        for sharer in sharers:
-            if sharer.sent_Bps is None:
-                rate_Bps = sharer.rate_Bps * self._acknowledging  # noqa: N806
-                for shared, _ in sharer.places:
-                    reverse = shared.reverse
-                    if reverse is not None and reverse in used:
-                        taken[reverse] = taken[reverse] + rate_Bps if reverse in taken else rate_Bps
-        return taken

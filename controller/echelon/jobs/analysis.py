@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from echelon.jobs.graph import EchelonFlow, Flow, GraphError, Job
+from echelon.jobs.graph import LOCAL, EchelonFlow, Flow, GraphError, Job
 
 __all__ = [
     "GraphError",
@@ -18,6 +18,7 @@ __all__ = [
     "consumer_finish_s",
     "earliest_start_s",
     "ideal_finish_s",
+    "ordered",
     "tardiness_s",
     "topological_order",
     "with_offsets",
@@ -35,6 +36,17 @@ def topological_order(job: Job) -> tuple[str, ...]:
 
 
 def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    try:
+        return ordered(after)
+    except GraphError as error:
+        raise GraphError(f"job {job.name}: {error}", code=error.code) from None
+
+
+def ordered(after: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the names in layers, each name after those that `after` lists for it, and otherwise as listed.
+
+    Raises `GraphError` if names wait for each other in a circle.
+    """
     # Own code, because graphlib's sorter takes 2.5 times as long: 0.10 s instead of 0.04 s for 100 jobs of 22,000 flows
     # in total, whose plan takes 0.5 s.
     followers: dict[str, list[str]] = {name: [] for name in after}
@@ -55,7 +67,7 @@ def _topological_order(job: Job, after: Mapping[str, Sequence[str]]) -> tuple[st
                     following.append(follower)
         layer = sorted(following, key=rank.__getitem__)
     if len(order) < len(after):
-        raise GraphError(f"job {job.name}: waits for itself: {_a_cycle(after)}", code="cycle")
+        raise GraphError(f"waits for itself: {_a_cycle(after)}", code="cycle")
     return tuple(order)
 
 
@@ -169,11 +181,13 @@ def with_profile_error(job: Job, error: Fraction) -> Job:
     """Return `job` as someone sees it whose profile of its compute times is wrong by `error`; 1/5 means 20 % too long.
 
     The durations of compute units are scaled, and so are the arrangement offsets, which are differences of compute
-    times. Flows stay as they are: bytes are counted, not profiled.
+    times. Flows and transfers inside a host stay as they are: bytes are counted, not profiled.
     """
     return replace(
         job,
-        computes=tuple(replace(c, duration_s=c.duration_s * (1 + error)) for c in job.computes),
+        computes=tuple(
+            c if c.kind == LOCAL else replace(c, duration_s=c.duration_s * (1 + error)) for c in job.computes
+        ),
         echelonflows=tuple(
             replace(h, offsets_s=tuple(offset * (1 + error) for offset in h.offsets_s)) for h in job.echelonflows
         ),

@@ -6,8 +6,9 @@ A `Block` is a part of an iteration. `compute` and `flow` make blocks of one ste
 * `series(a, b)` has, in addition, every rank finish its part of `a` before it starts its part of `b`. Ranks do not wait
   for each other: only a flow carries a dependency from one rank to another.
 
-A rank is a host of the job. A compute unit is part of its worker's work. A flow is part of the work of both its ends,
-but only its source starts it, so a rank that only receives in `b` may receive before it has finished `a`.
+A rank is a host of the job, or one of several ranks on a host (`echelon.jobs.free`). A compute unit is part of its
+worker's work. A flow is part of the work of both its ends, but only its source starts it, so a rank that only receives
+in `b` may receive before it has finished `a`. A collective is part of the work of all its ranks.
 
 Steps are identified by name, so blocks may share them: `parallel(series(a, b), series(a, c))` has one `a`, which `b`
 and `c` both follow. Every directed acyclic graph can be written this way. These are *overlay* and *connect* of Mokhov,
@@ -25,9 +26,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, GraphError, IterationGraph
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow, GraphError, IterationGraph
 
-Step: TypeAlias = ComputeUnit | Flow
+Step: TypeAlias = ComputeUnit | Flow | CollectiveStep
 Names: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
@@ -49,10 +50,14 @@ class Block:
         """Return the names of the flows in order of first mention."""
         return tuple(name for name, step in self.steps.items() if isinstance(step, Flow))
 
-    def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
-        """Return the block as a whole iteration with these EchelonFlows."""
+    def nodes(self) -> tuple[Step, ...]:
+        """Return the steps in order of first mention, each with its dependencies."""
         after = self.after
-        steps = [replace(step, after=after[name]) if name in after else step for name, step in self.steps.items()]
+        return tuple(replace(step, after=after[name]) if name in after else step for name, step in self.steps.items())
+
+    def graph(self, *echelonflows: EchelonFlow) -> IterationGraph:
+        """Return a block without collectives as a whole iteration with these EchelonFlows."""
+        steps = self.nodes()
         return IterationGraph(
             tuple(step for step in steps if isinstance(step, ComputeUnit)),
             tuple(step for step in steps if isinstance(step, Flow)),
@@ -72,6 +77,21 @@ def flow(name: str, src: str, dst: str, size_bytes: int, micro_batch: int | None
     """Return a block of one flow of `size_bytes` from `src` to `dst`."""
     step = Flow(name, src, dst, size_bytes, micro_batch=micro_batch)
     return Block({name: step}, {}, {src: (name,)}, {src: (name,), dst: (name,)})
+
+
+def collective(
+    name: str,
+    operation: str,
+    group: Iterable[str],
+    size_bytes: int,
+    algorithm: str | None = None,
+    micro_batch: int | None = None,
+) -> Block:
+    """Return a block of one collective; `CollectiveStep` explains the arguments."""
+    ranks = tuple(group)
+    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, micro_batch=micro_batch)
+    parts = dict.fromkeys(ranks, (name,))
+    return Block({name: step}, {}, parts, parts)
 
 
 def parallel(*blocks: Block) -> Block:

@@ -1,5 +1,8 @@
 """What a training job does in one iteration: compute units, the flows between them, and the EchelonFlows they form.
 
+A graph of *ranks* also has collectives (`CollectiveStep`). `echelon.jobs.free` turns it into a graph of hosts, in which
+collectives have become flows.
+
 Terms follow EchelonFlow (Pan et al., HotNets '22, section 3): an EchelonFlow is a set of flows whose *ideal finish
 times* are related by an arrangement function. The function is given as offsets ``d_j - r`` from the reference time
 ``r``, which is when the head flow really starts in an iteration.
@@ -22,6 +25,8 @@ class GraphError(CodedError, ValueError):
     code: Code = "invalid-value"
 
 
+LOCAL = "local"
+"""The kind of a compute unit that stands for a transfer between two ranks of one host."""
 FlowKey = tuple[str, str]
 """A flow of a job: (job, flow)."""
 
@@ -39,7 +44,8 @@ class ComputeUnit:
     """Names of the compute units and flows that must finish before the unit starts. A worker does one unit at a time,
     so these dependencies include the order of its units."""
     kind: str = "compute"
-    """What the worker computes, as the paradigm names it: `forward`, `backward`, `aggregate`..."""
+    """What the worker computes, as the paradigm names it: `forward`, `backward`, `aggregate`... `LOCAL` is no computing
+    but a transfer between two ranks of one host."""
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the unit belongs to no single micro-batch."""
 
@@ -56,6 +62,28 @@ class Flow:
     """Names of the compute units and flows that must finish before the flow starts."""
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the flow belongs to no single micro-batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveStep:
+    """A collective operation of some ranks, before an algorithm makes it flows."""
+
+    name: str
+    operation: str
+    """`all-reduce`, `all-gather`... (`echelon.jobs.collectives.OPERATIONS`)."""
+    group: tuple[str, ...]
+    """The ranks, in the order in which the algorithm numbers them."""
+    size_bytes: int
+    """The size of the whole tensor (`echelon.jobs.collectives.OPERATIONS` says which)."""
+    algorithm: str | None = None
+    """None: the first that `OPERATIONS` lists."""
+    rounds: bool = False
+    """Whether there is a flow for each round and rank, instead of one for each two ranks with the bytes of all
+    rounds."""
+    after: tuple[str, ...] = ()
+    """Names of the steps before. Each rank starts its own part when it has finished its part of these."""
+    micro_batch: int | None = None
+    """The micro-batch, counted from 1. None: the collective belongs to no single micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)

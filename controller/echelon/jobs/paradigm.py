@@ -22,6 +22,9 @@ class Paradigm(Section):
     """Job documents by title, for the reference of the API."""
     compute_times: ClassVar[frozenset[str]]
     """The keys that hold profiled compute times, in seconds; `scaled` multiplies them."""
+    fixed_order: ClassVar[bool] = True
+    """Whether the flows of a connection start in the same order whatever takes how long. Only then can switches tell
+    them apart by counting bytes."""
 
     @abstractmethod
     def iteration(self, workers: Sequence[str]) -> IterationGraph:

@@ -166,8 +166,18 @@ class JobSpec(Section):
         except PydanticCustomError as error:
             context = error.context or {}
             raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
+        if self.recognition.by == "shim":
+            return self
+        if not self.paradigm.fixed_order:
+            raise problem(
+                f"'bytes' needs flows that follow each other in the same order in every iteration, which "
+                f"'parallelism: {self.parallelism}' does not promise (use the shim)",
+                "recognition",
+                "by",
+                code="not-allowed",
+            )
         carried = self.paradigm.connection_bytes(len(self.workers))
-        if self.recognition.by == "bytes" and carried >= COUNTED_BYTES:
+        if carried >= COUNTED_BYTES:
             raise problem(
                 f"'bytes' cannot tell flows apart on a connection that carries {carried} B in an iteration (the limit "
                 "is 4 GiB: use the shim)",
@@ -195,3 +205,9 @@ if not TYPE_CHECKING:
 def load_job_spec(path: str | Path) -> JobSpec:
     """Return the specification in the YAML file `path`. Raises `DocumentError`."""
     return parse_document(JobSpec, read_document(path), str(path))
+
+
+def make_job_spec(**keys: object) -> JobSpec:
+    """Return the specification with these keys of a job file. Raises `DocumentError`."""
+    name = keys.get("job")
+    return parse_document(JobSpec, keys, f"job {name}" if isinstance(name, str) else "job")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from echelon.allocation import Number
 from echelon.errors import Code, CodedError
-from echelon.execution import IterationRecord, JobRecord, tardiness_s
+from echelon.execution import IterationRecord, JobRecord, duration_s, tardiness_s
 from echelon.jobs.graph import Job
 
 if TYPE_CHECKING:
@@ -106,9 +106,10 @@ def assemble(
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
     """Return how many seconds an iteration of each job takes alone, by job (fluid model). Raises `PlanError`."""
-    from echelon.fluid import alone_iteration_s
+    from echelon.fluid.alone_runs import AloneRuns
 
-    return {job.name: alone_iteration_s(job, scenario.fabric) for job in scenario.jobs}
+    runs = AloneRuns().update(scenario.jobs, scenario.fabric)
+    return {job: duration_s(record) for job, record in runs.items()}
 
 
 def to_text(results: Results) -> str:

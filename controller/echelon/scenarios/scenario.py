@@ -105,6 +105,18 @@ class PolicyChoice:
     parameters: tuple[tuple[str, str], ...] = ()
     """Parameters that the scenario gives, sorted by name."""
 
+    @classmethod
+    def parse(cls, text: str) -> PolicyChoice:
+        """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``.
+
+        Raises `PolicyChoiceError`.
+        """
+        name, bracket, inside = text.strip().removesuffix(")").partition("(")
+        settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
+        parameters = {key.strip(): value.strip() for key, _, value in settings}
+        parse_parameters(name, parameters)
+        return cls(name, tuple(sorted(parameters.items())))
+
     @property
     def label(self) -> str:
         """The text that stands for the choice in tables: ``echelon`` or ``echelon(order=setf)``."""
@@ -257,6 +269,8 @@ class BackgroundSpec(Section):
 
 
 def _policy(value: object) -> PolicyChoice:
+    if isinstance(value, PolicyChoice):
+        return value
     if isinstance(value, str):
         return PolicyChoice(value)
     if not isinstance(value, Mapping):
@@ -273,6 +287,13 @@ def _policy(value: object) -> PolicyChoice:
     return PolicyChoice(value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items())))
 
 
+Policies = Annotated[
+    tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
+    Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
+]
+"""Policies as a file lists them: names, or mappings with parameters."""
+
+
 class ScenarioSpec(Section):
     """A scenario as its file describes it. The files that it names have been read already."""
 
@@ -280,10 +301,7 @@ class ScenarioSpec(Section):
     description: str = ""
     fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
     jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, description="a list of jobs or paths of their files")]
-    policies: Annotated[
-        tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
-        Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
-    ]
+    policies: Policies
     iterations: Count = 1
     until: Until = "all-done"
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0
@@ -413,19 +431,33 @@ def load_scenario(path: str | Path) -> Scenario:
 
     Raises `DocumentError`, which names the file at fault: the scenario's own or one that it names.
     """
-    data = read_document(path)
+    return scenario_of(read_document(path), path)
+
+
+def scenario_of(document: Mapping[str, object], path: str | Path) -> Scenario:
+    """Return the scenario in `document`, which came from the file `path`.
+
+    Values may also be objects: a `FabricSpec`, `JobSpec`s, `PolicyChoice`s. Files that the document names are relative
+    to `path`. Raises `DocumentError`, which names the file at fault.
+    """
+    data = with_files(document, path)
+    return build_scenario(parse_document(ScenarioSpec, data, str(path)), Path(path))
+
+
+def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, object]:
+    """Return `document` with the contents of the files it names, relative to `path`. Raises `DocumentError`."""
+    data = dict(document)
     fabric, jobs = data.get("fabric"), data.get("jobs")
-    if isinstance(fabric, str):
+    if isinstance(fabric, str | Path):
         data["fabric"] = load_fabric_spec(_named_file(path, "fabric", fabric))
-    if isinstance(jobs, list):
+    if isinstance(jobs, list | tuple):
         data["jobs"] = [
-            load_job_spec(_named_file(path, f"jobs[{index}]", job)) if isinstance(job, str) else job
+            load_job_spec(_named_file(path, f"jobs[{index}]", job)) if isinstance(job, str | Path) else job
             for index, job in enumerate(jobs)
         ]
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
-    spec = parse_document(ScenarioSpec, data, str(path))
-    return build_scenario(spec, Path(path))
+    return data
 
 
 def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
@@ -484,10 +516,9 @@ def _with_files(scenario: str | Path, traffic: object) -> object:
     return out
 
 
-def _named_file(scenario: str | Path, key: str, name: str) -> Path:
+def _named_file(scenario: str | Path, key: str, name: str | Path) -> Path:
     file = Path(scenario).parent / name
     if not file.is_file():
-        raise DocumentError(
-            str(scenario), key, f"there is no file {shown(name)} next to it (correct the path)", code="unreadable-file"
-        )
+        reason = f"there is no file {shown(str(name))} next to it (correct the path)"
+        raise DocumentError(str(scenario), key, reason, code="unreadable-file")
     return file

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from echelon.control.progress import JobState
-from echelon.documents import Durations, Name, Section
+from echelon.documents import Durations, Section, StepName
 
 
 class Resource(BaseModel):
@@ -91,7 +91,7 @@ class JobSummary(Resource):
 class DistanceReport(Section):
     """A profiled arrangement function, which replaces the one that the job's spec implies."""
 
-    echelonflow: Annotated[Name, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")]
+    echelonflow: Annotated[StepName, Field(description="the EchelonFlow, as GET /jobs/NAME lists them")]
     offsets: Annotated[
         Durations,
         Field(description="the ideal finish time of each flow after the first's, ascending, as ['0 s', '12 ms']"),

@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
-from echelon.cli import places
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.scenarios.results import RunError
+from echelon.simulation import places
 from echelon.virtual import fluid_run
 
 ROOT = Path(__file__).parents[3]
@@ -188,7 +188,7 @@ def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
         (PlanError("there is no way\nfrom h1 to h2"), 2, "policy fair: there is no way from h1 to h2"),
         (LoweringError("the switch has too few tables"), 2, "the switch has too few tables"),
         (RunError("flow f gets nowhere"), 1, "flow f gets nowhere"),
-        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "run the same command again to continue"),
     ],
 )
 def test_what_stops_a_run_is_one_line(

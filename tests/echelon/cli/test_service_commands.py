@@ -234,6 +234,14 @@ def test_lists_as_json_are_what_the_api_answers(service: Operated) -> None:
     assert SwitchResource.model_validate_json(service.good("switch", "show", "leaf2", "--json")).name == "leaf2"
 
 
+def test_errors_as_json_have_the_form_of_the_api(service: Operated) -> None:
+    answered = json.loads(service.bad("job", "show", "nobody", "--json"))["error"]
+    assert (answered["status"], answered["code"], "'nobody'" in answered["reason"]) == (404, "unknown-job", True)
+    url = f"http://127.0.0.1:{free_port()}"
+    unanswered = json.loads(service.bad("switch", "list", "--json", "--url", url, status=1))["error"]
+    assert (unanswered["status"], unanswered["code"], unanswered["path"]) == (None, "no-answer", "")
+
+
 # --- who may, and where it is ----------------------------------------------------------------------------------------
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore, Stored
 from echelon.experiments.thesis.experiments import LOADS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import Setup, point
 from echelon.experiments.thesis.report import sections, write
 from echelon.experiments.thesis.series import curves_of, rising
 from echelon.experiments.thesis.tables import tables
+from echelon.points.store import PointStore, Stored
 
 SETTINGS = ExperimentSettings()
 Truth = Callable[[str, float], float]

@@ -7,13 +7,14 @@ from fractions import Fraction
 import pytest
 
 from echelon.experiments.experiment import Selection
-from echelon.experiments.measure import Bottleneck, measure, scenario_of, sharing, virtual_runner
+from echelon.experiments.measure import Bottleneck, measure, sharing, virtual_runner
 from echelon.experiments.processor_sharing import Use
 from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.experiments import LOADS, THESIS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import CONFIGURATION_OF, document, iterations_of, point
+from echelon.scenarios.scenario import scenario_of
 from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fluid.sharing import SharedPort, Sharer, share
+from echelon.allocation import Number
+from echelon.fluid.rounding import Rounding
+from echelon.fluid.sharing import SharedPort, Sharing
 from echelon.plan import LEVELS, QueuePlan
 
 ONE = Fraction(1)
 
 
-def port(*queues: QueuePlan, capacity: int = 1) -> SharedPort:
-    return SharedPort(Fraction(capacity), (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))))
+Place = tuple[SharedPort, int]
+"""A port and one of its queues."""
 
 
-def rates(*flows: Sharer, taken: dict[SharedPort, Fraction] | None = None) -> list[Fraction]:
-    share(flows, taken or {})
-    return [flow.rate_Bps for flow in flows]
+@dataclass(frozen=True)
+class Sharer:
+    places: tuple[Place, ...]
+    window: int
+    sent_Bps: Fraction | None = None  # noqa: N815
+
+
+def port(*queues: QueuePlan, capacity: int = 1, reverse: int | None = None) -> SharedPort:
+    return SharedPort(Fraction(capacity), (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))), reverse)
+
+
+def rates(*flows: Sharer, acknowledging: Fraction = Fraction(0), ports: Sequence[SharedPort] = ()) -> list[Number]:
+    """Return the rates of flows; ports are told apart by identity, and `ports` has those of which the order matters."""
+    found = list({id(at): at for at in (*ports, *(at for flow in flows for at, _ in flow.places))}.values())
+    index = {id(at): number for number, at in enumerate(found)}
+    sharing = Sharing(found, Rounding(), acknowledging)
+    return sharing.rates(
+        [
+            sharing.standing(
+                [sharing.place(index[id(at)], queue) for at, queue in flow.places], flow.window, flow.sent_Bps
+            )
+            for flow in flows
+        ]
+    )[0]
 
 
 def test_strict_levels_and_minimum_shares() -> None:
@@ -83,9 +108,12 @@ def test_levels_that_contradict_each_other_stall_nobody_for_ever() -> None:
     assert rates(Sharer(((one, 0), (other, 0)), 1), Sharer(((one, 1), (other, 1)), 1)) == [1, 0]
 
 
-def test_what_else_crosses_the_port_comes_first() -> None:
-    at = port()
-    assert rates(Sharer(((at, 0),), 1), Sharer(((at, 0),), 1), taken={at: Fraction(1, 2)}) == [Fraction(1, 4)] * 2
+def test_acknowledgements_come_first() -> None:
+    """They take a tenth of what the opposite direction carried before they were known."""
+    there, back = port(reverse=1), port(reverse=0)
+    flows = [Sharer(((there, 0),), 1), Sharer(((there, 0),), 1), Sharer(((back, 0),), 1)]
+    expected = [Fraction(9, 20), Fraction(9, 20), Fraction(9, 10)]
+    assert rates(*flows, acknowledging=Fraction(1, 10), ports=[there, back]) == expected
 
 
 queue_plans = st.builds(
@@ -152,18 +180,18 @@ def test_many_ports_no_rate_can_grow_but_at_the_cost_of_one_that_is_no_better(
     for each packet of window, and nobody of a lower level has anything."""
     ports = [port(*(QueuePlan(level) for level in range(3)), capacity=capacity) for capacity in capacities]
     sharers = [Sharer(tuple((ports[k], level) for k in sorted(links)), window) for links, window, level in flows]
-    share(sharers, {})
+    rate_of = dict(zip(map(id, sharers), rates(*sharers), strict=True))
     for sharer in sharers:
         held_up = False
         for at, level in sharer.places:
             present = [other for other in sharers if any(p is at for p, _ in other.places)]
-            load = sum(other.rate_Bps for other in present)
+            load = sum(rate_of[id(other)] for other in present)
             assert load <= at.capacity_Bps
             below = [other for other in present if other.places[0][1] < level]
             equal = [other for other in present if other.places[0][1] == level]
             held_up |= (
                 load == at.capacity_Bps
-                and not any(other.rate_Bps for other in below)
-                and all(other.rate_Bps / other.window <= sharer.rate_Bps / sharer.window for other in equal)
+                and not any(rate_of[id(other)] for other in below)
+                and all(rate_of[id(other)] / other.window <= rate_of[id(sharer)] / sharer.window for other in equal)
             )
         assert held_up

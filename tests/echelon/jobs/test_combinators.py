@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from echelon.jobs.collectives import ALL_REDUCES, Collective
 from echelon.jobs.combinators import Block, Step, compute, flow, parallel, replicate, series
-from echelon.jobs.graph import ComputeUnit, GraphError
+from echelon.jobs.free import ranks_of
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, GraphError
 from echelon.jobs.mesh import Mesh
 from tests.drawing import examples
 
@@ -60,11 +61,12 @@ def ancestors(block: Block) -> dict[str, set[str]]:
 
 
 def starter(step: Step) -> str:
+    assert not isinstance(step, CollectiveStep)
     return step.worker if isinstance(step, ComputeUnit) else step.src
 
 
 def takes_part(step: Step) -> set[str]:
-    return {step.worker} if isinstance(step, ComputeUnit) else {step.src, step.dst}
+    return set(ranks_of(step))
 
 
 @given(blocks(1), blocks(2), blocks(3))

@@ -1,4 +1,4 @@
-"""docs/scenarios.md: every key of every paradigm is in it, and its jobs are good."""
+"""docs/jobs.md: every key of every paradigm is in it, and its jobs are good."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from echelon.documents import parse_document
 from echelon.jobs.paradigms.registry import registered
 from echelon.jobs.spec import JobSpec
 
-PAGE = (Path(__file__).parents[3] / "docs" / "scenarios.md").read_text(encoding="utf-8")
-PART = PAGE.split("\n## Job\n")[1].split("\n## ")[0]
-BLOCKS = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PART, re.DOTALL)]
+PAGE = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
+BLOCKS = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
 
 
 @pytest.mark.parametrize("name", registered().sections)
@@ -29,4 +28,4 @@ def test_the_jobs_in_it_are_good() -> None:
     for block in BLOCKS:
         workers = block.get("workers", workers)
         (name,) = registered().sections.keys() & block.keys()
-        parse_document(JobSpec, {"job": "j", "parallelism": name, "workers": workers, **block}, "docs/scenarios.md")
+        parse_document(JobSpec, {"job": "j", "parallelism": name, "workers": workers, **block}, "docs/jobs.md")

@@ -68,7 +68,7 @@ def test_a_good_file(parallelism: str) -> None:
         (
             "data",
             {"collective": "star"},
-            "data.collective: 'star' is not allowed (use 'ring', 'halving-doubling' or 't",
+            "data.collective: 'star' is not allowed (use 'ring', 'halving-doubling', 't",
         ),
         ("data", {"backward": "5"}, "data.backward: '5' has no unit (write for example 10 ms"),
         ("data", {"gradient": None}, "data.gradient: is missing (give the bytes to all-reduce, e.g. 5 MB)"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from softswitch.virtual import Drop
+from softswitch.virtual import VirtualDrop
 from tests.soak.carriers import (
     CLONE_EARLY,
     CLONE_LATE,
@@ -40,7 +40,7 @@ def test_every_packet_is_accounted_for(report: Report) -> None:
 
 def test_all_that_can_happen_happened(report: Report) -> None:
     reasons = {reason for switch in report.end.switches for reason, count in switch.dropped.items() if count}
-    assert reasons == {drop.value for drop in Drop} - {"no_queue"}
+    assert reasons == {drop.value for drop in VirtualDrop} - {"no_queue"}
     assert all(switch.replicated for switch in report.end.switches)
     assert report.swaps > 0
     assert report.changes > 5

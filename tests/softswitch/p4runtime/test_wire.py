@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from softswitch.p4runtime.device import Device
-from softswitch.p4runtime.p4info import ActionInfo, MatchInfo, MatchKind, ParamInfo, Scope, TableInfo
+from softswitch.p4runtime.p4info import ActionInfo, ActionScope, MatchInfo, MatchKind, ParamInfo, TableInfo
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn
 from softswitch.rpc.status import Code
 
@@ -200,7 +200,7 @@ def test_refusals_amid_updates_that_look_alike(
 def test_numbers_of_every_length(first: int, second: int, weight: int, count: int, random_: random.Random) -> None:
     """What a template reads from updates is what was written into them."""
     fields = (MatchInfo(1, "a", 8 * first, MatchKind.TERNARY), MatchInfo(2, "b", 8 * second, MatchKind.EXACT))
-    table = TableInfo(5, "t", fields, {7: Scope.TABLE_AND_DEFAULT}, 9, False, False, False, 0)
+    table = TableInfo(5, "t", fields, {7: ActionScope.TABLE_AND_DEFAULT}, 9, False, False, False, 0)
     actions = {7: ActionInfo(7, "act", (ParamInfo(1, "x", 8 * second), ParamInfo(2, "y", 8 * first)))}
 
     def number(octets: int) -> int:

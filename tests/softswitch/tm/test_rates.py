@@ -87,7 +87,7 @@ def test_no_interval_carries_more_than_the_maximum_rate(max_rate_bps: int, packe
 def test_a_minimum_rate_is_kept_under_a_saturated_higher_level(share: float, others: list[int], saturate: Any) -> None:
     min_rate_bps = int(share * GBPS)
     configs = [QueueConfig(level=0, min_rate_bps=min_rate_bps), QueueConfig(level=7)]
-    served = saturate(PortScheduler(GBPS, configs), {0: MIXED, 1: others}, int(6_000_000 / share))
+    served = saturate(PortScheduler(GBPS, configs), {0: MIXED, 1: others}, int(2_000_000 / share))
     assert served.rate_bps(0) == pytest.approx(min_rate_bps, rel=0.02)
     assert all(leaving.guaranteed == (leaving.queue == 0) for _, leaving in served.order)
 

@@ -70,7 +70,7 @@ def test_no_queue_is_ever_a_packet_away_from_its_share(queues: list[tuple[int, l
 
 
 @pytest.mark.parametrize(
-    "weights", [[1, 1], [1, 2], [1, 1023], [1023, 1022, 1], [1, 2, 3, 4, 5, 6, 7, 8], [100, 1, 1, 300, 1, 1, 1, 600]]
+    "weights", [[1, 1], [1, 2], [1, 255], [255, 254, 1], [1, 2, 3, 4, 5, 6, 7, 8], [50, 1, 1, 100, 1, 1, 1, 200]]
 )
 def test_shares_are_within_two_percent_of_the_weights_whatever_the_sizes(weights: list[int], saturate: Any) -> None:
     random = Random(5)

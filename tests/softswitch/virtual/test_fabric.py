@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
-from softswitch.virtual import ConservationError, Drop, EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
 
 GBPS = 10**9
 
@@ -101,10 +101,11 @@ def test_egress_learns_the_time_and_depth_of_its_packet(stand_in: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "reason"), [((9, 0), Drop.NO_LINK), ((1, 8), Drop.NO_QUEUE), ((1, 255), Drop.NO_QUEUE)]
+    ("target", "reason"),
+    [((9, 0), VirtualDrop.NO_LINK), ((1, 8), VirtualDrop.NO_QUEUE), ((1, 255), VirtualDrop.NO_QUEUE)],
 )
 def test_a_port_without_link_and_an_unknown_queue_are_counted_drops(
-    stand_in: Any, target: tuple[int, int], reason: Drop
+    stand_in: Any, target: tuple[int, int], reason: VirtualDrop
 ) -> None:
     star = Star(stand_in(by_first_bytes))
     star.hosts[0].send(packet(*target))
@@ -121,7 +122,7 @@ def test_a_full_queue_drops_and_counts(stand_in: Any) -> None:
             star.hosts[port].send(packet(2))
     star.fabric.run()
     # Two arrive for each that leaves: at the last arrival 10 have left the queue and 2 wait in it.
-    assert star.switch.dropped == Counter({Drop.QUEUE_FULL: 20 - len(star.received[2])})
+    assert star.switch.dropped == Counter({VirtualDrop.QUEUE_FULL: 20 - len(star.received[2])})
     assert len(star.received[2]) == 12
     assert star.switch.ports[2].stats[0].dropped_packets == 8
 
@@ -133,7 +134,7 @@ def test_a_packet_dropped_in_egress_takes_no_time_on_the_line(stand_in: Any, sen
         star.hosts[0].send(packet(1, mark=mark, length=125))
     star.hosts[2].send(packet(1, length=125))
     star.fabric.run()
-    assert star.switch.dropped == Counter({Drop.EGRESS: 2})
+    assert star.switch.dropped == Counter({VirtualDrop.EGRESS: 2})
     assert [now_ns for now_ns, _ in star.received[1]] == [2000, 3000, 5000]
 
 

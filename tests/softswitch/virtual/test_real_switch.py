@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from softswitch import CloneSession, Program, Switch, load_program
 from softswitch.tm import QueueConfig
-from softswitch.virtual import Drop, EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
 _ORDER = struct.Struct("!BBBBIIHH")
@@ -116,7 +116,7 @@ def test_accounts_add_up_with_everything_a_program_can_do(
     for s, switch in enumerate(ring.switches):
         assert switch.packets_out == left[s] == sum(len(ring.received[s, port]) for port in range(3))
         assert switch.packets_queued == 0
-        assert switch.dropped[Drop.INGRESS] == sum(p[0] == s and p[4] == DROP_EARLY for p in packets)
+        assert switch.dropped[VirtualDrop.INGRESS] == sum(p[0] == s and p[4] == DROP_EARLY for p in packets)
 
 
 def test_packets_cross_several_switches_and_share_by_weight(program: Program) -> None:

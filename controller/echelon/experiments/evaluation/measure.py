@@ -14,12 +14,11 @@ from echelon.execution import JobRecord
 from echelon.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon.experiments.evaluation.draw import Drawn, draw
 from echelon.experiments.evaluation.limit import limit
-from echelon.experiments.measure import scenario_of
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
-from echelon.scenarios.scenario import PolicyChoice, Scenario
+from echelon.scenarios.scenario import PolicyChoice, Scenario, scenario_of
 from echelon.targets import DEFAULT_TARGET
 
 Mode = Literal["plan", "ideal", "packets"]

@@ -1,6 +1,6 @@
 """Run an evaluation into a directory: measure what is missing, record the machine, write the report.
 
-DIRECTORY/results.jsonl       a line for each scenario and each run (`echelon.experiments.lines`)
+DIRECTORY/results.jsonl       a line for each scenario and each run (`echelon.points.lines`)
 DIRECTORY/machine.json        the machine, the versions and the command
 DIRECTORY/report.md, *.csv, cdf-*.png, worst/*.yaml
 """
@@ -17,10 +17,10 @@ from pathlib import Path
 from echelon.documents import DocumentError, suggestion
 from echelon.experiments.evaluation import report, tables
 from echelon.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
-from echelon.experiments.lines import LineStore
 from echelon.experiments.machine import machine
 from echelon.experiments.run import PointProgress
 from echelon.experiments.tables import Table
+from echelon.points.lines import LineStore
 from echelon.scenarios.scenario import PolicyChoice
 
 RESULTS = "results.jsonl"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 
 from echelon.experiments.evaluation.measure import MODES, Mode
@@ -16,6 +15,9 @@ MODE_TITLES = {
     "ideal": "ideal rates on the fluid engine",
     "packets": "plans on switches, from packets",
 }
+
+COSTS: Sequence[tuple[Mode, Mode]] = (("packets", "ideal"), ("plan", "ideal"), ("packets", "plan"))
+"""Pairs of a mode and one that leaves more out, by which the costs of levels and of packets are told apart."""
 
 MEASURE_TITLES = {"mean": "Mean of the jobs", "worst": "Worst job"}
 
@@ -49,20 +51,32 @@ class Compared:
 
 
 def overview(compared: Compared) -> list[Table]:
-    """Return the tables that compare policies over all scenarios."""
-    return [policies(compared, mode, measure) for mode in compared.modes for measure in MEASURES]
+    """Return the tables that compare policies over all scenarios, and, if any ran from packets, their costs."""
+    out = _overall(compared)
+    if "packets" in compared.modes:
+        out += [*_costs(compared, "mean"), astray(compared)]
+    return out
 
 
 def tables(compared: Compared) -> list[Table]:
     """Return the tables of the report, in its order."""
-    out = overview(compared)
+    out = _overall(compared)
     for mode in compared.modes:
         out += [kinds(compared, mode, measure) for measure in MEASURES]
-    for costly, base in combinations(reversed(compared.modes), 2):
-        out += [cost(compared, costly, base, measure) for measure in MEASURES]
+    for measure in MEASURES:
+        out += _costs(compared, measure)
     if "packets" in compared.modes:
         out.append(astray(compared))
     return out
+
+
+def _overall(compared: Compared) -> list[Table]:
+    return [policies(compared, mode, measure) for mode in compared.modes for measure in MEASURES]
+
+
+def _costs(compared: Compared, measure: Measure) -> list[Table]:
+    modes = compared.modes
+    return [cost(compared, mode, base, measure) for mode, base in COSTS if mode in modes and base in modes]
 
 
 def policies(compared: Compared, mode: Mode, measure: Measure) -> Table:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from echelon.experiments.evaluation.code import code_digest
 from echelon.experiments.evaluation.measure import Mode, describe, slowdowns
 from echelon.experiments.evaluation.results import ScenarioResult, scored
-from echelon.experiments.store import ResultStore
-from echelon.experiments.sweep import Task, sweep
+from echelon.points.code import code_digest
+from echelon.points.store import ResultStore
+from echelon.points.tasks import Task, sweep
 from echelon.scenarios.scenario import PolicyChoice
 
 Half = Literal["tune", "report"]
@@ -92,7 +92,14 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
 
     def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement) -> None:
         # Scenario after scenario, because a process keeps the last ones that it has drawn.
-        tasks.append(Task(name, {**identity, "mode": mode, "code": code_digest(mode)}, measure, cost=-len(tasks)))
+        tasks.append(
+            Task(
+                name,
+                {**identity, "mode": mode, "code": code_digest(packets=mode == "packets")},
+                measure,
+                cost=-len(tasks),
+            )
+        )
 
     iterations = evaluation.iterations
     for place, seed in enumerate(evaluation.seeds):

@@ -19,8 +19,8 @@ from typing import Any
 
 from echelon.experiments.measure import Bottleneck, Runner, measure
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.sweep import Task
 from echelon.fabric.builders import dumbbell
+from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 
 POLICIES = ("fifo", "fair", "varys", "echelon")

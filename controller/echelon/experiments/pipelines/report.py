@@ -13,8 +13,8 @@ from typing import Any
 from echelon.experiments.drawing import PALETTE, panels, save
 from echelon.experiments.pipelines.points import POLICIES
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore
 from echelon.experiments.tables import Cell, Table, percent
+from echelon.points.store import PointStore
 
 _MARKERS = ("o", "s", "^", "D")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from echelon.experiments.experiment import Selection, Stages
 from echelon.experiments.measure import Runner, virtual_runner
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import Point, calibration_of, calibration_task, point, point_task
 from echelon.experiments.thesis.published import HEAVY, LIGHT, LINK_GBPS
+from echelon.points.store import PointStore
 
 LOADS = tuple(Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960))
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from echelon.experiments.measure import Runner, measure
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.sweep import Task
 from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, Model
+from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 from echelon.targets import DEFAULT_TARGET
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import PointStore
 from echelon.experiments.tables import percent
 from echelon.experiments.thesis import published
 from echelon.experiments.thesis.analysis import BASELINE, congestion_of, cross_cost, fit_of
@@ -16,6 +15,7 @@ from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves, Measured, curves_of
 from echelon.experiments.thesis.tables import SECTIONS, TITLES, tables
+from echelon.points.store import PointStore
 
 ZERO_LOAD_PERCENT = 2.0
 LEAST_R_SQUARED = 0.9

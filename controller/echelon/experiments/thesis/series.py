@@ -10,11 +10,11 @@ from statistics import fmean
 from typing import Any
 
 from echelon.experiments.settings import ExperimentSettings
-from echelon.experiments.store import Stored
 from echelon.experiments.thesis.configurations import CONFIGURATIONS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import CONFIGURATION_OF
 from echelon.experiments.thesis.published import LINK_GBPS
+from echelon.points.store import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -75,7 +77,7 @@ class Collective:
     group: Sequence[str]
 
     def block(self, name: str, size_bytes: int) -> Block:
-        """Return the flows that the collective sends if the data has `size_bytes`, at least one for each chunk.
+        """Return the flows that the collective sends if the data has `size_bytes`; no flow has less than one byte.
 
         ``NAME-k1-w2`` is what the second rank sends in the first round. Flows are listed by round and then rank.
         """
@@ -88,7 +90,7 @@ class Collective:
                             f"{name}-k{number}-w{transfer.src + 1}",
                             self.group[transfer.src],
                             self.group[transfer.dst],
-                            chunks_bytes(size_bytes, chunks, transfer.chunks),
+                            max(1, chunks_bytes(size_bytes, chunks, transfer.chunks)),
                         )
                         for transfer in each
                     )
@@ -96,6 +98,41 @@ class Collective:
                 for number, each in enumerate(self.algorithm.rounds(len(self.group)), start=1)
             )
         )
+
+    def whole(self, name: str, size_bytes: int) -> Block:
+        """Return one flow for each two ranks, with the bytes of all rounds.
+
+        For fluids, this is the collective with its data cut into so many chunks that all its rounds run at the same
+        time: every rank sends as many bytes to each other as by rounds, and starts when it is ready. But a rank waits
+        only for those that it receives from, where rounds make it wait for all. ``NAME-w1-w2`` is what the first rank
+        sends to the second.
+        """
+        return parallel(
+            *(
+                flow(f"{name}-w{src + 1}-w{dst + 1}", self.group[src], self.group[dst], size)
+                for (src, dst), size in pair_bytes(self.algorithm, len(self.group), size_bytes).items()
+            )
+        )
+
+
+@cache
+def _pairs(algorithm: Algorithm, ranks: int) -> Mapping[tuple[int, int], Mapping[int, int]]:
+    """Return how often one rank sends each chunk to another, by these two."""
+    sent: dict[tuple[int, int], Counter[int]] = {}
+    for each in algorithm.rounds(ranks):
+        for transfer in each:
+            sent.setdefault((transfer.src, transfer.dst), Counter()).update(transfer.chunks)
+    return sent
+
+
+def pair_bytes(algorithm: Algorithm, ranks: int, size_bytes: int) -> dict[tuple[int, int], int]:
+    """Return how many bytes each rank sends to each other in all rounds, at least 1; ranks count from 0."""
+    chunks = algorithm.chunks(ranks)
+    smaller, larger = divmod(size_bytes, chunks)
+    return {
+        pair: max(1, sum(times * (smaller + (chunk < larger)) for chunk, times in sent.items()))
+        for pair, sent in _pairs(algorithm, ranks).items()
+    }
 
 
 def chunk_bytes(size_bytes: int, chunks: int, chunk: int) -> int:

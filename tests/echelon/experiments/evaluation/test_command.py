@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.experiments.evaluation.run import evaluate_into
 from echelon.experiments.evaluation.tasks import BASELINE
-from echelon.experiments.sweep import Task
+from echelon.points.tasks import Task
 from echelon.scenarios.scenario import PolicyChoice, load_scenario
 
 SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")

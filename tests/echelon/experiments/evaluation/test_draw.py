@@ -15,10 +15,9 @@ import yaml
 
 from echelon.experiments.evaluation.demand import demands, shared_load
 from echelon.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
-from echelon.experiments.measure import scenario_of
 from echelon.fabric.routing import route_jobs
 from echelon.fluid import alone_iteration_s
-from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.scenarios.scenario import Scenario, load_scenario, scenario_of
 
 SEEDS = range(10)
 ROUNDED = 1e-3

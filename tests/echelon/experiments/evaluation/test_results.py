@@ -124,6 +124,7 @@ def test_what_packets_cost() -> None:
         | {"limit": {"mean": 1.0, "worst": 1.0}},
         {
             ("fair", "plan"): {"slowdowns": {"x": 1.0, "y": 1.0}},
+            ("fair", "ideal"): {"slowdowns": {"x": 0.75, "y": 0.85}},
             ("fair", "packets"): {
                 "slowdowns": {"x": 1.1, "y": 1.3},
                 "packets": {"dropped": 0, "reordered": 2, "retransmitted": 1},
@@ -134,6 +135,11 @@ def test_what_packets_cost() -> None:
     table = tables.cost(compared, "packets", "plan", "mean")
     assert table.rows == [("all", 1, "1.200"), ("one link", 1, "1.200")]
     assert tables.astray(compared).rows == [("fair", 1, 0, 2, 1)]
+    overview = {table.name: table for table in tables.overview(compared)}
+    assert overview["cost-packets-ideal-mean"].rows[0] == ("all", 1, "1.500")
+    assert overview["cost-plan-ideal-mean"].rows[0] == ("all", 1, "1.250")
+    assert overview["cost-packets-plan-mean"].rows == table.rows
+    assert overview["astray"].rows == [("fair", 1, 0, 2, 1)]
 
 
 def record(*spans: tuple[float, float | None]) -> JobRecord[Fraction]:

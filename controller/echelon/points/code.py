@@ -8,11 +8,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import echelon
-from echelon.experiments.evaluation.measure import Mode
 from echelon.p4program import program
 
-_ROOT = Path(echelon.__file__).parent
+_ROOT = Path(__file__).parents[1]
 _FLUID = (
     "allocation.py",
     "completion.py",
@@ -34,10 +32,10 @@ _NO_PACKETS = ("cli", "client", "service")
 
 
 @cache
-def code_digest(mode: Mode | None) -> str:
-    """Return a digest of the sources that a measurement in this mode runs through; None: without running anything."""
+def code_digest(*, packets: bool = False) -> str:
+    """Return a digest of the sources that a measurement runs through, with or without packets."""
     files = [_ROOT / name for name in _FLUID]
-    if mode == "packets":
+    if packets:
         files = [path for path in _ROOT.iterdir() if path.name not in _NO_PACKETS] + [program().binary]
         softswitch = find_spec("softswitch")
         files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []

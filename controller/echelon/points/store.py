@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -79,6 +80,13 @@ class PointStore:
         partial = path.with_suffix(f".{os.getpid()}.partial")
         partial.write_text(stored.text(), encoding="utf-8")
         partial.replace(path)
+
+    def remove(self, name: str, identity: Mapping[str, Any]) -> None:
+        """Remove a point, and the directory with the last one. An absent point is not an error."""
+        path = self.path(name, identity)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds other points, or is not there
+            path.parent.rmdir()
 
     def __iter__(self) -> Iterator[Stored]:
         """Yield all points that can be read, by name of the file."""

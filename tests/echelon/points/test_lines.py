@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.experiments.lines import LineStore
-from echelon.experiments.store import Stored
+from echelon.points.lines import LineStore
+from echelon.points.store import Stored
 
 
 def point(number: int, version: int = 1) -> Stored:

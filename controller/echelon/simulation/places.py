@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ Watch = Callable[[str], AbstractContextManager[None]]
 
 
 FLUID = "fluid"
-"""Runs in virtual time without switches: plans are executed by the fluid engine."""
+"""The place without switches: the fluid engine executes plans in virtual time."""
 VIRTUAL = "virtual"
 PRIVATE = frozenset({"namespaces", "mininet"})
 """The fabrics that build interfaces and processes, and therefore run in namespaces of their own."""
@@ -107,3 +107,8 @@ def _on_hosts(backend: str, target: str, watch: Watch) -> Runner:
     from echelon.hosts.run import run
 
     return partial(run, backend=backend, target=target, watch=watch)
+
+
+def unwatched(_url: str) -> AbstractContextManager[None]:
+    """Watch nothing."""
+    return nullcontext()

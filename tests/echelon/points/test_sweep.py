@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from echelon.experiments.store import PointStore, Stored
-from echelon.experiments.sweep import SweepError, Task, sweep
-from tests.echelon.experiments.measuring import die, refuse, square
+from echelon.points.store import PointStore, Stored
+from echelon.points.tasks import SweepError, Task, sweep
+from tests.echelon.points.measuring import die, die_once, refuse, square
 
 NUMBERS = range(1, 6)
 ROOT = Path(__file__).parents[3]
@@ -106,6 +106,22 @@ def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 
 
+def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    once = Task("once", {"number": 0}, partial(die_once, tmp_path / "dead"), cost=9.0)
+    found = sweep([once, *tasks(log)], PointStore(tmp_path), 2, quiet)
+    assert found["once"].result == {"survived": True}
+    assert {name: stored.result["square"] for name, stored in found.items() if name != "once"} == {
+        f"square-{n}": n * n for n in NUMBERS
+    }
+
+
+def test_only_the_task_that_kills_its_process_fails(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"^dead: .*ended unexpectedly"):
+        sweep([Task("dead", {"number": 0}, die, cost=9.0), *tasks(tmp_path / "log")], PointStore(tmp_path), 2, quiet)
+    assert len(list(PointStore(tmp_path))) == len(NUMBERS)
+
+
 def test_a_process_that_dies_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="ended unexpectedly"):
         sweep([Task("dead", {"number": 0}, die)], PointStore(tmp_path), 1, quiet)
@@ -116,9 +132,9 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.experiments.store import PointStore
-from echelon.experiments.sweep import Task, sweep
-from tests.echelon.experiments.measuring import stay
+from echelon.points.store import PointStore
+from echelon.points.tasks import Task, sweep
+from tests.echelon.points.measuring import stay
 where = Path(sys.argv[1])
 if __name__ == "__main__":
     tasks = [Task(f"stay-{n}", {"number": n}, partial(stay, where / "log")) for n in (1, 2)]

@@ -1,0 +1,25 @@
+"""Workloads that other tools have written, read into free job graphs.
+
+A format is one module or package. It has a class derived from `echelon.importers.importer.Importer`, registered in the
+entry-point group `echelon.importers`. Importers parse bytes; they open no files. What they return is a `Workload`,
+which `echelon.importers.job_file` writes as a job file of parallelism `graph`.
+"""
+
+from __future__ import annotations
+
+from echelon.importers.importer import Importer, Options, Source
+from echelon.importers.registry import format_names, make_importer
+from echelon.importers.workload import Collective, Compute, Send, Tally, Workload
+
+__all__ = [
+    "Collective",
+    "Compute",
+    "Importer",
+    "Options",
+    "Send",
+    "Source",
+    "Tally",
+    "Workload",
+    "format_names",
+    "make_importer",
+]

@@ -1,0 +1,195 @@
+"""PipeDream's partitioner (Narayanan et al., SOSP '19, section 3.1): stages, and how many workers replicate each.
+
+A model is a directed acyclic graph of layers. A *cut* separates the layers that have run from those that have not, so
+the layers between two nested cuts are a stage. Machines form levels: the workers of a server, then the servers. With
+``B`` the bandwidth between the components of a level in bytes per second, the time per mini-batch of the layers i to j
+as one stage that m components replicate is::
+
+    T(i, j, m) = (A'(i, j) + 4 (m - 1) W(i, j) / (m B)) / m
+
+where ``W`` are the bytes of their parameters and ``A'(i, j)`` is the best time on one component: the seconds of
+computing at the lowest level, and the optimum of the level below elsewhere. The best pipeline of m components has::
+
+    A(i, j, m) = min(T(i, j, m), min over cuts k and m' < m of max(A(i, k, m - m'), 2 a(k) / (m' B), T(k, j, m')))
+
+with ``a(k)`` the bytes of the activations that cross cut k, which also travel back as gradients. The factors 4 and 2
+count both directions and are those of the authors' optimizer (`optimizer_graph_hierarchical.py` of msr-fiddle/pipedream
+at 7db6a1c).
+
+Differences from that program: it counts the transfer of activations only when an activation compression ratio is given;
+it then also adds the transfer out of the last stage of each partial pipeline, but not out of the first; and where one
+stage takes a whole level it divides the time of synchronising parameters by the components of the level below. Here the
+formulas are the same at every level. Memory is not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MOST_CUTS = 700
+"""The largest number of cuts that is searched; the time grows with its square, and with its cube for two levels."""
+
+
+class PartitionError(ValueError):
+    """There are too many cuts, or no machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place where the model can be cut."""
+
+    layers: int
+    """The layers before the cut, as a set of bits."""
+    compute_s: float
+    """Seconds of the forward and the backward pass of all layers before the cut, for a mini-batch."""
+    parameter_bytes: int
+    """Bytes of the parameters of all layers before the cut."""
+    activation_bytes: int
+    """Bytes of the activations that cross the cut, for a mini-batch."""
+
+
+class Level(NamedTuple):
+    """Components of the same kind, and the bandwidth between them."""
+
+    components: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive layers that the same workers run."""
+
+    first: int
+    last: int
+    """The cuts before and behind the stage, as indices."""
+    workers: tuple[int, ...]
+    """Workers that replicate the stage, numbered so that those of one component of a level follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Stages in order, and the predicted time per mini-batch of the slowest one."""
+
+    stages: tuple[Stage, ...]
+    time_s: float
+
+
+class _Choice(NamedTuple):
+    time_s: float
+    cut: int | None
+    """The cut before the last stage; None if there is one stage."""
+    components: int
+    """How many components replicate the last stage."""
+
+
+_Time = Callable[[int, int], float]
+"""Seconds that the layers between two cuts take on one component."""
+_Level = dict[int, list[list[_Choice | None]]]
+"""For each cut i, cut j and number of components less 1: the best pipeline of the layers between i and j."""
+
+
+def partition(cuts: Sequence[Cut], levels: Sequence[Level]) -> Partition:
+    """Return the best partition of a model on all components of `levels`, the lowest level first.
+
+    `cuts` are all places to cut, each behind those whose layers it includes: first the one before all layers, last the
+    one behind them. Raises `PartitionError` for too many cuts or a level without components.
+    """
+    if len(cuts) > MOST_CUTS:
+        raise PartitionError(f"has {len(cuts)} places to cut (at most {MOST_CUTS} are searched)")
+    if not levels or any(level.components < 1 or level.bytes_per_s <= 0 for level in levels):
+        raise PartitionError("needs at least one component and a positive bandwidth at every level")
+    nested = [[k for k in range(j) if cuts[k].layers & cuts[j].layers == cuts[k].layers] for j in range(len(cuts))]
+
+    on_one: _Time = lambda i, j: cuts[j].compute_s - cuts[i].compute_s  # noqa: E731
+    solved: list[_Level] = []
+    for number, level in enumerate(levels):
+        starts = [0] if number == len(levels) - 1 else range(len(cuts) - 1)
+        best = {i: _from(cuts, nested, i, level, on_one) for i in starts}
+        solved.append(best)
+        on_one = _whole(best, level.components)
+    stages = _stages(solved, levels, len(levels) - 1, 0, len(cuts) - 1)
+    return Partition(tuple(stages), on_one(0, len(cuts) - 1))
+
+
+def _whole(solved: _Level, components: int) -> _Time:
+    def time(i: int, j: int) -> float:
+        choice = solved[i][j][components - 1]
+        assert choice is not None
+        return choice.time_s
+
+    return time
+
+
+def _from(
+    cuts: Sequence[Cut],
+    nested: Sequence[Sequence[int]],
+    i: int,
+    level: Level,
+    on_one: _Time,
+) -> list[list[_Choice | None]]:
+    """Return the best pipelines that begin at cut i, for each cut at which they end and number of components."""
+    bandwidth = level.bytes_per_s
+    table: list[list[_Choice | None]] = [[None] * level.components for _ in cuts]
+    inside = [i]
+    for j in range(i + 1, len(cuts)):
+        if cuts[i].layers & cuts[j].layers != cuts[i].layers:
+            continue
+        before = [k for k in nested[j] if k > i and table[k][0] is not None]
+        inside.append(j)
+        # Of a stage that ends at j: seconds on one component, and seconds to send its parameters once.
+        parts = [
+            (
+                k,
+                on_one(k, j),
+                4 * (cuts[j].parameter_bytes - cuts[k].parameter_bytes) / bandwidth,
+                2 * cuts[k].activation_bytes / bandwidth,
+            )
+            for k in before
+        ]
+        alone_s = on_one(i, j)
+        sync_s = 4 * (cuts[j].parameter_bytes - cuts[i].parameter_bytes) / bandwidth
+        for m in range(1, level.components + 1):
+            best_s, best_cut, best_components = (alone_s + sync_s * (m - 1) / m) / m, None, m
+            for last in range(1, m):
+                share = (last - 1) / last
+                for k, stage_s, stage_sync_s, crossing_s in reversed(parts):
+                    time_s = (stage_s + stage_sync_s * share) / last
+                    if time_s >= best_s or crossing_s / last >= best_s:
+                        continue
+                    first = table[k][m - last - 1]
+                    assert first is not None
+                    time_s = max(time_s, crossing_s / last, first.time_s)
+                    if time_s < best_s:
+                        best_s, best_cut, best_components = time_s, k, last
+            table[j][m - 1] = _Choice(best_s, best_cut, best_components)
+    return table
+
+
+def _stages(solved: Sequence[_Level], levels: Sequence[Level], number: int, i: int, j: int) -> list[Stage]:
+    """Return the stages of the layers between cuts i and j on one component above level `number`."""
+    below = 1
+    for level in levels[:number]:
+        below *= level.components
+    spans: list[tuple[int, int, int]] = []
+    left = levels[number].components
+    end = j
+    while True:
+        choice = solved[number][i][end][left - 1]
+        assert choice is not None
+        spans.append((i if choice.cut is None else choice.cut, end, choice.components))
+        if choice.cut is None:
+            break
+        end, left = choice.cut, left - choice.components
+    stages: list[Stage] = []
+    first = 0
+    for start, end, components in reversed(spans):
+        inner = [Stage(start, end, (0,))] if number == 0 else _stages(solved, levels, number - 1, start, end)
+        places = [place * below for place in range(first, first + components)]
+        stages += [
+            Stage(stage.first, stage.last, tuple(place + worker for place in places for worker in stage.workers))
+            for stage in inner
+        ]
+        first += components
+    return stages

@@ -1,0 +1,174 @@
+"""Arrangement functions that follow from a graph: which flows are consumed when, by the computing between them.
+
+**Ideal finish times.** An EchelonFlow's ideal finish times assume an infinitely fast network (EchelonFlow, Pan et al.,
+HotNets '22, section 3). A send or collective is *consumed* when a rank starts to compute on what it has brought. The
+head flow's ideal finish time is its start, so that of a later flow is as long after it as there is computing between
+the two: the longest path through the graph, counting compute times only, from the head to the first that consumes the
+later flow. What nobody computes on is consumed when the iteration ends.
+
+**EchelonFlows.** Sends from one rank to another, and collectives of one kind in one group of ranks, form a family. In
+the order in which they are consumed, a family is cut into EchelonFlows
+
+* before each operation that starts only after the one before it has been consumed: the two are never under way
+  together, and there is nothing to arrange;
+* before each that is not consumed on a path from the head.
+
+The published functions are special cases. The activations of a pipeline's boundary are sends from one rank to another;
+the consumer's own work is all that lies between them, whatever else computes meanwhile (eq. 6). All-reduces of
+gradients are consumed when the iteration ends: a coflow (eq. 5). The all-gathers of FSDP are one family, with a layer's
+forward or backward pass between them (eq. 7). The all-reduces of tensor parallelism are coflows of their own, since
+each waits for computing on the one before. For 1F1B with equal stages the longest path goes through the stages that
+follow, and is the pace that `echelon.jobs.pipelines.one_f_one_b` derives from the schedule.
+
+One difference to equation 7 as printed: between the last all-gather of the forward pass and the first of the backward
+pass it counts a backward time. What is computed between them is the forward pass of the last layer, which we count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from fractions import Fraction
+from heapq import heappop, heappush
+
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow
+
+Node = ComputeUnit | Flow | CollectiveStep
+
+
+def arrange(nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]]) -> tuple[EchelonFlow, ...]:
+    """Return the EchelonFlows of a graph, each with the name of its first operation.
+
+    `nodes` are in an order in which each follows what it waits for. `flows_of` gives the flows of each send and
+    collective, none if it stays on one host.
+    """
+    graph = _Graph(nodes)
+    families: dict[Hashable, list[int]] = {}
+    for at, node in enumerate(nodes):
+        if not isinstance(node, ComputeUnit) and flows_of[node.name]:
+            families.setdefault(_family(node), []).append(at)
+    found: list[tuple[list[int], list[Fraction]]] = []
+    for family in families.values():
+        family.sort(key=lambda at: (graph.consumed[at], at))
+        for together in graph.overlapping(family):
+            found += graph.chains(together)
+    found.sort(key=lambda chain: chain[0][0])
+    return tuple(_echelonflow(nodes, flows_of, *chain) for chain in found)
+
+
+def _family(node: Flow | CollectiveStep) -> Hashable:
+    if isinstance(node, Flow):
+        return node.src, node.dst
+    return node.operation, node.group
+
+
+def _echelonflow(
+    nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]], chain: list[int], offsets_s: list[Fraction]
+) -> EchelonFlow:
+    names = [
+        (flow, offset_s) for at, offset_s in zip(chain, offsets_s, strict=True) for flow in flows_of[nodes[at].name]
+    ]
+    return EchelonFlow(nodes[chain[0]].name, tuple(name for name, _ in names), tuple(offset for _, offset in names))
+
+
+class _Graph:
+    """The nodes by their place in the order, with times in whole units that divide all compute times."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        computes = [node.duration_s if isinstance(node, ComputeUnit) else None for node in nodes]
+        self._units = math.lcm(*(s.denominator for s in computes if s is not None))
+        self._lasts = [0 if s is None else s.numerator * (self._units // s.denominator) for s in computes]
+        self._computes = [s is not None for s in computes]
+        place = {node.name: at for at, node in enumerate(nodes)}
+        self._before = [[place[name] for name in node.after] for node in nodes]
+        self._after: list[list[int]] = [[] for _ in nodes]
+        start = [0] * len(nodes)
+        for at, before in enumerate(self._before):
+            for other in before:
+                self._after[other].append(at)
+                start[at] = max(start[at], start[other] + self._lasts[other])
+        self.consumed = [math.inf] * len(nodes)
+        """When the first rank computes on what each node has brought, on an infinitely fast network; or infinity."""
+        self._consumers_end = [0] * len(nodes)
+        """The last place of those that consume it, or the end."""
+        for at in reversed(range(len(nodes))):
+            for follower in self._after[at]:
+                own = self._computes[follower]
+                when, where = (start[follower], follower) if own else self._of(follower)
+                self.consumed[at] = min(self.consumed[at], when)
+                self._consumers_end[at] = max(self._consumers_end[at], where)
+            if not self._after[at]:
+                self._consumers_end[at] = len(nodes)
+
+    def _of(self, at: int) -> tuple[float, int]:
+        return self.consumed[at], self._consumers_end[at]
+
+    def overlapping(self, family: Sequence[int]) -> list[list[int]]:
+        """Return the operations in runs of which each may start before the one before it has been consumed."""
+        runs: list[list[int]] = []
+        for at in family:
+            if runs and not self._waits_for_consumer(at, runs[-1][-1]):
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+        return runs
+
+    def _waits_for_consumer(self, late: int, early: int) -> bool:
+        """Return whether there is a path from `early` to `late` that computes."""
+        stack, seen = [(late, False)], {(late, False)}
+        while stack:
+            at, computed = stack.pop()
+            if at == early and computed:
+                return True
+            for other in self._before[at]:
+                step = other, computed or self._computes[other]
+                if other >= early and step not in seen:
+                    seen.add(step)
+                    stack.append(step)
+        return False
+
+    def chains(self, run: list[int]) -> list[tuple[list[int], list[Fraction]]]:
+        """Return the operations divided by the head on whose way they are consumed, with offsets from it, seconds."""
+        chains = []
+        while run:
+            if self.consumed[run[0]] == math.inf:
+                offsets: dict[int, int] = dict.fromkeys(run, 0)
+            else:
+                offsets = self._offsets(run)
+            chain = sorted(offsets, key=lambda at: (offsets[at], self.consumed[at], at))
+            chains.append((chain, [Fraction(offsets[at], self._units) for at in chain]))
+            run = [at for at in run if at not in offsets]
+        return chains
+
+    def _offsets(self, run: Sequence[int]) -> dict[int, int]:
+        """Return how much is computed between the consumption of the first and that of each that follows from it."""
+        head, last = run[0], max(self._consumers_end[at] for at in run)
+        begins = {head: 0}
+        queue = [head]
+        end = 0
+        while queue:
+            at = heappop(queue)
+            finish = begins[at] + self._lasts[at]
+            end = max(end, finish)
+            for follower in self._after[at]:
+                if follower <= last:
+                    if follower not in begins:
+                        heappush(queue, follower)
+                    begins[follower] = max(begins.get(follower, 0), finish)
+        consumed: dict[int, int | None] = {}
+        offsets = {at: self._consumed_after(at, begins, end, consumed) for at in run}
+        return {at: offset for at, offset in offsets.items() if offset is not None}
+
+    def _consumed_after(self, at: int, begins: Mapping[int, int], end: int, known: dict[int, int | None]) -> int | None:
+        """Return when the first consumer of `at` begins, of those in `begins`; `end` if nobody computes on it."""
+        stack = [at]
+        while stack:
+            top = stack[-1]
+            unknown = [other for other in self._after[top] if not self._computes[other] and other not in known]
+            if unknown:
+                stack += unknown
+                continue
+            stack.pop()
+            times = [begins.get(other) if self._computes[other] else known[other] for other in self._after[top]]
+            known[top] = min((time for time in times if time is not None), default=None if times else end)
+        return known[at]

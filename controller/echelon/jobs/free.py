@@ -1,0 +1,246 @@
+"""A job as a free graph: ranks compute, send and run collectives in any order; hosts have one or more of the ranks.
+
+A `FreeGraph` is what importers and paradigms build. The name of a rank is its number, from 0, as text: rank r is on
+worker r // `ranks_per_worker`. `FreeGraph.iteration` turns it into the iteration graph of the hosts:
+
+* A collective becomes flows, by its algorithm.
+* Each rank starts its part of a step when it has finished its own part of the steps before. A rank has finished its
+  part of a send when all is sent, or received.
+* A transfer between two ranks of one host is no flow. It takes bytes / `local_bps`, as a compute unit of kind `LOCAL`,
+  or no time if `local_bps` is None.
+* `echelon.jobs.arrangement` derives the EchelonFlows.
+
+Nothing but the graph orders steps: two that compute on one rank may run at the same time, as two streams of a GPU do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from echelon.errors import Code
+from echelon.jobs.analysis import ordered
+from echelon.jobs.arrangement import arrange
+from echelon.jobs.collectives import OPERATIONS, Collective
+from echelon.jobs.collectives.algorithm import Algorithm
+from echelon.jobs.combinators import Block, Step
+from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
+
+_FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-w[0-9]+")
+
+
+class FreeGraphError(GraphError):
+    """A fault of one node of a free graph."""
+
+    def __init__(self, node: int, key: str, reason: str, code: Code = "invalid-value") -> None:
+        super().__init__(node, key, reason, code=code)
+        self.node = node
+        """The place of the node in `FreeGraph.nodes`."""
+        self.key = key
+        """The key of the node, as a job file names it."""
+        self.reason = reason
+        """The mistake, and in brackets its remedy."""
+
+    def __str__(self) -> str:
+        return f"nodes[{self.node}].{self.key}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class FreeGraph:
+    """A graph of what ranks compute, send and run together."""
+
+    nodes: tuple[Step, ...]
+    """Their names are unique, and each waits for names of others."""
+    ranks_per_worker: int = 1
+    local_bps: Fraction | None = None
+    """Bits per second between two ranks of one worker. None: such transfers take no time."""
+
+    def check(self, workers: int) -> None:
+        """Raise `FreeGraphError` for the first node that does not fit `workers` or the nodes before it.
+
+        Raises `GraphError` if nodes wait for each other in a circle.
+        """
+        ranks = {str(rank) for rank in range(workers * self.ranks_per_worker)}
+        nodes: dict[str, Step] = {}
+        for at, node in enumerate(self.nodes):
+            if node.name in nodes:
+                reason = f"'{node.name}' is the name of another node (give each its own)"
+                raise FreeGraphError(at, "name", reason, "duplicate")
+            nodes[node.name] = node
+            _check_ranks(at, node, ranks)
+        for at, node in enumerate(self.nodes):
+            parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
+            if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
+                reason = f"'{node.name}' may be the name of a flow of '{parts[1]}' (rename one of them)"
+                raise FreeGraphError(at, "name", reason, "duplicate")
+            starters = _starters(node)
+            for name in node.after:
+                if name not in nodes:
+                    raise FreeGraphError(at, "after", f"'{name}' is not a node (correct the name)", "unknown-name")
+                if set(starters).isdisjoint(ranks_of(nodes[name])):
+                    own = _listed(ranks_of(nodes[name]))
+                    reason = f"'{name}' is work of {own}, unknown to {_listed(starters)} (add a send between them)"
+                    raise FreeGraphError(at, "after", reason)
+        self._in_order()
+
+    def flow_count(self, workers: int) -> int:
+        """Return how many flows the iteration graph has on so many workers, without building it."""
+        return sum(1 for _ in self._messages())
+
+    def connection_bytes(self, workers: int) -> int:
+        """Return how many bytes the busiest connection carries in an iteration, without building the graph."""
+        carried: Counter[tuple[int, int]] = Counter()
+        for src, dst, size_bytes in self._messages():
+            carried[src, dst] += size_bytes
+        return max(carried.values(), default=0)
+
+    def iteration(self, workers: Sequence[str]) -> IterationGraph:
+        """Return one iteration on `workers`. Raises `GraphError` for a graph that `check` refuses."""
+        host_of = {
+            str(rank): workers[rank // self.ranks_per_worker] for rank in range(self.ranks_per_worker * len(workers))
+        }
+        nodes = self._in_order()
+        blocks = {node.name: _block(node) for node in nodes}
+        flows_of = {
+            name: [
+                step.name
+                for step in block.steps.values()
+                if isinstance(step, Flow) and host_of[step.src] != host_of[step.dst]
+            ]
+            for name, block in blocks.items()
+        }
+        computes, flows = _placed(_joined(nodes, blocks), host_of, self.local_bps)
+        return IterationGraph(computes, flows, arrange(nodes, flows_of))
+
+    def scaled(self, factor: Fraction) -> FreeGraph:
+        """Return the graph with all compute times multiplied by `factor`."""
+        nodes = (
+            replace(node, duration_s=node.duration_s * factor) if isinstance(node, ComputeUnit) else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=tuple(nodes))
+
+    def _in_order(self) -> tuple[Step, ...]:
+        """Return the nodes, each after all that it waits for."""
+        nodes = {node.name: node for node in self.nodes}
+        return tuple(nodes[name] for name in ordered({name: node.after for name, node in nodes.items()}))
+
+    def _messages(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the sending and the receiving worker, by number, and the bytes of each flow."""
+        for node in self.nodes:
+            for step in _block(node).steps.values():
+                if isinstance(step, Flow):
+                    src, dst = (int(rank) // self.ranks_per_worker for rank in (step.src, step.dst))
+                    if src != dst:
+                        yield src, dst, step.size_bytes
+
+
+def ranks_of(node: Step) -> tuple[str, ...]:
+    """Return the ranks that take part in a node."""
+    match node:
+        case ComputeUnit():
+            return (node.worker,)
+        case Flow():
+            return node.src, node.dst
+        case CollectiveStep():
+            return node.group
+
+
+def _starters(node: Step) -> tuple[str, ...]:
+    return (node.src,) if isinstance(node, Flow) else ranks_of(node)
+
+
+def _listed(ranks: Sequence[str]) -> str:
+    shown = ", ".join(ranks[:8]) + (", ..." if ranks[8:] else "")
+    return f"rank{'s' if ranks[1:] else ''} {shown}"
+
+
+def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
+    key = "rank" if isinstance(node, ComputeUnit) else "send" if isinstance(node, Flow) else "group"
+    own = ranks_of(node)
+    for rank in own:
+        if rank not in ranks:
+            reason = f"rank {rank} does not exist (ranks are 0 to {len(ranks) - 1}: add workers, or correct it)"
+            raise FreeGraphError(at, key, reason, "unknown-name")
+    if len(set(own)) < len(own):
+        twice = next(rank for rank, times in Counter(own).items() if times > 1)
+        raise FreeGraphError(at, key, f"names rank {twice} twice (name each rank once)", "duplicate")
+    if isinstance(node, CollectiveStep):
+        if not own:
+            raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
+        if refusal := _algorithm(node, at).refusal(len(own)):
+            raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
+
+
+def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
+    algorithms = OPERATIONS.get(node.operation)
+    if algorithms is None:
+        reason = f"'{node.operation}' is not a collective (use {', '.join(OPERATIONS)})"
+        raise FreeGraphError(at, "collective", reason, "not-allowed")
+    name = next(iter(algorithms)) if node.algorithm is None else node.algorithm
+    if name not in algorithms:
+        reason = f"'{name}' is no algorithm of '{node.operation}' (use {', '.join(algorithms)})"
+        raise FreeGraphError(at, "algorithm", reason, "not-allowed")
+    return algorithms[name]
+
+
+def _block(node: Step) -> Block:
+    """Return a node as steps that the ranks do, without what comes before."""
+    if isinstance(node, CollectiveStep):
+        collective = Collective(_algorithm(node), node.group)
+        return (collective.block if node.rounds else collective.whole)(node.name, node.size_bytes)
+    step = replace(node, after=())
+    starters = dict.fromkeys(_starters(node), (node.name,))
+    return Block({node.name: step}, {}, starters, dict.fromkeys(ranks_of(node), (node.name,)))
+
+
+def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[ComputeUnit | Flow]:
+    """Yield the steps of all nodes with their dependencies; a step follows all that it waits for."""
+    exits: dict[str, Mapping[str, tuple[str, ...]]] = {}
+    for node in nodes:
+        block = blocks[node.name]
+        entry: dict[str, dict[str, None]] = {rank: {} for rank in ranks_of(node)}
+        for before in node.after:
+            for rank in entry.keys() & exits[before].keys():
+                entry[rank].update(dict.fromkeys(exits[before][rank]))
+        waits: dict[str, dict[str, None]] = {name: dict.fromkeys(names) for name, names in block.after.items()}
+        for rank, names in block.first.items():
+            for name in names:
+                waits.setdefault(name, {}).update(entry[rank])
+        # A rank that starts nothing in this node has not waited for its own work before.
+        exits[node.name] = {
+            rank: block.last.get(rank, ()) if rank in block.first else (*entry[rank], *block.last.get(rank, ()))
+            for rank in entry
+        }
+        for step in block.steps.values():
+            assert not isinstance(step, CollectiveStep)
+            yield replace(step, after=tuple(waits.get(step.name, ())))
+
+
+def _placed(
+    steps: Iterable[ComputeUnit | Flow], host_of: Mapping[str, str], local_bps: Fraction | None
+) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
+    """Return the steps on hosts, where a transfer from a rank to another of the same host is no flow."""
+    computes: list[ComputeUnit] = []
+    flows: list[Flow] = []
+    instead: dict[str, tuple[str, ...]] = {}
+    """What to wait for instead of a transfer that takes no time."""
+    for step in steps:
+        after = step.after
+        if any(name in instead for name in after):
+            after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
+        if isinstance(step, ComputeUnit):
+            computes.append(replace(step, worker=host_of[step.worker], after=after))
+            continue
+        src, dst = host_of[step.src], host_of[step.dst]
+        if src != dst:
+            flows.append(replace(step, src=src, dst=dst, after=after))
+        elif local_bps is None:
+            instead[step.name] = after
+        else:
+            lasts_s = 8 * step.size_bytes / local_bps
+            computes.append(ComputeUnit(step.name, src, lasts_s, after, LOCAL, step.micro_batch))
+    return tuple(computes), tuple(flows)

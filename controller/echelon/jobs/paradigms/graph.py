@@ -1,0 +1,211 @@
+"""A free graph: what each rank computes, sends, and runs together with others, node by node.
+
+`echelon.jobs.free` says what the graph means, `echelon.jobs.arrangement` which EchelonFlows follow from it, and
+`echelon.jobs.collectives.OPERATIONS` which tensor `bytes` is the size of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from echelon.documents import Duration, Name, Rate, Section, Size, StepName, problem, suggestion
+from echelon.jobs.collectives import OPERATIONS
+from echelon.jobs.combinators import Step
+from echelon.jobs.free import FreeGraph, FreeGraphError
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
+from echelon.jobs.paradigm import Paradigm
+from echelon.quantities import duration_text, rate_text, size_text
+
+Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
+KINDS = ("compute", "send", "collective")
+"""The keys of which a node has exactly one."""
+KEYS: Mapping[str, frozenset[str]] = {
+    "compute": frozenset({"rank", "kind"}),
+    "send": frozenset({"bytes"}),
+    "collective": frozenset({"group", "bytes", "algorithm", "steps"}),
+}
+"""The other keys of each kind of node; all have `name`, `after` and `micro_batch`."""
+NEEDED = {"compute": ("rank",), "send": ("bytes",), "collective": ("group",)}
+
+
+class Node(Section):
+    """A node: a rank computes, a rank sends to another, or ranks run a collective."""
+
+    name: Annotated[StepName, Field(description="the node's name, e.g. forward-0")]
+    after: tuple[StepName, ...] = ()
+    """The nodes before. Each rank starts its part of this node when it has finished its part of them."""
+    micro_batch: Annotated[int, Field(strict=True, ge=1, le=10**6)] | None = None
+    rank: Rank | None = None
+    compute: Duration | None = None
+    """How long `rank` computes, seconds."""
+    kind: Name = "compute"
+    """What the rank computes, in a word; pictures show its first letter."""
+    send: Annotated[tuple[Rank, ...], Field(min_length=2, max_length=2)] | None = None
+    """The sending and the receiving rank."""
+    bytes: Size | None = None
+    """How much is sent, or the size of the tensor of a collective."""
+    collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
+    group: Name | tuple[Rank, ...] | None = None
+    """The ranks of the collective, or the name of a group of the graph."""
+    algorithm: Name | None = None
+    """The algorithm of the collective; default: the first of its kind."""
+    steps: Literal["whole", "rounds"] = "whole"
+    """whole: a flow for each two ranks, with the bytes of all rounds. rounds: a flow for each round and rank."""
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        given = [key for key in KINDS if getattr(self, key) is not None]
+        if len(given) != 1:
+            which = f"has {' and '.join(given)}" if given else "does nothing"
+            raise problem(f"{which} (give one of {', '.join(KINDS)})", code="conflicting-key")
+        (kind,) = given
+        for key in sorted(frozenset[str]().union(*KEYS.values()) - KEYS[kind]):
+            if key in self.model_fields_set:
+                raise problem(f"does not go with '{kind}' (remove it)", key, code="conflicting-key")
+        needed = NEEDED[kind] + (("bytes",) if kind == "collective" and self.collective != "barrier" else ())
+        for key in needed:
+            if getattr(self, key) is None:
+                raise problem(f"is missing ('{kind}' needs {' and '.join(needed)})", key, code="missing-key")
+        return self
+
+    def step(self, groups: Mapping[str, Sequence[int]]) -> Step:
+        """Return the node as a step of a `FreeGraph`."""
+        if self.compute is not None:
+            return ComputeUnit(self.name, str(self.rank), self.compute, self.after, self.kind, self.micro_batch)
+        if self.send is not None:
+            src, dst = map(str, self.send)
+            return Flow(self.name, src, dst, self.bytes or 1, self.after, self.micro_batch)
+        ranks = groups[self.group] if isinstance(self.group, str) else self.group or ()
+        return CollectiveStep(
+            self.name,
+            str(self.collective),
+            tuple(map(str, ranks)),
+            self.bytes or 1,
+            self.algorithm,
+            self.steps == "rounds",
+            self.after,
+            self.micro_batch,
+        )
+
+
+class Graph(Paradigm):
+    """A free graph; `workers` hold the ranks in order, `ranks_per_worker` each."""
+
+    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "graph": {
+            "job": "custom",
+            "parallelism": "graph",
+            "workers": ["h1", "h2"],
+            "graph": {
+                "nodes": [
+                    {"name": "forward-0", "rank": 0, "compute": "3 ms"},
+                    {"name": "activation", "send": [0, 1], "bytes": "4 MB", "after": ["forward-0"]},
+                    {"name": "forward-1", "rank": 1, "compute": "3 ms", "after": ["activation"]},
+                    {
+                        "name": "sum",
+                        "collective": "all-reduce",
+                        "group": [0, 1],
+                        "bytes": "8 MB",
+                        "after": ["forward-0", "forward-1"],
+                    },
+                ]
+            },
+        }
+    }
+    compute_times: ClassVar[frozenset[str]] = frozenset()
+    fixed_order: ClassVar[bool] = False
+
+    nodes: Annotated[tuple[Node, ...], Field(min_length=1, description="the nodes of the graph, as a list")]
+    groups: Mapping[Name, tuple[Rank, ...]] = Field(default_factory=dict)
+    """Names for lists of ranks."""
+    ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    local_bandwidth: Rate | None = None
+    """Between two ranks of one worker, whose transfers are no flows. None: they take no time."""
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        for at, node in enumerate(self.nodes):
+            if isinstance(node.group, str) and node.group not in self.groups:
+                raise problem(
+                    f"'{node.group}' of node '{node.name}' is not a group ({suggestion(node.group, self.groups)})",
+                    *("nodes", at, "group"),
+                    code="unknown-name",
+                )
+        return self
+
+    @property
+    def free(self) -> FreeGraph:
+        """Return the graph without the document's abbreviations."""
+        local_bps = None if self.local_bandwidth is None else Fraction(self.local_bandwidth)
+        return FreeGraph(tuple(node.step(self.groups) for node in self.nodes), self.ranks_per_worker, local_bps)
+
+    def flow_count(self, workers: int) -> int:
+        return self.free.flow_count(workers)
+
+    def connection_bytes(self, workers: int) -> int:
+        return self.free.connection_bytes(workers)
+
+    def iteration(self, workers: Sequence[str]) -> IterationGraph:
+        return self.free.iteration(workers)
+
+    def check(self, workers: Sequence[str]) -> None:
+        try:
+            self.free.check(len(workers))
+        except FreeGraphError as error:
+            reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
+            raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
+        except GraphError as error:
+            raise problem(f"{error} (remove one of these edges)", "nodes", code=error.code) from None
+
+    def scaled(self, factor: Fraction) -> Self:
+        nodes = (
+            node if node.compute is None else node.model_copy(update={"compute": node.compute * factor})
+            for node in self.nodes
+        )
+        return self.model_copy(update={"nodes": tuple(nodes)})
+
+
+def section_of(graph: FreeGraph) -> dict[str, Any]:
+    """Return a graph as the section `graph` of a job file. Groups that several collectives have get names."""
+    groups: dict[tuple[str, ...], str] = {}
+    for node in graph.nodes:
+        if isinstance(node, CollectiveStep):
+            groups.setdefault(node.group, f"g{len(groups)}")
+    section: dict[str, Any] = {}
+    if graph.ranks_per_worker != 1:
+        section["ranks_per_worker"] = graph.ranks_per_worker
+    if graph.local_bps is not None:
+        section["local_bandwidth"] = rate_text(int(graph.local_bps))
+    if groups:
+        section["groups"] = {name: [int(rank) for rank in ranks] for ranks, name in groups.items()}
+    return section | {"nodes": [dict(_entries(node, groups)) for node in graph.nodes]}
+
+
+def _entries(node: Step, groups: Mapping[tuple[str, ...], str]) -> Iterable[tuple[str, object]]:
+    yield "name", node.name
+    match node:
+        case ComputeUnit():
+            yield "rank", int(node.worker)
+            yield "compute", duration_text(node.duration_s)
+            if node.kind != "compute":
+                yield "kind", node.kind
+        case Flow():
+            yield "send", [int(node.src), int(node.dst)]
+            yield "bytes", size_text(node.size_bytes)
+        case CollectiveStep():
+            yield "collective", node.operation
+            yield "group", groups[node.group]
+            if node.operation != "barrier":
+                yield "bytes", size_text(node.size_bytes)
+            if node.algorithm is not None:
+                yield "algorithm", node.algorithm
+            if node.rounds:
+                yield "steps", "rounds"
+    if node.after:
+        yield "after", list(node.after)
+    if node.micro_batch is not None:
+        yield "micro_batch", node.micro_batch

@@ -1,0 +1,155 @@
+"""The outcome of a scenario under several policies: runs, results, data frames and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from echelon.errors import CodedError
+from echelon.scenarios import report, results, timeline
+from echelon.scenarios.results import PolicyRun, Results
+from echelon.scenarios.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, REPORT, TIMELINE = "results.json", "report.md", "timeline.png"
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """What became of one job under one policy. Times are in seconds."""
+
+    job: str
+    policy: str
+    iteration_times_s: tuple[float, ...]
+    """Durations of the finished iterations, in order."""
+    alone_iteration_s: float
+    """Duration of an iteration on an otherwise empty fabric without packets."""
+    mean_slowdown: float
+    """Mean iteration time divided by `alone_iteration_s`."""
+    tardiness_s: Mapping[str, tuple[float, ...]]
+    """Tardiness by EchelonFlow, one for each finished iteration."""
+
+    @property
+    def mean_iteration_s(self) -> float:
+        """Return the mean duration of the finished iterations."""
+        return sum(self.iteration_times_s) / len(self.iteration_times_s)
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """A scenario's runs under several policies. It iterates over the outcomes, policy by policy and job by job."""
+
+    scenario: Scenario
+    target: str
+    runs: Mapping[str, PolicyRun]
+    """Runs by label of the policy, in the scenario's order. The first is the one that others are compared with."""
+    alone_s: Mapping[str, Fraction]
+    """Seconds that an iteration of each job takes alone, by job."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Return the labels of the policies."""
+        return tuple(self.runs)
+
+    @cached_property
+    def results(self) -> Results:
+        """Return the document that ``results.json`` holds (`echelon.scenarios.results`).
+
+        Raises `RunError` for a job that has finished no iteration.
+        """
+        return results.assemble(self.scenario, self.target, self.runs, self.alone_s)
+
+    def __iter__(self) -> Iterator[JobOutcome]:
+        for policy in self.runs:
+            for job in self.scenario.jobs:
+                yield self.outcome(policy, job.name)
+
+    def outcome(self, policy: str, job: str) -> JobOutcome:
+        """Return the outcome of `job` under `policy`. Raises `KeyError` for one that was not run, and as `results`."""
+        of = self.results["results"][policy]["jobs"][job]
+        return JobOutcome(
+            job,
+            policy,
+            tuple(of["iteration_times_s"]),
+            of["alone_iteration_s"],
+            of["mean_slowdown"],
+            {name: tuple(h["tardiness_s"]) for name, h in of["echelonflows"].items()},
+        )
+
+    def iterations(self) -> pd.DataFrame:
+        """Return a row for each finished iteration: policy, job, iteration (from 1), time_s and slowdown."""
+        rows = [
+            (of.policy, of.job, number, time_s, time_s / of.alone_iteration_s)
+            for of in self
+            for number, time_s in enumerate(of.iteration_times_s, start=1)
+        ]
+        return _frame(rows, "policy", "job", "iteration", "time_s", "slowdown")
+
+    def jobs(self) -> pd.DataFrame:
+        """Return a row for each policy and job: its mean and alone iteration times, its mean slowdown, the change of
+        the mean against the first policy in percent, and the mean tardiness of its EchelonFlows."""
+        rows = []
+        first = self.policies[0]
+        for of in self:
+            tardiness = [value for values in of.tardiness_s.values() for value in values]
+            change = report.change_percent(self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s)
+            mean_tardiness = sum(tardiness) / len(tardiness) if tardiness else None
+            rows.append(
+                (
+                    of.policy,
+                    of.job,
+                    len(of.iteration_times_s),
+                    of.mean_iteration_s,
+                    of.alone_iteration_s,
+                    of.mean_slowdown,
+                    change,
+                    mean_tardiness,
+                )
+            )
+        columns = ("iterations", "mean_s", "alone_s", "mean_slowdown", "change_percent", "mean_tardiness_s")
+        return _frame(rows, "policy", "job", *columns)
+
+    def flows(self) -> pd.DataFrame:
+        """Return a row for each flow of each finished iteration: policy, job, and the keys of ``flows`` in
+        ``results.json``."""
+        rows = [
+            {"policy": policy, "job": job, **flow}
+            for policy, of in self.results["results"].items()
+            for job, measured in of["jobs"].items()
+            for flow in measured["flows"]
+        ]
+        return _frame(rows)
+
+    def report(self, picture: str | None = None) -> str:
+        """Return the report as Markdown. `picture` is the file name of the timeline next to it."""
+        return report.write(self.scenario, self.target, self.results, self.runs, picture)
+
+    def timeline(self, file: str | Path) -> bool:
+        """Draw who computed and who sent when into `file`. Return False if matplotlib is not installed."""
+        return timeline.draw(self.scenario, self.target, self.runs, Path(file))
+
+    def write(self, directory: str | Path) -> tuple[Path, ...]:
+        """Write ``results.json``, ``report.md`` and, with matplotlib, ``timeline.png``. Return their paths.
+
+        Raises `OSError` if the directory cannot be written to.
+        """
+        out = Path(directory)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / RESULTS).write_text(results.to_text(self.results), encoding="utf-8")
+        drawn = self.timeline(out / TIMELINE)
+        (out / REPORT).write_text(self.report(TIMELINE if drawn else None), encoding="utf-8")
+        return (out / RESULTS, out / REPORT, *([out / TIMELINE] if drawn else []))
+
+
+def _frame(rows: list[Any], *columns: str) -> pd.DataFrame:
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        raise CodedError("pandas is not installed (pip install echelon-p4[pandas])") from None
+    return pd.DataFrame(rows, columns=list(columns) or None)

@@ -1,0 +1,163 @@
+"""Run a scenario under each of several policies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from echelon.documents import DocumentError
+from echelon.points.code import code_digest
+from echelon.points.store import PointStore, Stored
+from echelon.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.scenarios.results import PolicyRun, alone_iterations_s
+from echelon.scenarios.scale import scaled
+from echelon.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
+from echelon.scenarios.stored_run import run_from_json, run_to_json
+from echelon.simulation.comparison import PolicyComparison
+from echelon.simulation.places import FLUID, VIRTUAL, Runner, exact_place, ideal_place, place, unwatched
+
+ScenarioLike = Scenario | Mapping[str, object] | str | Path
+"""A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
+such as a `FabricSpec` or `JobSpec`s."""
+Progress = Callable[[str, str, int], None]
+"""A function that is told of each finished iteration: (label of the policy, job, iteration from 1)."""
+
+
+def simulate(
+    scenario: ScenarioLike,
+    policies: Iterable[str | PolicyChoice] | None = None,
+    *,
+    target: str = FLUID,
+    scale: Fraction | float | str = 1,
+    ideal: bool = False,
+    exact: bool = False,
+    progress: Progress | None = None,
+    keep: str | Path | None = None,
+) -> PolicyComparison:
+    """Run `scenario` under each of `policies` in virtual time, and return what came out.
+
+    `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
+    ``"fluid"``, which executes plans exactly and without packets, or a target with virtual switches, such as
+    ``"softswitch"``. `scale` multiplies rates and sizes (`echelon.scenarios.scale`). On ``"fluid"``, `ideal` also runs
+    each policy with the rates that it would ideally give, and `exact` computes with fractions instead of floats.
+    `keep` is a directory: policies that have finished are kept there until all have, so that an interrupted call
+    continues where it was.
+
+    Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy that cannot plan it,
+    and `RunError` for a run that breaks. All are `CodedError`s.
+    """
+    prepared = prepare(scenario, policies)
+    factor = Fraction(scale)
+    if factor != 1:
+        prepared = scaled(prepared, factor).scenario
+    runner = (exact_place(target) if exact else place(VIRTUAL, target))(unwatched)
+    return compare(
+        prepared,
+        target,
+        runner,
+        ideal_place(target, exact) if ideal else None,
+        progress,
+        None if keep is None else Path(keep),
+        {"exact": exact},
+    )
+
+
+def prepare(scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None) -> Scenario:
+    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless they are None.
+
+    A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
+    """
+    try:
+        choices = None if policies is None else tuple(dict.fromkeys(_choice(policy) for policy in policies))
+    except PolicyChoiceError as error:
+        raise DocumentError("policies", "", str(error), code=error.code) from None
+    if isinstance(scenario, Mapping):
+        document: dict[str, object] = {"scenario": "scenario", **scenario}
+        if choices is not None:
+            document["policies"] = choices
+        return scenario_of(document, "scenario")
+    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    return loaded if choices is None else replace(loaded, policies=choices)
+
+
+def compare(
+    scenario: Scenario,
+    target: str,
+    runner: Runner,
+    ideal: Runner | None = None,
+    progress: Progress | None = None,
+    keep: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> PolicyComparison:
+    """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
+
+    `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
+    result, as JSON. Raises what the runners raise.
+    """
+    kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
+    alone_s = alone_iterations_s(scenario)
+    runs: dict[str, PolicyRun] = {}
+    for choice in scenario.policies:
+        make = partial(make_policy, choice.name, **dict(choice.parameters))
+        labelled = [(choice.label, runner)] + ([(f"{choice.label}, ideal", ideal)] if ideal else [])
+        for label, run in labelled:
+            found = kept.get(choice, label) if kept else None
+            if found is None:
+                told = partial(progress, label) if progress else _quiet
+                try:
+                    found = run(scenario, label, make, told)
+                except PlanError as error:
+                    raise PlanError(f"policy {label}: {error}", error.job, code=error.code) from None
+                if kept:
+                    kept.put(choice, label, found)
+            runs[label] = found
+    if kept:
+        kept.forget()
+    return PolicyComparison(scenario, target, runs, alone_s)
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """Return a digest of everything in a scenario that determines a run under some policy."""
+    determined = replace(scenario, name="", description="", file=Path(), policies=())
+    return hashlib.sha256(repr(determined).encode()).hexdigest()
+
+
+class _Kept:
+    """The finished policies of a comparison that is under way."""
+
+    def __init__(self, store: PointStore, scenario: Scenario, settings: Mapping[str, Any]) -> None:
+        self._store = store
+        self._identity = {
+            "scenario": scenario_digest(scenario),
+            "code": code_digest(packets=settings["target"] != FLUID),
+            **settings,
+        }
+        self._names: dict[str, str] = {}
+
+    def get(self, choice: PolicyChoice, label: str) -> PolicyRun | None:
+        self._names[label] = choice.name
+        stored = self._store.get(choice.name, self._of(label))
+        return None if stored is None else run_from_json(stored.result)
+
+    def put(self, choice: PolicyChoice, label: str, run: PolicyRun) -> None:
+        self._store.put(choice.name, Stored(self._of(label), run_to_json(run), 0.0))
+
+    def forget(self) -> None:
+        for label, name in self._names.items():
+            self._store.remove(name, self._of(label))
+
+    def _of(self, label: str) -> dict[str, Any]:
+        return {**self._identity, "policy": label}
+
+
+def _choice(policy: str | PolicyChoice) -> PolicyChoice:
+    return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
+
+
+def _quiet(_job: str, _iteration: int) -> None:
+    return

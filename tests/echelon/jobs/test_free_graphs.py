@@ -1,0 +1,216 @@
+"""Free graphs: what ranks wait for, transfers inside a host, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.documents import DocumentError, parse_document
+from echelon.jobs import build_job
+from echelon.jobs.analysis import earliest_start_s
+from echelon.jobs.collectives import OPERATIONS
+from echelon.jobs.combinators import Step
+from echelon.jobs.free import FreeGraph, ranks_of
+from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, Job
+from echelon.jobs.paradigms.graph import section_of
+from echelon.jobs.spec import JobSpec
+from tests.drawing import examples
+
+
+def document(*nodes: dict[str, Any], workers: int = 2, **section: object) -> dict[str, object]:
+    return {
+        "job": "j",
+        "parallelism": "graph",
+        "workers": [f"h{i + 1}" for i in range(workers)],
+        "graph": {"nodes": list(nodes), **section},
+    }
+
+
+def job_of(*nodes: dict[str, Any], workers: int = 2, **section: object) -> Job:
+    return build_job(parse_document(JobSpec, document(*nodes, workers=workers, **section), "job"))
+
+
+@st.composite
+def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
+    """A graph and its number of workers: random nodes, each after some of those before that its ranks know."""
+    workers, per_worker = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    ranks = [str(rank) for rank in range(workers * per_worker)]
+    nodes: list[Step] = []
+    for number in range(draw(st.integers(1, 12))):
+        name = f"n{number}"
+        kind = draw(st.sampled_from([ComputeUnit, Flow, CollectiveStep]))
+        own = draw(st.permutations(ranks))
+        if kind is ComputeUnit:
+            node: Step = ComputeUnit(name, own[0], Fraction(draw(st.integers(0, 9)), 1000))
+        elif kind is Flow:
+            node = Flow(name, own[0], own[1], draw(st.integers(1, 99)))
+        else:
+            operation = draw(st.sampled_from(list(OPERATIONS)))
+            group = tuple(own[: draw(st.integers(1, len(own)))])
+            good = [key for key, algorithm in OPERATIONS[operation].items() if not algorithm.refusal(len(group))]
+            algorithm = draw(st.sampled_from([None, *good]))
+            if algorithm is None and next(iter(OPERATIONS[operation])) not in good:
+                algorithm = good[0]
+            size = 1 if operation == "barrier" else draw(st.integers(1, 999))
+            node = CollectiveStep(name, operation, group, size, algorithm, draw(st.booleans()))
+        starters = {node.src} if isinstance(node, Flow) else set(ranks_of(node))
+        known = [other.name for other in nodes if not starters.isdisjoint(ranks_of(other))]
+        after = tuple(draw(st.lists(st.sampled_from(known), unique=True))) if known else ()
+        nodes.append(type(node)(**{**{key: getattr(node, key) for key in node.__slots__}, "after": after}))
+    return FreeGraph(
+        tuple(draw(st.permutations(nodes))), per_worker, draw(st.sampled_from([None, Fraction(8000)]))
+    ), workers
+
+
+@given(free_graphs())
+@settings(max_examples=examples(100), deadline=None)
+def test_a_file_says_all_of_a_graph(drawn: tuple[FreeGraph, int]) -> None:
+    graph, workers = drawn
+    data = document(workers=workers) | {"graph": section_of(graph)}
+    spec = parse_document(JobSpec, data, "job")
+    job = build_job(spec)
+    assert (job.computes, job.flows, job.echelonflows) == graph.iteration(spec.workers)
+    assert spec.flow_count == len(job.flows)
+    carried: Counter[tuple[str, str]] = Counter()
+    for flow in job.flows:
+        carried[flow.src, flow.dst] += flow.size_bytes
+    assert spec.paradigm.connection_bytes(workers) == max(carried.values(), default=0)
+
+
+@given(free_graphs())
+@settings(max_examples=examples(100), deadline=None)
+def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[FreeGraph, int]) -> None:
+    """By paths in the graph of steps, in which names tell the node and the ranks."""
+    graph, workers = drawn
+    one_each = FreeGraph(graph.nodes)
+    ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
+    computes, flows, _ = one_each.iteration(ranks)
+    nodes = {node.name: node for node in graph.nodes}
+    steps: dict[str, ComputeUnit | Flow] = {step.name: step for step in (*computes, *flows)}
+    edges = nx.DiGraph([(before, step.name) for step in steps.values() for before in step.after])
+    edges.add_nodes_from(steps)
+    assert nx.is_directed_acyclic_graph(edges)
+    reached = {name: nx.ancestors(edges, name) for name in steps}
+    # Steps by the node they belong to, and by the ranks that start them and that take part.
+    started, shared = defaultdict(set), defaultdict(set)
+    for step in steps.values():
+        node = step.name.split("-")[0]
+        starter = step.worker if isinstance(step, ComputeUnit) else step.src
+        started[node, starter].add(step.name)
+        for rank in ranks_of(step):
+            shared[node, rank].add(step.name)
+    for node in nodes.values():
+        for before in node.after:
+            for rank in ranks_of(node):
+                for late in started[node.name, rank]:
+                    assert shared[before, rank] <= reached[late]
+
+
+@given(free_graphs())
+@settings(max_examples=examples(100), deadline=None)
+def test_ranks_on_one_host_change_no_ideal_time(drawn: tuple[FreeGraph, int]) -> None:
+    """Where no transfer takes time, it does not matter which of them are flows."""
+    graph, workers = drawn
+    ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
+    hosts = [f"h{i}" for i in range(workers)]
+    free = FreeGraph(graph.nodes, graph.ranks_per_worker)
+    spread = Job("j", *FreeGraph(graph.nodes).iteration(ranks))
+    packed = Job("j", *free.iteration(hosts))
+    starts = [earliest_start_s(job, lambda _: Fraction(0)) for job in (spread, packed)]
+    assert all(starts[0][name] == starts[1][name] for name in starts[1])
+    inside = {
+        flow.name
+        for flow in spread.flows
+        if int(flow.src) // graph.ranks_per_worker == int(flow.dst) // graph.ranks_per_worker
+    }
+    assert {flow.name for flow in packed.flows} == {flow.name for flow in spread.flows} - inside
+    # At a finite speed, each is a unit of the host instead.
+    slow = FreeGraph(graph.nodes, graph.ranks_per_worker, Fraction(80)).iteration(hosts)
+    sizes = {flow.name: flow.size_bytes for flow in spread.flows}
+    assert {unit.name: unit.duration_s for unit in slow.computes if unit.kind == LOCAL} == {
+        name: Fraction(sizes[name], 10) for name in inside
+    }
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None:
+    size = 5040
+    share = {"all-reduce": Fraction(2), "all-gather": Fraction(1), "reduce-scatter": Fraction(1)}
+    for algorithm in OPERATIONS[operation]:
+        if OPERATIONS[operation][algorithm].refusal(ranks):
+            continue
+        for rounds in (False, True):
+            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, rounds)
+            flows = FreeGraph((node,)).iteration([f"h{i}" for i in range(ranks)]).flows
+            sent: Counter[str] = Counter()
+            for flow in flows:
+                sent[flow.src] += flow.size_bytes
+            if operation in ("broadcast", "reduce") or algorithm == "tree":
+                times = 2 if operation in ("all-reduce", "barrier") else 1
+                assert sum(sent.values()) == times * (ranks - 1) * size
+            else:
+                each = share.get(operation, Fraction(1)) * (ranks - 1) * size / ranks
+                assert set(sent.values()) == {each}
+
+
+A = {"name": "a", "rank": 0, "compute": "1 s"}
+B = {"name": "b", "rank": 1, "compute": "1 s"}
+SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "section", "path"),
+    [
+        ([A, {**B, "name": "a"}], {}, "graph.nodes[1].name"),
+        ([{**A, "rank": 2}], {}, "graph.nodes[0].rank"),
+        ([{**A, "after": ["b"]}], {}, "graph.nodes[0].after"),
+        ([A, {**B, "after": ["a"]}], {}, "graph.nodes[1].after"),
+        ([{**A, "after": ["c"]}, {**A, "name": "c", "after": ["a"]}], {}, "graph.nodes"),
+        ([{**A, "bytes": "1 B"}], {}, "graph.nodes[0].bytes"),
+        ([{**A, "send": [0, 1]}], {}, "graph.nodes[0]"),
+        ([{"name": "a"}], {}, "graph.nodes[0]"),
+        ([{"name": "a", "compute": "1 s"}], {}, "graph.nodes[0].rank"),
+        ([{"name": "s", "send": [0, 0], "bytes": "1 B"}], {}, "graph.nodes[0].send"),
+        ([{"name": "s", "send": [0, 1]}], {}, "graph.nodes[0].bytes"),
+        ([{"name": "s", "send": [0], "bytes": "1 B"}], {}, "graph.nodes[0].send"),
+        # The receiver's work does not hold back the sender.
+        ([B, {"name": "s", "send": [0, 1], "bytes": "1 B", "after": ["b"]}], {}, "graph.nodes[1].after"),
+        ([{**SUM, "group": "dp"}], {"groups": {"pp": [0, 1]}}, "graph.nodes[0].group"),
+        ([{**SUM, "group": [0, 1, 1]}], {}, "graph.nodes[0].group"),
+        ([{**SUM, "group": []}], {}, "graph.nodes[0].group"),
+        ([{**SUM, "collective": "all-gather", "algorithm": "tree"}], {}, "graph.nodes[0].algorithm"),
+        (
+            [{**SUM, "group": [0, 1, 2], "algorithm": "halving-doubling"}],
+            {"ranks_per_worker": 2},
+            "graph.nodes[0].algo",
+        ),
+        # Two nodes that would make flows of one name.
+        ([SUM, {"name": "sum-w1-w2", "send": [0, 1], "bytes": "1 B"}], {}, "graph.nodes[1].name"),
+    ],
+)
+def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, object], path: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_document(JobSpec, document(*nodes, **section), "job")
+    assert caught.value.path.startswith(path)
+    assert str(caught.value).endswith(")")
+
+
+def test_flows_of_a_graph_cannot_be_told_apart_by_bytes() -> None:
+    by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 ms"}
+    with pytest.raises(DocumentError) as caught:
+        parse_document(JobSpec, {**document(A, B, SUM), "recognition": by_bytes}, "job")
+    assert caught.value.path == "recognition.by"
+
+
+def test_a_collective_of_one_rank_only_orders_its_work() -> None:
+    alone = {"name": "sum", "collective": "all-reduce", "group": [0], "bytes": "8 B", "after": ["a"]}
+    job = job_of(A, alone, {"name": "c", "rank": 0, "compute": "1 s", "after": ["sum"]})
+    assert job.flows == ()
+    assert {unit.name: unit.after for unit in job.computes} == {"a": (), "c": ("a",)}
