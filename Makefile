@@ -1,6 +1,8 @@
 # Every target makes the environment .venv from nothing when it is missing or older than pyproject.toml.
 PYTHON ?= python3
 VENV := .venv
+# What runs scenarios, and what tests need besides.
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 OUT ?= out
@@ -9,19 +11,23 @@ TESTS ?=
 
 .PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 clean
 
-$(STAMP): pyproject.toml
+$(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
+	touch $@
+
+$(STAMP): $(RUNS)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@
 
-demo: $(STAMP)
+demo: $(RUNS)
 	$(RUN)/echelon run topologies/scenarios/fig2.yaml --target softswitch --out $(OUT)/fig2
 
 # Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
-demo-mininet: $(STAMP)
+demo-mininet: $(RUNS)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --fabric mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
 
 test: $(STAMP)

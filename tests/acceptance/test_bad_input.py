@@ -57,12 +57,6 @@ CASES = [
     ("job.yaml", "job: pipe\n", "job: pipe\njob: again\n", "job"),
     ("scenario.yaml", "policies: [fair, echelon]", "policies: [fairest]", "policies[0]"),
     ("scenario.yaml", "policies: [fair, echelon]", "policies: [{policy: echelon, order: random}]", "policies[0].order"),
-    (
-        "scenario.yaml",
-        "policies: [fair, echelon]",
-        "policies: [{policy: echelon, order: memory, reference: echelonflow}]",
-        "policies[0].reference",
-    ),
     ("scenario.yaml", "iterations: 1", "iterations: many", "iterations"),
     ("scenario.yaml", "iterations: 1", "iteration: 1", "iteration"),
     ("scenario.yaml", "jobs: [job.yaml]", "jobs: [job.yaml, job.yaml]", "jobs[1]"),

@@ -42,6 +42,32 @@ def test_profiled_distances_may_be_wrong_by_a_fifth(name: str, error: Fraction) 
     assert wrong.compute_finish_s(job.name) == pytest.approx(exact.compute_finish_s(job.name), rel=0.05)
 
 
+# Two jobs of which, without memory, the same one waits in every iteration.
+UNEVEN = "worst_1580"
+
+
+def uneven(**changes: object) -> Run:
+    return softswitch(UNEVEN, "echelon", iterations=9, **changes)
+
+
+@pytest.mark.xdist_group(UNEVEN)
+def test_switches_remember_who_waited_without_a_controller() -> None:
+    alive, dead = uneven(), uneven(stop_controller_after_iteration=1)
+    for job in ("dp1", "dp2"):
+        assert len(dead.iteration_times_s(job)) >= 9
+        assert dead.iteration_times_s(job) == alive.iteration_times_s(job)
+    waits = dead.slowdowns().values()
+    assert max(waits) / min(waits) < 1.06
+
+
+@pytest.mark.xdist_group(UNEVEN)
+@pytest.mark.parametrize("error", [Fraction(1, 5), Fraction(-1, 5)])
+def test_memory_does_not_need_right_profiles(error: Fraction) -> None:
+    right, wrong = uneven().slowdowns(), uneven(profile_error=error).slowdowns()
+    assert sum(wrong.values()) <= 1.02 * sum(right.values())
+    assert max(wrong.values()) <= 1.05 * max(right.values())
+
+
 @pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:

@@ -27,13 +27,15 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon (serve|job|watch|token|status|switch|plan|policy|link|telemetry)|^curl": (
+    r"^echelon (serve|job (submit|list|show|remove|distances)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
+    r"^curl": "a running service, as the tests in tests/echelon/service have",
     r"^softswitch (--no-p4|-i|PROGRAM)": "a switch that runs on, as the tests in tests/softswitch/realtime have",
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon coflows FB2010": "a file that its authors publish",
+    r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
 """What is not run here, by what it needs."""
 

@@ -9,13 +9,14 @@ the flow of each. Orders are ideal: there are no levels.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["dp", "dp-same", "pp", "mix"]
-Policy = Literal["fair", "deadline", "setf", "normalised"]
+Policy = Literal["fair", "deadline", "setf", "normalised", "memory"]
 _SENT = 1e-9
 """The rest of a flow that counts as nothing."""
 
@@ -51,8 +52,13 @@ class MixedJob:
         return self.compute * (self.micro_batches + 1)
 
     @property
+    def busy(self) -> float:
+        """The time for which an iteration keeps the link busy."""
+        return self.size * self.micro_batches
+
+    @property
     def own_tardiness(self) -> float:
-        """The tardiness of an iteration on an idle link, by which `setf` orders jobs."""
+        """The tardiness of an iteration on an idle link."""
         sent = worst = 0.0
         for number in range(self.micro_batches):
             sent = max(sent, number * self.compute) + self.size
@@ -79,6 +85,9 @@ class _State:
     free: float = 0.0
     """When the second stage has computed them."""
     times: list[float] = field(default_factory=list)
+    latest: float = 0.0
+    """The largest tardiness of a flow of the iteration."""
+    memory: float = 0.0
 
 
 def make(seed: int, kind: Kind, count: int, load: float) -> list[MixedJob]:
@@ -122,11 +131,15 @@ def slowdowns(jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, ho
             "deadline": lambda flow: (flow.due, flow.job),
             "setf": lambda flow: (tardiness[flow.job], flow.due),
             "normalised": lambda flow: ((flow.due - now) / units[flow.job],),
+            "memory": lambda flow: ((flow.due - now - states[flow.job].memory + busy[flow.job] / 2) / roots[flow.job],),
         }
         return min(flows, key=ranks[policy])
 
     tardiness = [job.own_tardiness for job in jobs]
     units = [job.unit for job in jobs]
+    busy = [job.busy for job in jobs]
+    # On one link, the root of what a job uses of it.
+    roots = [math.sqrt(job.alone * job.busy) for job in jobs]
     for index, job in enumerate(jobs):
         compute(index, job.start)
     active: list[_Flow] = []
@@ -137,7 +150,8 @@ def slowdowns(jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, ho
             state, job = states[index], jobs[index]
             if number is None:
                 state.times.append(now - state.begin)
-                states[index] = _State(now, free=state.free, times=state.times)
+                memory = 0.75 * (state.memory + state.latest - tardiness[index])
+                states[index] = _State(now, free=state.free, times=state.times, memory=memory)
                 compute(index, now)
             else:
                 state.head = now if state.head is None else state.head
@@ -161,6 +175,7 @@ def slowdowns(jobs: Sequence[MixedJob], policy: Policy, *, packet: float = 4, ho
         active.remove(flow)
         state, job = states[flow.job], jobs[flow.job]
         state.arrived.add(flow.number)
+        state.latest = max(state.latest, now - flow.due)
         while state.computed in state.arrived:
             state.free = max(state.free, now) + (job.compute if job.paradigm == "pp" else 0.0)
             state.computed += 1

@@ -7,6 +7,7 @@ for each micro-batch). All times are in one unit, links carry one unit of bytes 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,9 +56,18 @@ class Job:
             arrived, self.alone = out, free
 
     @property
-    def used(self) -> float:
-        """The part of an iteration alone in which the job's busiest link is busy."""
-        return self.size * self.micro_batches / self.alone
+    def busy(self) -> float:
+        """The time for which the job's busiest link is busy in an iteration."""
+        return self.size * self.micro_batches
+
+    @property
+    def unit(self) -> float:
+        """The iteration time alone, times the square root of the links in use.
+
+        The links of the two hosts of a hop are not ports of the model; they are a hundred times as fast.
+        """
+        links = sum(len(ports) + 0.02 for ports in self.hops)
+        return math.sqrt(self.alone * self.busy * links)
 
 
 @dataclass
@@ -165,7 +175,7 @@ def _rank(jobs: Sequence[Job], states: Sequence[_State], active: list[_Flow], no
     for flow in active:
         job = jobs[flow.job]
         flow.rate = 0.0
-        flow.rank = (now - flow.due + states[flow.job].memory) / job.alone - job.used / 2
+        flow.rank = (now - flow.due + states[flow.job].memory - job.busy / 2) / job.unit
     if levels:
         top: dict[str, float] = {}
         for flow in active:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSpec, get_type_hints
 
 import typer
 
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
-    from echelon.client import Client
+    from echelon.client import Client, ClientError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -68,7 +69,7 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
     def run(
         *args: Any, url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, **own: Any
     ) -> None:
-        with service(url, token_file, ca, certificate) as client:
+        with service(url, token_file, ca, certificate, as_json=own.get("as_json", False)) as client:
             command(client, *args, **own)
 
     first, *own = inspect.signature(command).parameters.values()
@@ -92,9 +93,18 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
 
 @contextmanager
 def service(
-    url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, *, timeout_s: float = 30.0
+    url: str,
+    token_file: Path | None,
+    ca: Path | None,
+    certificate: Path | None,
+    *,
+    timeout_s: float = 30.0,
+    as_json: bool = False,
 ) -> Iterator[Client]:
-    """Yield a client of the service; an error inside ends the command with one line."""
+    """Yield a client of the service; an error inside ends the command with one line.
+
+    With `as_json`, the line for an answer that is not a success, or for no answer, is the JSON of the API.
+    """
     from echelon.client import Client, ClientError
     from echelon.client.client import read_token
     from echelon.documents import DocumentError
@@ -103,13 +113,21 @@ def service(
         token = None if token_file is None else read_token(token_file)
         client = Client(url, token=token, ca=ca, certificate=certificate, timeout_s=timeout_s)
     except ClientError as error:
-        fail(str(error))
+        _fail(error, BAD_INPUT, as_json)
     try:
         with client:
             yield client
     except ClientError as error:
-        fail(str(error), BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED)
+        _fail(error, BAD_INPUT if error.status is not None and 400 <= error.status < 500 else FAILED, as_json)
     except DocumentError as error:
         fail(str(error))
     except KeyboardInterrupt:
         fail("interrupted", INTERRUPTED)
+
+
+def _fail(error: ClientError, status: int, as_json: bool) -> NoReturn:
+    """End the command with the error on standard error, as text or in the form of the API."""
+    if not as_json:
+        fail(str(error), status)
+    detail = {"status": error.status, "code": error.code, "reason": error.reason, "path": error.path}
+    fail(json.dumps({"error": detail}, ensure_ascii=False), status)

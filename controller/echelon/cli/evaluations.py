@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.progress import Bars, one_line_errors
 from echelon.cli.runs import policy_choice
-from echelon.cli.sweeps import Bars, one_line_errors
 from echelon.cli.tables import Column, show
 
 if TYPE_CHECKING:

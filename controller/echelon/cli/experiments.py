@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.sweeps import Bars, one_line_errors
+from echelon.cli.progress import Bars, one_line_errors
 from echelon.cli.usage import CommandGroup, fail, fraction
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.simulation.places import FLUID, PRIVATE, Runner, place, unwatched

@@ -1,81 +1,48 @@
-"""The parts that commands with many measurements share: a progress bar, and errors in one line."""
+"""`echelon sweep`: variants of a scenario under several policies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Annotated
 
-from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+import typer
 
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
-    from echelon.points.tasks import Task
+from echelon.cli.progress import Bars, one_line_errors
 
 
-class Bars:
-    """A progress bar for each stage, on a terminal only; elsewhere it is noise."""
+def sweep(
+    file: Annotated[Path, typer.Argument(help="The sweep's file.", metavar="FILE")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="The directory for results and tables. Existing results are kept.", metavar="DIRECTORY"
+        ),
+    ],
+    workers: Annotated[
+        int | None, typer.Option(help="Number of processes that run. Default: one for each processor.", min=1)
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Run on the Dask cluster whose scheduler is here (extra 'cluster').", metavar="tcp://HOST:PORT"
+        ),
+    ] = None,
+) -> None:
+    """Run every variant of a scenario under every policy. The same command continues an interrupted sweep."""
+    with one_line_errors(out):
+        from echelon.cli.tables import Column, show
+        from echelon.points.cluster import DaskCluster
+        from echelon.sweeps.run import sweep_into
+        from echelon.sweeps.spec import load_sweep
 
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        console = Console()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-        )
-        self._name = name
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._bar: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._progress.stop()
-
-    def stage(self, tasks: int, /) -> None:
-        if self._bar is not None:
-            self._progress.remove_task(self._bar)
-        self._bar = self._progress.add_task(self._name, total=tasks)
-
-    def done(self, task: Task, /) -> None:
-        if self._bar is not None:
-            self._progress.update(self._bar, advance=1, description=f"{self._name}  {task.name}")
-
-
-@contextmanager
-def one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
-    from echelon.documents import DocumentError
-    from echelon.points.tasks import SweepError
-    from echelon.scenarios.results import RunError
-
-    try:
-        yield
-    except DocumentError as error:
-        fail(str(error), BAD_INPUT)
-    except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
-    except (RunError, SweepError) as error:
-        fail(str(error), FAILED)
-    except KeyboardInterrupt:
-        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)
+        machines = workers or os.cpu_count() or 1 if cluster is None else DaskCluster(cluster)
+        of = load_sweep(file)
+        with Bars(of.name) as bars:
+            report = sweep_into(out, of, machines, bars.stage, bars.done)
+        table = report.overview
+        typer.echo(table.title)
+        varied = len(table.columns) - len(of.policies)
+        show([Column(title, right=index >= varied) for index, title in enumerate(table.columns)], table.texts(), "")
+        for path in report.files:
+            typer.echo(path)

@@ -150,11 +150,6 @@ class TrainingEmulator:
         """Packets sent again, by job."""
         return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
-    @property
-    def duplicate_packets(self) -> Mapping[str, int]:
-        """Packets received again, by job."""
-        return {name: carrier.tally.duplicate for name, carrier in self._carriers.items()}
-
     def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
         segments: dict[str, SegmentIdentity] = {}
         shims: dict[str, ShimIdentity] = {}

@@ -41,7 +41,7 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "tcp", "unknown_packets")
+    __slots__ = ("_background", "agreement", "flows", "nic", "tcp")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -51,8 +51,6 @@ class HostStack:
         """The host's knowledge about the iterations of those flows' jobs."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
-        self.unknown_packets = 0
-        """Packets for nobody here."""
         self._background: dict[bytes, BackgroundStats] = {}
 
     @property
@@ -70,7 +68,7 @@ class HostStack:
         self._background[src_port] = stats
 
     def deliver(self, now_ns: int, frame: bytes) -> None:
-        """Take a frame that has arrived."""
+        """Take a frame that has arrived; one for nobody here is ignored."""
         if self.tcp.closed:
             return
         found = read_frame(frame)
@@ -78,11 +76,8 @@ class HostStack:
             key, segment, stamp = found
             if stamp != UNSTAMPED:
                 self.agreement.hear(key, stamp)
-            if not self.flows.deliver(now_ns, key, segment):
-                self.unknown_packets += 1
-        elif not self.tcp.deliver(now_ns, frame):
-            stats = self._background.get(frame[UDP_SOURCE]) if frame[UDP_DESTINATION] == DISCARD_PORT_BYTES else None
-            if stats is None:
-                self.unknown_packets += 1
-            else:
+            self.flows.deliver(now_ns, key, segment)
+        elif not self.tcp.deliver(now_ns, frame) and frame[UDP_DESTINATION] == DISCARD_PORT_BYTES:
+            stats = self._background.get(frame[UDP_SOURCE])
+            if stats is not None:
                 stats.received_packets += 1

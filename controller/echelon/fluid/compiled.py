@@ -36,7 +36,7 @@ class _SharedRates:
         if self._left > 0:
             self._left -= len(flows)
             if self._left <= 0 and can_compile():
-                self._function = _compiled()
+                self._function = compiled_shared_rates()
         rates, held_up = self._function(flows, standings, ports, zero, acknowledging, tolerance)
         return rates, held_up
 
@@ -49,11 +49,17 @@ def can_compile() -> bool:
     return find_spec("numba") is not None
 
 
-def _compiled() -> Callable[..., Any]:
-    """Return the compiled function. Where numba may write beside the source, it compiles once for all processes."""
+def compiled_shared_rates() -> Callable[..., Any]:
+    """Return the compiled function. numba keeps what it compiles, so only the first process waits for it."""
+    import numpy as np
     from numba import njit
-    from numba.extending import register_jitable
+    from numba.extending import overload, register_jitable
+
+    @overload(filling.table, strict=False)
+    def _(*_: object) -> Callable[..., Any]:
+        return lambda value, rows, columns: np.full((rows, columns), value)
 
     for part in filling.PARTS:
         register_jitable(part)
-    return njit(filling.shared_rates, cache=True)
+    compiled: Callable[..., Any] = njit(filling.shared_rates, cache=True, error_model="numpy")
+    return compiled

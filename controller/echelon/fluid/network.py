@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
 
 from echelon.allocation import ActiveFlow, Link, Number
@@ -21,7 +22,18 @@ class FluidError(CodedError, RuntimeError):
 class FluidPort:
     """A directed link and the flows under way over it."""
 
-    __slots__ = ("always_narrow", "capacity_Bps", "fastest_Bps", "flows", "link", "reverse", "seen", "wide_up_to_Bps")
+    __slots__ = (
+        "always_narrow",
+        "capacity_Bps",
+        "fastest_Bps",
+        "flows",
+        "has_queues",
+        "link",
+        "narrow",
+        "reverse",
+        "seen",
+        "wide_up_to_Bps",
+    )
 
     def __init__(self, link: Link, capacity_Bps: Number, wide_up_to_Bps: Number) -> None:  # noqa: N803
         self.link = link
@@ -34,12 +46,21 @@ class FluidPort:
         """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
         self.reverse: FluidPort | None = None
         """The port of the opposite direction, if acknowledgements take part of its link."""
+        self.has_queues = False
+        """Whether flows are ranked at the port."""
+        self.narrow = False
+        """Whether flows may have to share the port."""
         self.seen = 0
 
-    @property
-    def narrow(self) -> bool:
-        """Whether flows may have to share the port."""
-        return self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
+    def add(self, flow: FlowUnderWay) -> None:
+        self.flows[flow] = None
+        self.fastest_Bps += flow.fastest_Bps
+        self.narrow = self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
+
+    def remove(self, flow: FlowUnderWay) -> None:
+        del self.flows[flow]
+        self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps if self.flows else 0
+        self.narrow = self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -56,6 +77,8 @@ class FlowUnderWay(ActiveFlow):
     version: int = 0
     """Number of rates that the flow has had: events expected of an earlier one are outdated."""
     neighbourhood: Neighbourhood | None = None
+    gone: bool = False
+    """Whether the flow has left the network."""
     seen: int = 0
 
 
@@ -64,6 +87,8 @@ class Neighbourhood:
     """Flows whose rates were set together, in order of their start. It ends when one of their rates is set again."""
 
     flows: list[FlowUnderWay]
+    ports: list[FluidPort]
+    """The ports with queues at which some of them may delay each other."""
     ended: bool = False
 
 
@@ -89,6 +114,10 @@ class FluidNetwork:
         self._started = 0
         self._searches = 0
         self._touched: dict[FlowUnderWay, None] = {}
+        """Flows whose rates must be set anew, beside those of `_expired`."""
+        self._expired: list[Neighbourhood] = []
+        self._moved = False
+        """Whether a flow has started or finished since rates were set, so that neighbourhoods may differ."""
         self.changed = False
         """Whether a flow has started or finished, or rates must be set anew for another reason."""
 
@@ -130,11 +159,10 @@ class FluidNetwork:
 
     def add(self, flow: FlowUnderWay) -> None:
         """Put a flow that has bytes and links into the network."""
-        self.changed = True
+        self.changed = self._moved = True
         self.flows[flow.job, flow.flow] = flow
         for port in flow.ports:
-            port.flows[flow] = None
-            port.fastest_Bps += flow.fastest_Bps
+            port.add(flow)
         flow.coupled = self._couple(flow)
         if flow.coupled is not None:
             self._coupled.setdefault(flow.coupled, {})[flow] = None
@@ -142,12 +170,12 @@ class FluidNetwork:
 
     def remove(self, flow: FlowUnderWay) -> None:
         """Take a flow that has finished out of the network."""
+        flow.gone = self._moved = True
         if flow.neighbourhood is not None:
             self.touch(flow.neighbourhood)
         del self.flows[flow.job, flow.flow]
         for port in flow.ports:
-            del port.flows[flow]
-            port.fastest_Bps = port.fastest_Bps - flow.fastest_Bps if port.flows else 0
+            port.remove(flow)
         if flow.coupled is not None:
             group = self._coupled[flow.coupled]
             del group[flow]
@@ -160,50 +188,54 @@ class FluidNetwork:
         if not neighbourhood.ended:
             neighbourhood.ended = True
             self.changed = True
-            self._touched.update(dict.fromkeys(neighbourhood.flows))
+            self._expired.append(neighbourhood)
 
     def take_touched(self, now_s: Number) -> Iterable[Neighbourhood]:
         """Return all neighbourhoods of flows whose rates must be set anew. Their remaining bytes are those of now."""
         self.changed = False
+        moved, self._moved = self._moved, False
         touched, self._touched = self._touched, {}
+        expired, self._expired = self._expired, []
         if self._whole:
             if self.flows:
-                yield self._begin(list(self.flows.values()), now_s)
+                yield self._begin([*self.flows.values()], [], now_s)
+            return
+        if not moved:
+            for neighbourhood in expired:
+                yield self._begin(neighbourhood.flows, neighbourhood.ports, now_s)
             return
         self._searches += 1
-        for flow in touched:
-            if flow.seen != self._searches:
-                yield self._begin(self._around(flow), now_s)
+        for flow in chain(touched, *(neighbourhood.flows for neighbourhood in expired)):
+            if flow.seen != self._searches and not flow.gone:
+                yield self._begin(*self._around(flow), now_s)
 
-    def _around(self, first: FlowUnderWay) -> list[FlowUnderWay]:
-        """Return the flows of the neighbourhood of a flow, in order of their start."""
+    def _around(self, first: FlowUnderWay) -> tuple[list[FlowUnderWay], list[FluidPort]]:
+        """Return the flows of the neighbourhood of a flow, in order of their start, and the ports with queues."""
         search = self._searches
         first.seen = search
         found = [first]
-
-        def take(flows: Iterable[FlowUnderWay]) -> None:
-            for flow in flows:
-                if flow.seen != search:
-                    flow.seen = search
-                    found.append(flow)
-
+        ports: list[FluidPort] = []
         for flow in found:  # the list grows
             for port in flow.ports:
-                if port.seen != search:
-                    port.seen = search
-                    reverse = port.reverse
-                    if reverse is not None and reverse.flows:
-                        take(port.flows)
-                        take(reverse.flows)
-                    elif len(port.flows) > 1 and port.narrow:
-                        take(port.flows)
+                if port.seen == search:
+                    continue
+                port.seen = search
+                reverse = port.reverse
+                if reverse is not None and reverse.flows:
+                    _take(reverse.flows, search, found)
+                elif not port.narrow:
+                    continue
+                if port.has_queues:
+                    ports.append(port)
+                if len(port.flows) > 1:
+                    _take(port.flows, search, found)
             if flow.coupled is not None:
-                take(self._coupled[flow.coupled])
+                _take(self._coupled[flow.coupled], search, found)
         found.sort(key=_BY_START)
-        return found
+        return found, ports
 
-    def _begin(self, flows: list[FlowUnderWay], now_s: Number) -> Neighbourhood:
-        neighbourhood = Neighbourhood(flows)
+    def _begin(self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: Number) -> Neighbourhood:
+        neighbourhood = Neighbourhood(flows, ports)
         for flow in flows:
             if flow.neighbourhood is not None:
                 flow.neighbourhood.ended = True
@@ -218,6 +250,14 @@ class FluidNetwork:
                 passed = flow.rate_Bps * (now_s - flow.since_s)
                 flow.remaining_bytes = self._arithmetic.bytes(flow.remaining_bytes - passed)
             flow.since_s = now_s
+
+
+def _take(flows: Iterable[FlowUnderWay], search: int, found: list[FlowUnderWay]) -> None:
+    """Add the flows that this search has not seen."""
+    for flow in flows:
+        if flow.seen != search:
+            flow.seen = search
+            found.append(flow)
 
 
 _BY_START = attrgetter("sequence")

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.fluid.network import FlowUnderWay, FluidPort
+from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.rounding import Arithmetic
 from echelon.fluid.sharing import SharedPort, Sharing
 from echelon.plan import Plan
@@ -60,8 +60,9 @@ class _AtPort:
     """The ranks of the flows at a port."""
 
     number: int
-    is_fifo: bool
     ranks: dict[FlowUnderWay, Rank] = field(default_factory=dict)
+    present: Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]] | None = None
+    """The flows; None: to be found anew, since one has started or finished."""
     outdated: bool = False
     """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
     until_s: Number | None = None
@@ -108,7 +109,8 @@ class PlanExecution:
         for (node, following), port in ports.items():
             link = node, following
             schedule = None if node in hosts else plan.schedules.get(link, plan.default_schedule)
-            self._at[port] = _AtPort(numbers[link], schedule is None)
+            self._at[port] = _AtPort(numbers[link])
+            port.has_queues = schedule is not None
             if windows.acknowledging:
                 port.reverse = ports[following, node]
             reverse = numbers[following, node] if windows.acknowledging else None
@@ -132,20 +134,30 @@ class PlanExecution:
         self._of[flow] = _Executed(ranking, execution)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
-            self._at[port].outdated = True
+            at = self._at[port]
+            at.outdated, at.present = True, None
 
     def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
         of = self._of.pop(flow)
         of.execution.finished(now_s, flow, of.ranking)
         for port in flow.ports:
             at = self._at[port]
-            at.outdated = True
+            at.outdated, at.present = True, None
             at.ranks.pop(flow, None)
 
-    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation:
+    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation:
         """Return the rates until a flow gets another rank, or opens its window further."""
-        ranked = self._rank(now_s, flows)
-        key = []
+        flows = neighbourhood.flows
+        changes_s: list[Number] = []
+        counting: list[Rank] = []
+        for port in neighbourhood.ports:
+            at = self._at[port]
+            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
+                self._rank(now_s, port, at)
+            if at.until_s is not None:
+                changes_s.append(at.until_s)
+            counting += at.counting
+        standings = []
         opening: list[int] = []
         for number, flow in enumerate(flows):
             of = self._of[flow]
@@ -153,9 +165,8 @@ class PlanExecution:
                 self._open(flow, of)
                 if of.open_bytes is not None:
                     opening.append(number)
-            key.append(self._number(flow, of) if of.standing is None else of.standing)
-        rates, held_up = self._sharing.rates(key)
-        changes_s = [at.until_s for at in ranked if at.until_s is not None]
+            standings.append(self._number(flow, of) if of.standing is None else of.standing)
+        rates, held_up = self._sharing.rates(standings)
         for number in opening:
             # A window matters only where others wait in the same queue.
             if held_up[number] and rates[number]:
@@ -164,7 +175,6 @@ class PlanExecution:
                 assert open_bytes is not None
                 left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
                 changes_s.append(now_s + left_bytes / rates[number])
-        counting = [rank for at in ranked for rank in at.counting]
         if counting:
             rate_of: dict[ActiveFlow, Number] = dict(zip(flows, rates, strict=True))
             for rank in counting:
@@ -173,27 +183,13 @@ class PlanExecution:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
         return Allocation(rates, min(changes_s, default=None))
 
-    def _rank(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> list[_AtPort]:
-        """Rank the flows at each port where several meet and a rank may have changed. Return all ports where they
-        do."""
-        out = []
-        for port in {port: None for flow in flows for port in flow.ports}:
-            at = self._at[port]
-            if at.is_fifo or not (port.narrow or (port.reverse and port.reverse.flows)):
-                continue
-            out.append(at)
-            if at.outdated or (at.until_s is not None and at.until_s <= now_s):
-                self._rank_at(now_s, port, at)
-        return out
-
-    def _rank_at(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
+    def _rank(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
+        """Rank the flows at a port."""
         at.until_s = None
         at.counting = []
-        of_execution: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
-        for flow in port.flows:
-            of = self._of[flow]
-            of_execution.setdefault(of.execution, []).append((flow, of.ranking))
-        for execution, present in of_execution.items():
+        if at.present is None:
+            at.present = self._present(port)
+        for execution, present in at.present.items():
             for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
                 before = at.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
@@ -204,6 +200,13 @@ class PlanExecution:
                 if rank.until_bytes is not None:
                     at.counting.append(rank)
         at.outdated = bool(at.counting)
+
+    def _present(self, port: FluidPort) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
+        out: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}
+        for flow in port.flows:
+            of = self._of[flow]
+            out.setdefault(of.execution, []).append((flow, of.ranking))
+        return out
 
     def _open(self, flow: FlowUnderWay, of: _Executed) -> None:
         """Open the window of a flow as far as the bytes that have passed allow."""
@@ -222,7 +225,7 @@ class PlanExecution:
             at = self._at[port]
             rank = at.ranks.get(flow)
             # A flow that was never ranked is alone at the port, where its queue makes no difference.
-            places.append(self._sharing.place(at.number, 0 if at.is_fifo or rank is None else rank.queue))
+            places.append(self._sharing.place(at.number, 0 if rank is None else rank.queue))
         standing = tuple(places), of.window, flow.max_rate_Bps
         number = self._standings.get(standing)
         if number is None:

@@ -143,7 +143,7 @@ class _Rates(Protocol):
 
     def finished(self, now_s: Number, flow: FlowUnderWay) -> None: ...
 
-    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation: ...
+    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation: ...
 
 
 class _Allocated:
@@ -169,8 +169,8 @@ class _Allocated:
         if self._watcher is not None:
             self._watcher.finished(now_s, flow)
 
-    def allocate(self, now_s: Number, flows: Sequence[FlowUnderWay]) -> Allocation:
-        return self._policy.allocate(now_s, flows)
+    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation:
+        return self._policy.allocate(now_s, neighbourhood.flows)
 
 
 _Other: TypeAlias = tuple[str, str] | Callable[[], None]
@@ -363,7 +363,7 @@ class _Run:
         valid_until_s: list[Number] = []
         for neighbourhood in self._network.take_touched(now_s):
             flows = neighbourhood.flows
-            allocation = self._rates.allocate(now_s, flows)
+            allocation = self._rates.allocate(now_s, neighbourhood)
             rates = allocation.rates_Bps
             if len(rates) != len(flows):
                 raise FluidError(f"the policy answers with {len(rates)} rates for {len(flows)} flows")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError
+import yaml
+
+from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
 from echelon.importers.importer import Source
 from echelon.importers.job_file import Placement, job_text
 from echelon.importers.registry import make_importer
 from echelon.importers.workload import MOST_NODES, TooLargeError, Workload, contracted, merged
+from echelon.jobs.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ def convert(
     text = job_text(workload, job, placement, about)
     if len(text) > MAX_DOCUMENT_BYTES:
         raise _too_large(source, f"makes a job file of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+    # Names of the job and the hosts come from the caller. What remains is a check of the importer itself.
+    parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), source)
     return Conversion(text, workload)
 
 

@@ -58,14 +58,14 @@ def _node(node: Node) -> str:
 
 def _duration(seconds: Fraction) -> str:
     for unit, length in _DURATIONS.items():
-        if seconds >= length and (seconds / length * 1000).denominator == 1:
+        if length <= seconds < length * 10**4 and (seconds / length * 1000).denominator == 1:
             return f"{float(seconds / length):.15g} {unit}"
     return duration_text(seconds)
 
 
 def _size(size_bytes: int) -> str:
     for unit, length in _SIZES.items():
-        if size_bytes >= length and size_bytes % (length // 1000) == 0:
+        if length <= size_bytes < length * 10**4 and size_bytes % (length // 1000) == 0:
             return f"{size_bytes / length:.15g} {unit}"
     return f"{size_bytes} B"
 

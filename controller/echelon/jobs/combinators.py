@@ -113,7 +113,8 @@ def series(*blocks: Block) -> Block:
     first: dict[str, tuple[str, ...]] = {}
     last: dict[str, tuple[str, ...]] = {}
     for block in blocks:
-        joints.append({name: last[rank] for rank, names in block.first.items() if rank in last for name in names})
+        # A mapping for each rank, because ranks may share a collective as their first step.
+        joints += (dict.fromkeys(names, last[rank]) for rank, names in block.first.items() if rank in last)
         for rank, names in block.first.items():
             first.setdefault(rank, names)
         for rank, names in block.last.items():

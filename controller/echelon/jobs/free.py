@@ -58,19 +58,19 @@ class FreeGraph:
     local_bps: Fraction | None = None
     """Bits per second between two ranks of one worker. None: such transfers take no time."""
 
-    def check(self, workers: int) -> None:
-        """Raise `FreeGraphError` for the first node that does not fit `workers` or the nodes before it.
+    def check(self, ranks: int) -> None:
+        """Raise `FreeGraphError` for the first node that does not fit the number of ranks or the nodes before it.
 
         Raises `GraphError` if nodes wait for each other in a circle.
         """
-        ranks = {str(rank) for rank in range(workers * self.ranks_per_worker)}
+        known = {str(rank) for rank in range(ranks)}
         nodes: dict[str, Step] = {}
         for at, node in enumerate(self.nodes):
             if node.name in nodes:
                 reason = f"'{node.name}' is the name of another node (give each its own)"
                 raise FreeGraphError(at, "name", reason, "duplicate")
             nodes[node.name] = node
-            _check_ranks(at, node, ranks)
+            _check_ranks(at, node, known)
         for at, node in enumerate(self.nodes):
             parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
             if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
@@ -86,11 +86,11 @@ class FreeGraph:
                     raise FreeGraphError(at, "after", reason)
         self._in_order()
 
-    def flow_count(self, workers: int) -> int:
-        """Return how many flows the iteration graph has on so many workers, without building it."""
+    def flow_count(self) -> int:
+        """Return how many flows the iteration graph has, without building it."""
         return sum(1 for _ in self._messages())
 
-    def connection_bytes(self, workers: int) -> int:
+    def connection_bytes(self) -> int:
         """Return how many bytes the busiest connection carries in an iteration, without building the graph."""
         carried: Counter[tuple[int, int]] = Counter()
         for src, dst, size_bytes in self._messages():
@@ -197,8 +197,8 @@ def _block(node: Step) -> Block:
     return Block({node.name: step}, {}, starters, dict.fromkeys(ranks_of(node), (node.name,)))
 
 
-def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[ComputeUnit | Flow]:
-    """Yield the steps of all nodes with their dependencies; a step follows all that it waits for."""
+def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[tuple[ComputeUnit | Flow, tuple[str, ...]]]:
+    """Yield the steps of all nodes, each with what it waits for and after all of that."""
     exits: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for node in nodes:
         block = blocks[node.name]
@@ -217,27 +217,27 @@ def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[Comp
         }
         for step in block.steps.values():
             assert not isinstance(step, CollectiveStep)
-            yield replace(step, after=tuple(waits.get(step.name, ())))
+            yield step, tuple(waits.get(step.name, ()))
 
 
 def _placed(
-    steps: Iterable[ComputeUnit | Flow], host_of: Mapping[str, str], local_bps: Fraction | None
+    steps: Iterable[tuple[ComputeUnit | Flow, tuple[str, ...]]], host_of: Mapping[str, str], local_bps: Fraction | None
 ) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
     """Return the steps on hosts, where a transfer from a rank to another of the same host is no flow."""
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     instead: dict[str, tuple[str, ...]] = {}
     """What to wait for instead of a transfer that takes no time."""
-    for step in steps:
-        after = step.after
+    for step, after in steps:
         if any(name in instead for name in after):
             after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
         if isinstance(step, ComputeUnit):
-            computes.append(replace(step, worker=host_of[step.worker], after=after))
+            host = host_of[step.worker]
+            computes.append(ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch))
             continue
         src, dst = host_of[step.src], host_of[step.dst]
         if src != dst:
-            flows.append(replace(step, src=src, dst=dst, after=after))
+            flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch))
         elif local_bps is None:
             instead[step.name] = after
         else:

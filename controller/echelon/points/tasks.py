@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError
 from echelon.points.store import ResultStore, Stored
 from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
+_TRIES_ALONE = 2
+"""Number of times that a task is measured in a process of its own before it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,36 @@ class SweepError(CodedError):
     code: Code = "run-failed"
 
 
-def sweep(tasks: Sequence[Task], store: ResultStore, workers: int, done: Callable[[Task], None]) -> dict[str, Stored]:
-    """Measure what `store` does not have, in `workers` processes (0: in this one), and return all results by name.
+@dataclass(frozen=True, slots=True)
+class MeasuredTask:
+    """One attempt to measure a task."""
 
-    `done` is called for each task whose result is there. A task that fails does not stop the others. Raise `SweepError`
-    in the end if one did, and `OSError` if nothing can be written.
+    result: Mapping[str, Any]
+    wall_s: float
+    error: str | None = None
+    """Why there is no result."""
+
+
+Keep = Callable[[Task, MeasuredTask], None]
+"""A function that is called with each outcome, in the process of the sweep."""
+
+
+class Cluster(Protocol):
+    """Computers that measure."""
+
+    def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
+        """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers. Raise `SweepError`
+        if the cluster cannot be used."""
+
+
+def sweep(
+    tasks: Sequence[Task], store: ResultStore, workers: int | Cluster, done: Callable[[Task], None]
+) -> dict[str, Stored]:
+    """Measure what `store` does not have, and return all results by name.
+
+    `workers` is the number of processes on this computer (0: this process), or a cluster. `done` is called for each
+    task whose result is there. A task that fails does not stop the others. Raise `SweepError` in the end if one did,
+    and `OSError` if nothing can be written.
     """
     out: dict[str, Stored] = {}
     missing: list[Task] = []
@@ -60,7 +87,7 @@ def sweep(tasks: Sequence[Task], store: ResultStore, workers: int, done: Callabl
     missing.sort(key=lambda task: -task.cost)
     failures: list[str] = []
 
-    def keep(task: Task, outcome: _Outcome) -> None:
+    def keep(task: Task, outcome: MeasuredTask) -> None:
         if outcome.error is not None:
             failures.append(f"{task.name}: {outcome.error}")
             return
@@ -71,38 +98,52 @@ def sweep(tasks: Sequence[Task], store: ResultStore, workers: int, done: Callabl
 
     if workers == 0:
         for task in missing:
-            keep(task, _measured(task.measure))
-    elif missing:
+            keep(task, measured(task.measure))
+    elif missing and isinstance(workers, int):
         _in_processes(missing, min(workers, len(missing)), keep)
+    elif missing and not isinstance(workers, int):
+        workers.measure(missing, keep)
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise SweepError(f"{failures[0]}{more}; measured points are kept, run the same command again to continue")
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    result: Mapping[str, Any]
-    wall_s: float
-    error: str | None = None
+def _in_processes(tasks: Sequence[Task], workers: int, keep: Keep) -> None:
+    """Measure in processes of this computer. Tasks that were under way when a process died are measured again, each in
+    a process of its own, so that only the task at fault fails."""
+    waiting = list(reversed(tasks))
+    while waiting:
+        for task in _in_pool(waiting, workers, keep):
+            for _ in range(_TRIES_ALONE):
+                if not _in_pool([task], 1, keep):
+                    break
+            else:
+                keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
 
 
-def _in_processes(tasks: Sequence[Task], workers: int, keep: Callable[[Task, _Outcome], None]) -> None:
+def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
+    """Measure the tasks of `waiting`, last first, and remove them from it. If a process dies, stop and return those
+    that were under way."""
     # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
+    running: dict[Future[MeasuredTask], Task] = {}
     try:
         # No more than can run: an interrupt then waits only for those.
-        waiting = list(reversed(tasks))
-        running: dict[Future[_Outcome], Task] = {}
         while waiting or running:
             while waiting and len(running) < workers:
                 task = waiting.pop()
-                running[pool.submit(_measured, task.measure)] = task
+                try:
+                    running[pool.submit(measured, task.measure)] = task
+                except BrokenProcessPool:
+                    waiting.append(task)
+                    return list(running.values())
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
+                if isinstance(future.exception(), BrokenProcessPool):
+                    return list(running.values())
                 keep(running.pop(future), future.result())
-    except BrokenProcessPool:
-        raise SweepError("a worker process ended unexpectedly (out of memory?); run the same command again") from None
+        return []
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
@@ -121,7 +162,8 @@ def _depend_on_parent() -> None:
         os._exit(1)
 
 
-def _measured(measure: Callable[[], Mapping[str, Any]]) -> _Outcome:
+def measured(measure: Callable[[], Mapping[str, Any]]) -> MeasuredTask:
+    """Return what `measure` returns, or why it cannot, and how long it took."""
     from echelon.documents import DocumentError
     from echelon.lowering.lower import LoweringError
     from echelon.policies import PlanError
@@ -130,5 +172,5 @@ def _measured(measure: Callable[[], Mapping[str, Any]]) -> _Outcome:
     try:
         result = measure()
     except (RunError, PlanError, LoweringError, DocumentError) as error:
-        return _Outcome({}, time.perf_counter() - began, str(error))
-    return _Outcome(result, time.perf_counter() - began)
+        return MeasuredTask({}, time.perf_counter() - began, str(error))
+    return MeasuredTask(result, time.perf_counter() - began)

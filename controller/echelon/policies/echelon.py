@@ -2,8 +2,8 @@
 
 Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon Formation, HotNets '22.
 Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link minimises
-its tardiness (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders (see `orders`) and of the
-origin of deadlines (see `references`).
+its tardiness (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders (see `orders`). We differ from
+the paper in the origin of deadlines; `references` says why.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal, Self
-
-from pydantic import model_validator
+from typing import Literal
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.documents import Section, problem
+from echelon.documents import Section
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -32,7 +30,7 @@ from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
 from echelon.policies.memories import Memories
 from echelon.policies.orders import ORDERS, JobFacts, Levels, next_overtaking_s
-from echelon.policies.references import REFERENCES, Dues, latest_alone_s
+from echelon.policies.references import Dues, References, latest_alone_s
 from echelon.policies.tardiness import EffectiveTardiness
 from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline
@@ -53,29 +51,17 @@ class Echelon:
     class Parameters(Section):
         """The choices that the paper leaves open."""
 
-        order: Literal["normalised", "memory", "memory-two-levels", "deadline", "setf"] = "normalised"
+        order: Literal["memory", "normalised", "deadline", "setf"] = "memory"
         """The order between EchelonFlows (`echelon.policies.orders`)."""
-        reference: Literal["iteration", "echelonflow"] = "iteration"
-        """The origin of deadlines (`echelon.policies.references`)."""
         paths: Literal["kept", "crux"] = "kept"
         """The paths of connections: kept, or chosen as Crux does whenever jobs come or go."""
         shifts: Literal["none", "cassini"] = "none"
         """The time shifts by which hosts delay jobs, so that fewer of their flows meet."""
 
-        @model_validator(mode="after")
-        def _check(self) -> Self:
-            if self.reference == "echelonflow" and self.order.startswith("memory"):
-                raise problem(
-                    f"does not go with 'order: {self.order}', since a job has one memory (use 'iteration')",
-                    "reference",
-                    code="conflicting-key",
-                )
-            return self
-
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters
         self._order = ORDERS[chosen.order]()
-        self._reference = REFERENCES[chosen.reference]()
+        self._references = References()
         chooser = PATHS[chosen.paths]
         self._chooser = None if chooser is None else chooser()
         self._shifts = SHIFTS[chosen.shifts]
@@ -96,7 +82,7 @@ class Echelon:
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
-        due = self._reference.plan({job.name: (job, alone[job.name]) for job in jobs})
+        due = self._references.plan({job.name: (job, alone[job.name]) for job in jobs})
         self._jobs = self._facts.update(
             {job.name: (job, alone[job.name], of_jobs[job.name], due[job.name], self._capacities) for job in jobs}
         )
@@ -117,7 +103,7 @@ class Echelon:
         share it max-min fairly, as a collective needs all of them. So does best effort, with the rest.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
-        due = dict(zip(ranked, self._reference.deadlines_s([flows[i] for i in ranked]), strict=True))
+        due = dict(zip(ranked, self._references.deadlines_s([flows[i] for i in ranked]), strict=True))
         self._memories.observe(self._jobs, [flows[i] for i in ranked])
         urgencies = {
             i: self._order.urgency(
@@ -157,6 +143,7 @@ def _facts(
         job.weight,
         EffectiveTardiness(job, paths, capacities),
         max(busy_s.values(), default=Fraction(0)),
+        sum(busy_s.values(), Fraction(0)),
         latest_alone_s(alone, due),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from math import isqrt
 from statistics import median
 from typing import Protocol
 
@@ -14,16 +15,19 @@ from echelon.plan import LEVELS
 from echelon.rankings.deadline import Relative
 
 LOWEST = 1
-"""The lowest level of jobs; the levels below it are left to best effort."""
+"""The lowest level of jobs; best effort has the levels below it."""
 JOB_LEVELS = LEVELS - LOWEST
 THRESHOLDS = tuple(Fraction(percent, 100) for percent in (2, 7, 14, 22, 31, 40))
-"""Fixed thresholds: tardiness as a part of the job's iteration time alone, from which a packet goes one level up.
+"""Fixed thresholds: the parts of the job's iteration time alone at which a tardy packet goes one level up.
 
 The first steps are fine, to tell apart jobs that begin almost together. The others are about as wide as the flows of
 one EchelonFlow are apart.
 """
 STEPS = tuple(Fraction(part, 1000) for part in (1, 30, 80, 150, 300, 600))
-"""Relative levels: how far behind the most urgent flow at the port a packet goes one more level down."""
+"""Relative levels: a packet goes one level down for each of these by which it is behind the most urgent at the port."""
+IDLE = 16
+"""A flow that has not sent for this part of its job's iteration alone is no longer at the port. This is longer than a
+round trip through the queue of the most urgent, and short against the iteration."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +40,29 @@ class JobFacts:
     tardiness_s: Mapping[str, Fraction]
     """Tardiness of each of its EchelonFlows alone on the fabric."""
     busy_s: Fraction = Fraction(0)
-    """Seconds that the busiest link of its paths takes to carry what it sends there in an iteration."""
+    """Seconds for which the busiest link of its paths carries an iteration of the job."""
+    occupied_s: Fraction = Fraction(0)
+    """Sum of these seconds over all links of its paths."""
     latest_alone_s: Fraction = Fraction(0)
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
-
-    @cached_property
-    def head_start(self) -> Fraction:
-        """Half of the part of an iteration that the job communicates, alone on the fabric."""
-        return self.busy_s / self.alone_s / 2
 
     @cached_property
     def period_s(self) -> Fraction:
         """Iteration time alone over weight: the unit in which the job's tardiness is measured."""
         return self.alone_s / self.weight
+
+    @cached_property
+    def unit_s(self) -> Fraction:
+        """Period times the square root of the links that the job occupies: the unit of its tardiness with memory.
+
+        The root has four decimals and is at least 1/100, so that ranks fit into the numbers of a switch.
+        """
+        return self.period_s * Fraction(max(isqrt(int(self.occupied_s / self.alone_s * 10**8)), 100), 10**4)
+
+    @cached_property
+    def head_start(self) -> Fraction:
+        """Half of the time for which the job's busiest link is busy, in its units."""
+        return self.busy_s / 2 / self.unit_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +73,24 @@ class Urgency:
     slope: Number
     deadline_s: Number
     ideal_finish_s: Number
-    """The rank in its own EchelonFlow, which decides between equal deadlines."""
+    """Decides between equal deadlines."""
     sequence: int
 
     @property
     def rank(self) -> tuple[Number, Number, Number, Number, int]:
-        """A sort key that puts the most urgent first. Ties go to the flow that gets ahead from now on, then to the
-        earlier deadline, then to the earlier arrival."""
+        """A sort key that puts the most urgent first.
+
+        Ties go to the flow that gets ahead from now on, then to the earlier deadline, then to the earlier arrival.
+        """
         return -self.value, -self.slope, self.deadline_s, self.ideal_finish_s, self.sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of a job's packets in a switch: one level up from `lowest` for each threshold that their tardiness has
-    reached."""
+    """The levels of a job's packets in a switch.
+
+    A packet is one level above `lowest` for each threshold that its tardiness has reached.
+    """
 
     thresholds_s: tuple[Fraction, ...]
     lowest: int = LOWEST
@@ -95,14 +113,15 @@ class Order(Protocol):
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
         """Return the levels for switches, by job.
 
-        When it is asked again for other jobs, it changes a job's levels only if it must.
+        A further call for other jobs changes a job's levels only if it must.
         """
 
 
 class NormalisedTardiness:
-    """An order that puts the job first that is furthest behind, in its own iterations: weight * (now - d) / P.
+    """An order that puts the job first that is furthest behind, in its own iterations: the largest (now - d) / P.
 
-    It is the weighted sum of tardiness (EchelonFlow, equation 4) with weight 1/P, made greedy.
+    P is the iteration time alone over the weight. The order is a greedy form of the weighted sum of tardiness
+    (EchelonFlow, equation 4) with the weights 1/P.
     """
 
     def urgency(
@@ -116,44 +135,40 @@ class NormalisedTardiness:
 
 
 class TardinessWithMemory:
-    """Normalised tardiness that remembers past iterations: weight * (now - d + E) / P - u / 2.
+    """Tardiness that remembers past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes first.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
     the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go
-    first that has waited. A job that communicates for a large part u of its iteration gets tardy by its own
-    transmission, while nobody is in its way; half of that is taken off.
-    """
+    first that has waited.
 
-    steps = STEPS
+    b is the time for which the job's busiest link is busy in an iteration. A job that sends for long becomes tardy by
+    its own transmission, while no other job is in its way; half of that is taken off.
+
+    q is the sum, over all links, of the part of an iteration alone for which the job occupies the link. With 1/x for
+    the slowdown of a job, links carry all jobs if the sum of x u is at most 1 on each, and the mean of 1/x is then
+    least where 1/x grows with the square root of the priced sum of the job's u. With one price for all links, that is
+    the root of q: a job that needs little of the network is kept fast, because this costs others little.
+    """
 
     def urgency(
         self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
-        slope = 1 / facts.period_s
+        slope = 1 / facts.unit_s
         value = (now_s - deadline_s + memory_s) * slope - facts.head_start
         return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        lowest = LEVELS - 1 - len(self.steps)
-        thresholds = len(self.steps) + 1
         return {
             name: Levels(
-                _parts(facts.period_s, thresholds),
-                lowest,
-                relative=Relative(facts.period_s, facts.head_start, facts.latest_alone_s, self.steps),
+                (),
+                relative=Relative(facts.unit_s, facts.head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS),
             )
             for name, facts in jobs.items()
         }
 
 
-class TardinessWithMemoryInTwoLevels(TardinessWithMemory):
-    """Tardiness with memory in two levels: a port tells only its most urgent flows from all others."""
-
-    steps = STEPS[:1]
-
-
 UNIT_TOLERANCE = Fraction(5, 4)
-"""The factor by which the typical iteration time may change without a change of all jobs' common thresholds."""
+"""The factor by which the median iteration time may change before all jobs get new thresholds."""
 
 
 class EarliestDeadline:
@@ -185,8 +200,8 @@ class EarliestDeadline:
 class SmallestTardiness:
     """SETF: an order that puts the EchelonFlow first that would be least tardy alone, divided by its job's weight.
 
-    It is the analogue of Varys' smallest effective bottleneck first, and the same order if all EchelonFlows are
-    coflows. Source: EchelonFlow (HotNets '22), section 4.
+    If all EchelonFlows are coflows, it is Varys' smallest effective bottleneck first. Source: EchelonFlow (HotNets
+    '22), section 4.
     """
 
     def urgency(
@@ -218,8 +233,10 @@ def _parts(period_s: Fraction, levels: int = JOB_LEVELS) -> tuple[Fraction, ...]
 
 
 def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
-    """Return the seconds until `behind` is as urgent as `ahead`, which sorts before it; None if never. Always
-    positive."""
+    """Return the seconds, always positive, until `behind` is as urgent as `ahead`; None if it never is.
+
+    `ahead` must sort before `behind`.
+    """
     if behind.slope <= ahead.slope:
         return None
     return (ahead.value - behind.value) / (behind.slope - ahead.slope)
@@ -228,9 +245,10 @@ def overtaking_s(ahead: Urgency, behind: Urgency) -> Number | None:
 def next_overtaking_s(
     flows: Sequence[ActiveFlow], order: Sequence[int], urgencies: Mapping[int, Urgency]
 ) -> Number | None:
-    """Return the seconds until the first link sees its flows in another order; None if never. `order` indexes `flows`.
+    """Return the seconds until the order of flows changes on some link; None if it never does.
 
-    The first change on a link is between neighbours of its order, so only neighbours need to be compared.
+    `order` has indices of `flows`, the most urgent first. The first change on a link is between neighbours of its
+    order, so only neighbours need to be compared.
     """
     last: dict[Link, int] = {}
     neighbours: dict[tuple[int, int], None] = {}
@@ -244,9 +262,8 @@ def next_overtaking_s(
 
 
 ORDERS: Mapping[str, type[Order]] = {
-    "normalised": NormalisedTardiness,
     "memory": TardinessWithMemory,
-    "memory-two-levels": TardinessWithMemoryInTwoLevels,
+    "normalised": NormalisedTardiness,
     "deadline": EarliestDeadline,
     "setf": SmallestTardiness,
 }

@@ -17,32 +17,32 @@ _RANK_BITS = 48
 """Width of a rank in a switch, which is two's complement."""
 _FACTOR_BITS = 32
 """Width of the factor by which a switch multiplies a tardiness to get a rank."""
-_IDLE = 16
-"""A flow that has not sent for this part of its job's period is no longer at the port: longer than a round trip through
-the queue of the most urgent, and short against the job's iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relative:
     """Levels relative to the most urgent flow at the port, by tardiness with memory.
 
-    The rank of a packet is (now - d + E) / `period_s` - `head_start`, with d the ideal finish time of its flow and E
-    the memory of its job (`Memory`). The most urgent flow at a port is in queue `highest`, and others are one queue
-    lower for each of the ascending `steps` by which their rank is behind.
+    The rank of a packet is (now - d + E) / `unit_s` - `head_start`. d is the ideal finish time of its flow, E the
+    memory of its job (`Memory`). The most urgent flow at a port is in queue `highest`. Others are one queue lower for
+    each of the ascending `steps` by which their rank is behind.
     """
 
-    period_s: Fraction
+    unit_s: Fraction
     head_start: Fraction
     alone_tardiness_s: Fraction
+    """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual finish time."""
+    idle_s: Fraction
+    """The time after which a flow that has not sent is no longer at the port."""
     steps: tuple[Fraction, ...]
 
     def profile(self, lowest: int, highest: int, key_bits: int) -> LevelProfile:
         """Return what switches need for flows that enter the queues from `lowest` to `highest`.
 
-        Raise `ValueError` for steps that decrease, and for a period that is not positive.
+        Raise `ValueError` for steps that decrease, and for a unit that is not positive.
         """
-        if self.period_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
-            raise ValueError("the period of a relative ranking must be positive, and its steps must not decrease")
+        if self.unit_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
+            raise ValueError("the unit of a relative ranking must be positive, and its steps must not decrease")
         unit = constants()["RANK_UNIT"]
         edges = [int(step * unit) + 1 for step in self.steps]
         queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
@@ -57,13 +57,13 @@ class Relative:
                 ("factor_shift", shift),
                 ("rank_at_zero", zero % (1 << _RANK_BITS)),
                 ("alone_tardiness_us", unsigned_us("tardiness alone", self.alone_tardiness_s, 32)),
-                ("idle", unsigned_us("period", self.period_s / _IDLE, 32)),
+                ("idle", unsigned_us("idle time", self.idle_s, 32)),
             ),
         )
 
     def _factor(self, unit: int) -> tuple[int, int]:
         """Return the largest factor that fits, and shift, so that factor / 2**shift units pass in a microsecond."""
-        per_us = unit / (self.period_s * 1_000_000)
+        per_us = unit / (self.unit_s * 1_000_000)
         shift = _FACTOR_BITS - 1
         while per_us * (1 << shift) < 1 << (_FACTOR_BITS - 1):
             shift += 1
@@ -274,6 +274,6 @@ class DeadlineExecution:
                 known = _Ranked(due_s, 0, 0, [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s])
             else:
                 steps = [number(step) for step in relative.steps]
-                known = _Ranked(due_s, number(1 / relative.period_s), number(relative.head_start), steps)
+                known = _Ranked(due_s, number(1 / relative.unit_s), number(relative.head_start), steps)
             self._ranked[flow] = known
         return known

@@ -287,6 +287,13 @@ def _policy(value: object) -> PolicyChoice:
     return PolicyChoice(value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items())))
 
 
+Policies = Annotated[
+    tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
+    Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
+]
+"""Policies as a file lists them: names, or mappings with parameters."""
+
+
 class ScenarioSpec(Section):
     """A scenario as its file describes it. The files that it names have been read already."""
 
@@ -294,10 +301,7 @@ class ScenarioSpec(Section):
     description: str = ""
     fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
     jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, description="a list of jobs or paths of their files")]
-    policies: Annotated[
-        tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
-        Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
-    ]
+    policies: Policies
     iterations: Count = 1
     until: Until = "all-done"
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0

@@ -121,14 +121,19 @@ def compare(
     return PolicyComparison(scenario, target, runs, alone_s)
 
 
+def scenario_digest(scenario: Scenario) -> str:
+    """Return a digest of everything in a scenario that determines a run under some policy."""
+    determined = replace(scenario, name="", description="", file=Path(), policies=())
+    return hashlib.sha256(repr(determined).encode()).hexdigest()
+
+
 class _Kept:
     """The finished policies of a comparison that is under way."""
 
     def __init__(self, store: PointStore, scenario: Scenario, settings: Mapping[str, Any]) -> None:
-        determined = replace(scenario, name="", description="", file=Path(), policies=())
         self._store = store
         self._identity = {
-            "scenario": hashlib.sha256(repr(determined).encode()).hexdigest(),
+            "scenario": scenario_digest(scenario),
             "code": code_digest(packets=settings["target"] != FLUID),
             **settings,
         }

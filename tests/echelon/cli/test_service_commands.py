@@ -203,7 +203,7 @@ def test_the_policy_is_changed_and_shown(service: Operated) -> None:
     assert service.good("policy", "set", "fair") == "the policy is fair\n"
     policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
     assert policy.name == "fair"
-    assert policy.choices["echelon"]["order"][0] == "normalised"
+    assert policy.choices["echelon"]["order"][0] == "memory"
     for parameters in (["order=worst"], ["odrer=setf"], ["order"], ["order=setf", "order=setf"], ["=setf"]):
         assert "or" in service.bad("policy", "set", "echelon", *parameters)
     assert service.good("policy", "show").splitlines()[0] == "policy  fair"
@@ -232,6 +232,14 @@ def test_lists_as_json_are_what_the_api_answers(service: Operated) -> None:
     switches = TypeAdapter(list[SwitchResource]).validate_json(service.good("switch", "list", "--json"))
     assert [switch.name for switch in switches] == list(service.lab.switches)
     assert SwitchResource.model_validate_json(service.good("switch", "show", "leaf2", "--json")).name == "leaf2"
+
+
+def test_errors_as_json_have_the_form_of_the_api(service: Operated) -> None:
+    answered = json.loads(service.bad("job", "show", "nobody", "--json"))["error"]
+    assert (answered["status"], answered["code"], "'nobody'" in answered["reason"]) == (404, "unknown-job", True)
+    url = f"http://127.0.0.1:{free_port()}"
+    unanswered = json.loads(service.bad("switch", "list", "--json", "--url", url, status=1))["error"]
+    assert (unanswered["status"], unanswered["code"], unanswered["path"]) == (None, "no-answer", "")
 
 
 # --- who may, and where it is ----------------------------------------------------------------------------------------

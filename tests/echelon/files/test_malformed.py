@@ -56,7 +56,7 @@ fabric: fabric.yaml
 jobs:
   - pipeline.yaml
   - {job: d, parallelism: data, workers: [h1, h2], data: {compute: 500 ms, gradient: 5 MB}}
-policies: [fair, varys, {policy: echelon, order: setf, reference: iteration}]
+policies: [fair, varys, {policy: echelon, order: setf, shifts: none}]
 iterations: 3
 until: exactly
 seed: 1
@@ -274,7 +274,7 @@ BROKEN = [
     ("scenario.yaml", "order: setf", "order: [setf]", "policies[2].order", "invalid-value"),
     (
         "scenario.yaml",
-        "[fair, varys, {policy: echelon, order: setf, reference: iteration}]",
+        "[fair, varys, {policy: echelon, order: setf, shifts: none}]",
         "[]",
         "policies",
         "wrong-length",

@@ -69,7 +69,7 @@ def test_normalised_tardiness_as_in_the_model(
     made = job_mix.make(seed, kind, jobs, load)
     theirs = job_mix.slowdowns(made, "normalised", packet=PACKET, horizon=HORIZON)
     # The model measures a pipeline's tardiness in units of its compute time, without the last transfer.
-    ours = slowdowns(made, "echelon", lambda job, alone_s: alone_s / _unit_s(job))
+    ours = slowdowns(made, "echelon", lambda job, alone_s: alone_s / _unit_s(job), order="normalised")
     assert ours == (pytest.approx(mean(theirs), rel=0.001), pytest.approx(max(theirs), rel=0.001))
 
 

@@ -92,7 +92,8 @@ def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[F
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
     computes, flows, _ = one_each.iteration(ranks)
     nodes = {node.name: node for node in graph.nodes}
-    steps: dict[str, ComputeUnit | Flow] = {step.name: step for step in (*computes, *flows)}
+    every: tuple[ComputeUnit | Flow, ...] = (*computes, *flows)
+    steps = {step.name: step for step in every}
     edges = nx.DiGraph([(before, step.name) for step in steps.values() for before in step.after])
     edges.add_nodes_from(steps)
     assert nx.is_directed_acyclic_graph(edges)
@@ -100,11 +101,11 @@ def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[F
     # Steps by the node they belong to, and by the ranks that start them and that take part.
     started, shared = defaultdict(set), defaultdict(set)
     for step in steps.values():
-        node = step.name.split("-")[0]
+        of = step.name.split("-")[0]
         starter = step.worker if isinstance(step, ComputeUnit) else step.src
-        started[node, starter].add(step.name)
+        started[of, starter].add(step.name)
         for rank in ranks_of(step):
-            shared[node, rank].add(step.name)
+            shared[of, rank].add(step.name)
     for node in nodes.values():
         for before in node.after:
             for rank in ranks_of(node):
@@ -195,7 +196,7 @@ SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B
         ([SUM, {"name": "sum-w1-w2", "send": [0, 1], "bytes": "1 B"}], {}, "graph.nodes[1].name"),
     ],
 )
-def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, object], path: str) -> None:
+def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, Any], path: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_document(JobSpec, document(*nodes, **section), "job")
     assert caught.value.path.startswith(path)

@@ -81,15 +81,15 @@ periods = st.integers(100, 3_000_000_000).map(lambda us: Fraction(us, 10**6))
 
 
 @given(
-    period_s=periods,
+    unit_s=periods,
     head_start=st.fractions(0, 1, max_denominator=1000),
     tardiness_us=st.lists(st.integers(1 - BIAS, BIAS), min_size=2, max_size=2),
     memory=st.integers(0, (1 << 16) - 1),
 )
-def test_ranks_are_parts_of_the_period(
-    period_s: Fraction, head_start: Fraction, tardiness_us: list[int], memory: int
+def test_ranks_are_parts_of_the_unit(
+    unit_s: Fraction, head_start: Fraction, tardiness_us: list[int], memory: int
 ) -> None:
-    relative = Relative(period_s, head_start, Fraction(0), (Fraction(1, 10),))
+    relative = Relative(unit_s, head_start, Fraction(0), Fraction(1), (Fraction(1, 10),))
     numbers = dict(relative.profile(1, 7, 32).period)
     assert numbers["factor"] < 1 << 32
     for us in tardiness_us:
@@ -98,7 +98,7 @@ def test_ranks_are_parts_of_the_period(
         rank = ((0xFFFFFFFF - key) * numbers["factor"] >> numbers["factor_shift"]) + numbers["rank_at_zero"]
         rank = (rank + (memory << constants()["MEMORY_SHIFT"])) % (1 << 48)
         rank -= (rank >> 47) << 48
-        exact = (Fraction(us, 10**6) + Fraction(memory, constants()["MEMORY_UNIT"]) * period_s) / period_s - head_start
+        exact = (Fraction(us, 10**6) + Fraction(memory, constants()["MEMORY_UNIT"]) * unit_s) / unit_s - head_start
         # A unit for each rounding, and the factor's own times the tardiness.
         assert abs(rank - exact * UNIT) <= 3 + Fraction(abs(us), 2 << numbers["factor_shift"])
 
@@ -109,7 +109,7 @@ def test_ranks_are_parts_of_the_period(
     st.lists(st.integers(0, 3 * UNIT), min_size=1, max_size=9),
 )
 def test_one_queue_lower_for_each_step(steps: list[Fraction], lowest: int, keys: list[int]) -> None:
-    profile = Relative(Fraction(1), Fraction(0), Fraction(0), tuple(steps)).profile(lowest, 7, 32)
+    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(lowest, 7, 32)
     for behind in [*keys, *(int(step * UNIT) for step in steps), *(int(step * UNIT) + 1 for step in steps)]:
         expected = max(7 - sum(Fraction(behind, UNIT) > step for step in steps), lowest)
         assert queue_of(profile, behind) == expected
@@ -117,7 +117,7 @@ def test_one_queue_lower_for_each_step(steps: list[Fraction], lowest: int, keys:
 
 
 def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
-    relative = Relative(Fraction(8), Fraction(1, 5), Fraction(3, 10), (Fraction(1, 100),))
+    relative = Relative(Fraction(8), Fraction(1, 5), Fraction(3, 10), Fraction(1, 2), (Fraction(1, 100),))
     at = Numbers()
     thresholds = (Fraction(1, 10), Fraction(2, 10))
     for ranking in (Deadline("e", Fraction(1), thresholds), Deadline("e", Fraction(1), thresholds, relative=relative)):
@@ -134,8 +134,8 @@ def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
     [
         Deadline("e", Fraction(3000), ()),
         Deadline("e", Fraction(1), (Fraction(2), Fraction(1))),
-        Deadline("e", Fraction(1), (), relative=Relative(Fraction(0), Fraction(0), Fraction(0), ())),
-        Deadline("e", Fraction(1), (), relative=Relative(Fraction(1), Fraction(0), Fraction(-1), ())),
+        Deadline("e", Fraction(1), (), relative=Relative(Fraction(0), Fraction(0), Fraction(0), Fraction(1), ())),
+        Deadline("e", Fraction(1), (), relative=Relative(Fraction(1), Fraction(0), Fraction(-1), Fraction(1), ())),
         Window(Fraction(0), Fraction(0), Fraction(0), 1, 2),
         Window(Fraction(3000), Fraction(0), Fraction(1), 1, 2),
     ],

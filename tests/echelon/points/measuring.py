@@ -32,3 +32,11 @@ def stay(log: Path) -> Mapping[str, Any]:
 
 def die() -> Mapping[str, Any]:
     os._exit(3)
+
+
+def die_once(mark: Path) -> Mapping[str, Any]:
+    """Kill the process the first time, which leaves `mark`."""
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"survived": True}

@@ -16,7 +16,7 @@ import pytest
 
 from echelon.points.store import PointStore, Stored
 from echelon.points.tasks import SweepError, Task, sweep
-from tests.echelon.points.measuring import die, refuse, square
+from tests.echelon.points.measuring import die, die_once, refuse, square
 
 NUMBERS = range(1, 6)
 ROOT = Path(__file__).parents[3]
@@ -103,6 +103,22 @@ def test_a_failure_is_named_and_the_others_are_kept(tmp_path: Path, workers: int
     bad = Task("bad", {"number": 0}, partial(refuse, "the fabric is broken"), cost=9.0)
     with pytest.raises(SweepError, match=r"^bad: the fabric is broken; measured points are kept"):
         sweep([bad, *tasks(tmp_path / "log")], PointStore(tmp_path), workers, quiet)
+    assert len(list(PointStore(tmp_path))) == len(NUMBERS)
+
+
+def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    once = Task("once", {"number": 0}, partial(die_once, tmp_path / "dead"), cost=9.0)
+    found = sweep([once, *tasks(log)], PointStore(tmp_path), 2, quiet)
+    assert found["once"].result == {"survived": True}
+    assert {name: stored.result["square"] for name, stored in found.items() if name != "once"} == {
+        f"square-{n}": n * n for n in NUMBERS
+    }
+
+
+def test_only_the_task_that_kills_its_process_fails(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"^dead: .*ended unexpectedly"):
+        sweep([Task("dead", {"number": 0}, die, cost=9.0), *tasks(tmp_path / "log")], PointStore(tmp_path), 2, quiet)
     assert len(list(PointStore(tmp_path))) == len(NUMBERS)
 
 

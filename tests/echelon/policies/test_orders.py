@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -93,17 +94,17 @@ def test_overtaking_is_exact() -> None:
 
 def test_the_fluid_changes_rates_exactly_then(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
     """A job twice as fast catches up: key (t - 0) / 4 of the slow one against (t - 1) / 2 of the fast one, at t = 2."""
-    policy = Echelon(Echelon.Parameters(reference="echelonflow"))
+    policy = Echelon(Echelon.Parameters(order="normalised"))
     jobs = [
-        Job(name, (ComputeUnit("c", "h1", Fraction(alone - 1)),), (Flow("f0", "h1", "h2", 1000, ("c",)),), (held,))
-        for name, alone in (("slow", 4), ("fast", 2))
-        for held in (EchelonFlow("H", ("f0",), (Fraction(0),)),)
+        Job(name, (ComputeUnit("c", "h1", Fraction(alone - 1)),), (Flow(flow, "h1", "h2", 1000, ("c",)),), (held,))
+        for name, flow, alone in (("slow", "f0", 4), ("fast", "f1", 2))
+        for held in (EchelonFlow("H", (flow,), (Fraction(0),)),)
     ]
     policy.plan(jobs, star(2))
     links = (("h1", "s1"), ("s1", "h2"))
     flows = [
-        active(0, links, job="slow", ideal_finish_s=Fraction(0)),
-        active(1, links, job="fast", ideal_finish_s=Fraction(1)),
+        active(0, links, job="slow", start_s=Fraction(0)),
+        active(1, links, job="fast", start_s=Fraction(1)),
     ]
     before = policy.allocate(Fraction(3, 2), flows)
     assert (before.rates_Bps, before.valid_until_s) == ((1000, 0), 2)
@@ -119,16 +120,22 @@ def test_weight_multiplies_normalised_tardiness(active: Callable[..., ActiveFlow
 
 
 def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow]) -> None:
-    """Weight * (3 - 1 + E) / 4 - u / 2, with u = 1 / 4."""
+    """(3 - 1 + E - 1 / 2) / (4 / 2 * sqrt(9 / 4))."""
     order, flow = TardinessWithMemory(), active(0, (LINKS[0],))
-    of_job = replace(facts(4, weight=2), busy_s=Fraction(1))
-    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == 1 - Fraction(1, 8)
-    assert order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value == 4 - Fraction(1, 8)
-    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).slope == Fraction(1, 2)
+    of_job = replace(facts(4, weight=2), busy_s=Fraction(1), occupied_s=Fraction(9))
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == Fraction(3, 2) / 3
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value == Fraction(15, 2) / 3
+    assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).slope == Fraction(1, 3)
+
+
+@given(st.fractions(0, 20, max_denominator=1000))
+def test_the_unit_grows_with_the_root_of_the_links_in_use(occupied_s: Fraction) -> None:
+    unit_s = float(replace(facts(5), occupied_s=occupied_s).unit_s)
+    assert unit_s == pytest.approx(5 * max(math.sqrt(occupied_s / 5), 0.01), abs=0.0005)
 
 
 def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
-    """A pipeline of two flows of 2 s, 1 s apart; computing ends 1 s after the second."""
+    """A pipeline of two flows of 2 s on each of two links, 1 s apart; computing ends 1 s after the second."""
     computes = (
         ComputeUnit("a", "h1", Fraction(1)),
         ComputeUnit("b", "h1", Fraction(1), ("a",)),
@@ -137,11 +144,12 @@ def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
     )
     flows = (Flow("f0", "h1", "h2", 2000, ("a",)), Flow("f1", "h1", "h2", 2000, ("b",)))
     job = Job("j", computes, flows, (EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(1))),), weight=Fraction(2))
-    plan = Echelon(Echelon.Parameters(order="memory")).plan([job], star(2))
-    # It sends from 1 to 5 s and ends at 6 s; the second flow is due at 2 s.
+    plan = Echelon().plan([job], star(2))
+    # It sends from 1 to 5 s and ends at 6 s, so that two links are busy for two thirds; the second flow is due at 2 s.
+    unit_s = 3 * Fraction("1.1547")
     for flow in plan.flows:
         assert isinstance(flow.ranking, Deadline)
-        assert flow.ranking.relative == Relative(Fraction(3), Fraction(1, 3), Fraction(3), STEPS)
+        assert flow.ranking.relative == Relative(unit_s, 2 / unit_s, Fraction(3), Fraction(6, 16), STEPS)
         assert flow.ranking.queues == range(1, 8)
 
 
@@ -151,7 +159,7 @@ def test_flows_of_a_job_that_are_due_together_share(
     """Both cross h1's link; one after the other, the second would wait for nothing but its turn."""
     flows = tuple(Flow(f"f{k}", "h1", f"h{k + 2}", 1000) for k in range(2))
     job = Job("j", (), flows, (EchelonFlow.coflow("H", ("f0", "f1")),))
-    policy = Echelon(Echelon.Parameters(order="memory"))
+    policy = Echelon()
     policy.plan([job], star(3))
     here = [active(k, (("h1", "s1"), ("s1", f"h{k + 2}")), job="j") for k in range(2)]
     assert policy.allocate(Fraction(0), here).rates_Bps == (500, 500)
@@ -168,7 +176,7 @@ def test_each_level_but_the_lowest_can_have_its_threshold() -> None:
     assert all(a < b for a, b in pairwise(THRESHOLDS))
 
 
-@pytest.mark.parametrize("order", [order for order in ORDERS if order != "memory-two-levels"])
+@pytest.mark.parametrize("order", [*ORDERS])
 @pytest.mark.parametrize("count", range(1, 13))
 def test_best_effort_has_the_lowest_level_to_itself(order: str, count: int) -> None:
     """Jobs have the other seven, all of them."""

@@ -95,7 +95,7 @@ def test_fair_goes_round_port_by_port(star: Callable[..., Fabric]) -> None:
 
 def test_echelon_ranks_by_deadline(star: Callable[..., Fabric]) -> None:
     """2 s of computing and 4 s of sending: the thresholds are parts of 6 s."""
-    plan = make_policy("echelon").plan([staggered("a")], star(2))
+    plan = make_policy("echelon", order="normalised").plan([staggered("a")], star(2))
     thresholds = tuple(6 * part for part in THRESHOLDS)
     assert [flow.ranking for flow in plan.flows] == [Deadline("H", Fraction(k), thresholds, 1, 7) for k in range(4)]
     assert [queue.level for queue in plan.default_schedule] == list(range(LEVELS))
@@ -104,7 +104,7 @@ def test_echelon_ranks_by_deadline(star: Callable[..., Fabric]) -> None:
 
 
 def test_echelon_weighs_jobs(star: Callable[..., Fabric]) -> None:
-    plan = make_policy("echelon").plan([replace(staggered("a"), weight=Fraction(3))], star(2))
+    plan = make_policy("echelon", order="normalised").plan([replace(staggered("a"), weight=Fraction(3))], star(2))
     ranking = plan.flows[0].ranking
     assert isinstance(ranking, Deadline)
     assert ranking.thresholds_s == tuple(2 * part for part in THRESHOLDS)

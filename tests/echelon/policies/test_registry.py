@@ -15,7 +15,6 @@ from echelon.plan import PlanError
 from echelon.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
 from echelon.policies.fifo import Fifo
 from echelon.policies.orders import ORDERS
-from echelon.policies.references import REFERENCES
 from tests.echelon.policies.registering import register
 
 COMBINED = {"paths": ("kept", "crux"), "shifts": ("none", "cassini")}
@@ -50,7 +49,7 @@ def test_the_projects_own_policies_are_registered() -> None:
 def test_the_choices_are_those_that_exist() -> None:
     """What the type of a parameter allows, and what the policy looks up, are written in two places."""
     known = choices()
-    assert known["echelon"] == {"order": tuple(ORDERS), "reference": tuple(REFERENCES), **COMBINED}
+    assert known["echelon"] == {"order": tuple(ORDERS), **COMBINED}
     assert [known[name] for name in ("varys", "fair", "fifo")] == [{}, {}, {}]
     for parameter, values in known["echelon"].items():
         for value in values:
@@ -88,7 +87,7 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
             "echelon",
             {"order": "edf"},
             "order",
-            "'edf' is not allowed (use 'normalised', 'memory', 'memory-two-levels', 'deadline' or 'setf')",
+            "'edf' is not allowed (use 'memory', 'normalised', 'deadline' or 'setf')",
         ),
         ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
         ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),

@@ -34,8 +34,7 @@ COMPARING = {"cassini", "crux", "srpt", "unfair"}
 UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),
-    partial(make_policy, "echelon", reference="echelonflow"),
-    partial(make_policy, "echelon", order="memory"),
+    partial(make_policy, "echelon", order="normalised"),
 ]
 IN_ORDER = [
     partial(make_policy, "crux"),

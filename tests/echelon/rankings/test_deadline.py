@@ -108,8 +108,8 @@ def flow(job: str, iteration: int, start_s: Number) -> ActiveFlow:
     return ActiveFlow(job, "f", iteration, "H", (("h1", "s1"), PORT), 10, 10, start_s, start_s, 0)
 
 
-def ranked(period_s: int, head_start: Fraction = Fraction(0)) -> Deadline:
-    return Deadline("H", Fraction(0), (), 1, 7, Relative(Fraction(period_s), head_start, Fraction(2), STEPS))
+def ranked(unit_s: int, head_start: Fraction = Fraction(0)) -> Deadline:
+    return Deadline("H", Fraction(0), (), 1, 7, Relative(Fraction(unit_s), head_start, Fraction(2), Fraction(1), STEPS))
 
 
 def test_who_was_late_goes_first_in_the_next_iteration() -> None:

@@ -74,11 +74,6 @@ class TcpReceiver:
         self.deadline_ns: int | None = None
         """Time to call `on_deadline`; None if nothing is awaited."""
 
-    @property
-    def uses_ecn(self) -> bool:
-        """Whether both ends have agreed on it."""
-        return self._ecn
-
     def establish(self, peer_isn: int = 0) -> None:
         """Begin as if there had been a handshake with a `TcpSender` of the same settings."""
         self._connect(peer_isn, window_scale(self._settings.receive_window_bytes), self._settings.ecn, stamped=True)

@@ -182,15 +182,6 @@ class TcpSender:
         """Whether the peer refused, or was silent for too long."""
         return self._state is _State.GIVEN_UP
 
-    @property
-    def uses_ecn(self) -> bool:
-        """Whether both ends have agreed on it."""
-        return self._ecn
-
-    @property
-    def in_flight_bytes(self) -> int:
-        return self._next - self._una
-
     def open(self, now_ns: int) -> Sequence[bytes]:
         """Return the SYN."""
         self._state = _State.SYN_SENT

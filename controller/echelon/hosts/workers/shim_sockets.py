@@ -114,8 +114,6 @@ class ShimSockets:
         self.assignment = assignment
         self.arrived_ns = 0
         """Arrival time of the packet that is being processed."""
-        self.unknown_packets = 0
-        """Packets for nobody here."""
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
         self.agreement = Agreement(loop)
@@ -141,9 +139,7 @@ class ShimSockets:
             except BlockingIOError:
                 return
             found = read_payload(payload)
-            if found is None:
-                self.unknown_packets += 1
-            else:
+            if found is not None:
                 self._deliver(*found)
 
     def _deliver(self, key: bytes, segment: DataSegment | AckSegment, stamp: bytes) -> None:
@@ -154,8 +150,7 @@ class ShimSockets:
             carrier = self._carriers.get(int.from_bytes(key[1:3], "big"))
             if carrier is not None:
                 carrier.expect(key)
-        if not self.flows.deliver(now_ns, key, segment):
-            self.unknown_packets += 1
+        self.flows.deliver(now_ns, key, segment)
 
 
 class ShimSocketCarrier:

@@ -12,12 +12,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from echelon.documents import Duration, Name, Rate, Section, Size, StepName, problem, suggestion
+from echelon.documents import Duration, Name, Section, Size, StepName, problem, suggestion
 from echelon.jobs.collectives import OPERATIONS
 from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, FreeGraphError
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
-from echelon.jobs.paradigm import Paradigm
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
+from echelon.jobs.ranked import RankedParadigm
 from echelon.quantities import duration_text, rate_text, size_text
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
@@ -92,7 +92,7 @@ class Node(Section):
         )
 
 
-class Graph(Paradigm):
+class Graph(RankedParadigm):
     """A free graph; `workers` hold the ranks in order, `ranks_per_worker` each."""
 
     examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -117,14 +117,10 @@ class Graph(Paradigm):
         }
     }
     compute_times: ClassVar[frozenset[str]] = frozenset()
-    fixed_order: ClassVar[bool] = False
 
     nodes: Annotated[tuple[Node, ...], Field(min_length=1, description="the nodes of the graph, as a list")]
     groups: Mapping[Name, tuple[Rank, ...]] = Field(default_factory=dict)
     """Names for lists of ranks."""
-    ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
-    local_bandwidth: Rate | None = None
-    """Between two ranks of one worker, whose transfers are no flows. None: they take no time."""
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -137,24 +133,15 @@ class Graph(Paradigm):
                 )
         return self
 
-    @property
-    def free(self) -> FreeGraph:
-        """Return the graph without the document's abbreviations."""
-        local_bps = None if self.local_bandwidth is None else Fraction(self.local_bandwidth)
-        return FreeGraph(tuple(node.step(self.groups) for node in self.nodes), self.ranks_per_worker, local_bps)
+    def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
+        return tuple(node.step(self.groups) for node in self.nodes)
 
-    def flow_count(self, workers: int) -> int:
-        return self.free.flow_count(workers)
+    def step_count(self, ranks: int) -> int:
+        return len(self.nodes)
 
-    def connection_bytes(self, workers: int) -> int:
-        return self.free.connection_bytes(workers)
-
-    def iteration(self, workers: Sequence[str]) -> IterationGraph:
-        return self.free.iteration(workers)
-
-    def check(self, workers: Sequence[str]) -> None:
+    def check_ranks(self, ranks: int) -> None:
         try:
-            self.free.check(len(workers))
+            FreeGraph(self.steps(())).check(ranks)
         except FreeGraphError as error:
             reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from echelon.endhosts.tcp.frames import KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
+from echelon.endhosts.tcp.frames import ECT0, KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
 from echelon.endhosts.tcp.receiver import TcpReceiver
 from echelon.endhosts.tcp.sender import TcpSender, TcpSettings
 
@@ -53,13 +53,22 @@ def loop(
     deadline_ns: Callable[[], int | None],
     done: Callable[[], bool],
     first: list[bytes],
-) -> None:
-    """Carry frames between our end, which hears what comes from `address`, and the kernel."""
+) -> bool:
+    """Carry frames between our end, which hears what comes from `address`, and the kernel.
+
+    Return whether data went either way with ECN.
+    """
     rng = Random(1)
+    ecn_of_data: set[int] = set()
     give_up = time.monotonic() + PATIENCE_S
+
+    def see(segment: Segment) -> None:
+        if segment.length_bytes:
+            ecn_of_data.add(segment.ecn)
 
     def send(frames: list[bytes]) -> None:
         for frame in frames:
+            see(parse(frame))
             if rng.random() >= lose:
                 os.write(fd, frame)
 
@@ -70,8 +79,10 @@ def loop(
         if select.select([fd], [], [], min(wait_s, 0.2))[0]:
             frame = os.read(fd, 65536)
             if frame[PROTOCOL] == TCP and frame[KEY] == address.key and rng.random() >= lose:
+                see(parse(frame))
                 send(on_segment(time.monotonic_ns(), parse(frame), frame))
         send(on_deadline(time.monotonic_ns()))
+    return ECT0 in ecn_of_data
 
 
 def send(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
@@ -92,7 +103,7 @@ def send(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
     sender = TcpSender(address, TcpSettings(1400, ecn=ecn), isn=2**32 - 50_000)
     sender.write(0, size)
     sender.close(0)
-    loop(
+    marked = loop(
         fd,
         address.reversed(),
         lose,
@@ -105,7 +116,7 @@ def send(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
         list(sender.open(time.monotonic_ns())),
     )
     reader.join(PATIENCE_S)
-    return {**seen, "finished": sender.finished, "ecn": sender.uses_ecn}
+    return {**seen, "finished": sender.finished, "ecn": marked}
 
 
 def receive(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
@@ -124,7 +135,7 @@ def receive(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
     def optional(frame: bytes | None) -> list[bytes]:
         return [] if frame is None else [frame]
 
-    loop(
+    marked = loop(
         fd,
         address,
         lose,
@@ -137,7 +148,7 @@ def receive(fd: int, size: int, lose: float, ecn: bool) -> dict[str, object]:
         [],
     )
     writer.join(PATIENCE_S)
-    return {"bytes": receiver.received_bytes, "end": receiver.ended, "ecn": receiver.uses_ecn}
+    return {"bytes": receiver.received_bytes, "end": receiver.ended, "ecn": marked}
 
 
 def main() -> None:

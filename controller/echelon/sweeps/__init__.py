@@ -1,0 +1,1 @@
+"""Sweeps: a base scenario, with any of its keys varied, under several policies."""

@@ -1,0 +1,118 @@
+"""Run a sweep into a directory: measure what is missing, and write the tables.
+
+DIRECTORY/results.jsonl       a line for each variant and policy (`echelon.points.lines`)
+DIRECTORY/jobs.csv            a row for each variant, policy and job
+DIRECTORY/report.md           slowdowns by variant and policy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from echelon.experiments.tables import Cell, Table
+from echelon.points.code import code_digest
+from echelon.points.lines import LineStore
+from echelon.points.store import Stored
+from echelon.points.tasks import Cluster, Task, sweep
+from echelon.scenarios.scenario import PolicyChoice, scenario_of
+from echelon.simulation.places import FLUID
+from echelon.simulation.run import scenario_digest, simulate
+from echelon.sweeps.spec import Sweep, Variant
+
+RESULTS, REPORT = "results.jsonl", "report.md"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """The tables of a sweep, and the files that have been written."""
+
+    overview: Table
+    """Mean slowdown over jobs and seeds, by variant and policy."""
+    files: tuple[Path, ...]
+
+
+def sweep_into(
+    out: Path,
+    of: Sweep,
+    workers: int | Cluster,
+    count: Callable[[int], None],
+    done: Callable[[Task], None],
+) -> SweepReport:
+    """Run a sweep into the directory `out`, which may hold a part of it.
+
+    `count` is told the number of runs, `done` of each one that is there. `workers` is as for `echelon.points.tasks`.
+    Raises `SweepError` if a run fails, and `OSError` if nothing can be written.
+    """
+    tasks = {
+        (number, choice.label): _task(of, number, variant, choice)
+        for number, variant in enumerate(of.variants)
+        for choice in of.policies
+    }
+    count(len(tasks))
+    out.mkdir(parents=True, exist_ok=True)
+    stored = sweep([*tasks.values()], LineStore(out / RESULTS), workers, done)
+    found = {place: stored[task.name] for place, task in tasks.items()}
+    jobs, overview = _jobs(of, found), _overview(of, found)
+    report = out / REPORT
+    sentences = f"{len(of.variants)} variants of one scenario on {of.target}, {len(found)} runs."
+    if of.scale != 1:
+        sentences += f" Rates and sizes are scaled by {of.scale}."
+    report.write_text(f"# {of.name}\n\n{sentences}\n\n{overview.markdown()}\n", encoding="utf-8")
+    return SweepReport(overview, (report, overview.write(out), jobs.write(out), out / RESULTS))
+
+
+def _task(of: Sweep, number: int, variant: Variant, choice: PolicyChoice) -> Task:
+    document = {**variant.document, "policies": [choice]}
+    scenario = replace(scenario_of(document, of.file), policies=())
+    identity = {
+        "scenario": scenario_digest(scenario),
+        "values": dict(variant.values),
+        "policy": choice.label,
+        "target": of.target,
+        "scale": str(of.scale),
+        "code": code_digest(packets=of.target != FLUID),
+    }
+    return Task(f"{number}, {choice.label}", identity, partial(measure, document, str(of.file), of.target, of.scale))
+
+
+def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:
+    """Run a document with one policy. Return what ``results.json`` has of it, without single flows."""
+    results = simulate(scenario_of(document, file), target=target, scale=scale).results["results"]
+    (of_policy,) = results.values()
+    jobs = {
+        name: {key: value for key, value in job.items() if key != "flows"} for name, job in of_policy["jobs"].items()
+    }
+    return {**of_policy, "jobs": jobs}
+
+
+def _jobs(of: Sweep, found: Mapping[tuple[int, str], Stored]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for (number, policy), stored in found.items():
+        values = of.variants[number].values
+        for name, job in stored.result["jobs"].items():
+            times_s = job["iteration_times_s"]
+            figures = (len(times_s), fmean(times_s), job["alone_iteration_s"], job["mean_slowdown"])
+            rows.append((*(values[key] for key in of.keys), policy, name, *figures))
+    columns = (*of.keys, "policy", "job", "iterations", "mean_s", "alone_s", "mean_slowdown")
+    return Table("jobs", "Iterations by job", columns, rows)
+
+
+def _overview(of: Sweep, found: Mapping[tuple[int, str], Stored]) -> Table:
+    """Return the mean slowdown of jobs: one row for each variant but for its seed, one column for each policy."""
+    keys = tuple(key for key in of.keys if key != "seed")
+    slowdowns: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for (number, policy), stored in found.items():
+        values = of.variants[number].values
+        row = slowdowns.setdefault(tuple(values[key] for key in keys), {})
+        row.setdefault(policy, []).extend(job["mean_slowdown"] for job in stored.result["jobs"].values())
+    labels = [choice.label for choice in of.policies]
+    rows: Sequence[tuple[Cell, ...]] = [
+        (*values, *(fmean(by_policy[label]) for label in labels)) for values, by_policy in slowdowns.items()
+    ]
+    return Table("slowdowns", "Mean slowdown of jobs", (*keys, *labels), rows)

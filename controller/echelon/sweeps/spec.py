@@ -1,0 +1,199 @@
+"""The sweep file.
+
+```yaml
+sweep: oversubscription           # name
+scenario: base.yaml               # a scenario's file, relative to this one; or its contents
+vary:                             # any key of the scenario, with the values that it takes
+  fabric: [one.yaml, two.yaml]    # files are relative to this one
+  transport.window: [4, 8, 16]
+  jobs[0].data.gradient: [10 MB, 20 MB]
+  jobs[*].start: [0 s, 5 ms]      # the same in every job
+seeds: 10                         # seeds 0 to 9 (default: the scenario's own)
+policies: [fair, echelon]         # default: the scenario's own
+target: fluid                     # default; or one with switches, such as softswitch
+scale: 1/1000                     # of rates and sizes (default 1)
+```
+
+Every combination is a variant; every variant runs under every policy.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from echelon.documents import Count, DocumentError, Name, Section, parse_document, problem, read_document, suggestion
+from echelon.quantities import QuantityError, number, shown
+from echelon.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
+from echelon.simulation.places import FLUID, VIRTUAL, place
+
+MAX_VARIANTS = 100_000
+_STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+|\*)\]")
+
+
+def _scale(value: object) -> Fraction:
+    try:
+        return number(value if isinstance(value, str) else repr(value))
+    except QuantityError:
+        raise problem(f"{shown(value)} is not a number (write 1/1000)", code="not-a-number") from None
+
+
+def _contents(value: object) -> object:
+    if not isinstance(value, str | Mapping):
+        raise problem(f"{shown(value)} is not a scenario (name its file, or give its contents)", code="not-a-mapping")
+    return value
+
+
+class SweepSpec(Section):
+    """A sweep as its file describes it."""
+
+    sweep: Annotated[Name, Field(description="the sweep's name")]
+    scenario: Annotated[
+        str | Mapping[str, Any],
+        PlainValidator(_contents),
+        WithJsonSchema({"type": ["string", "object"]}),
+        Field(description="the path of a scenario's file, or its contents"),
+    ]
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    seeds: Count | None = None
+    policies: Policies | None = None
+    target: str = FLUID
+    scale: Annotated[Fraction, PlainValidator(_scale), WithJsonSchema({"type": "string"})] = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One variant of the base scenario."""
+
+    values: Mapping[str, str]
+    """What is varied, by key, as text."""
+    document: Mapping[str, Any]
+    """The scenario's document, with the files read that it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Variants of a scenario, and the policies to run each under."""
+
+    name: str
+    file: Path
+    keys: tuple[str, ...]
+    """The keys that are varied."""
+    variants: tuple[Variant, ...]
+    policies: tuple[PolicyChoice, ...]
+    target: str
+    scale: Fraction
+
+
+def load_sweep(path: str | Path) -> Sweep:
+    """Return the sweep in the YAML file `path`. Raises `DocumentError`, which names the key at fault."""
+    file = str(path)
+    spec = parse_document(SweepSpec, read_document(path), file)
+    place(VIRTUAL, spec.target)
+    base = _base(path, spec)
+    vary = dict(spec.vary)
+    if spec.seeds is not None:
+        if "seed" in vary:
+            raise DocumentError(
+                file, "seeds", "does not go with 'vary: seed' (give one of them)", code="conflicting-key"
+            )
+        vary["seed"] = list(range(spec.seeds))
+    count = 1
+    for values in vary.values():
+        count *= len(values)
+    if count > MAX_VARIANTS:
+        raise DocumentError(file, "vary", f"gives {count} variants (give at most {MAX_VARIANTS})", code="too-large")
+    variants = tuple(_variants(path, base, vary))
+    first = parse_document(ScenarioSpec, variants[0].document, file)
+    return Sweep(
+        spec.sweep, Path(path), tuple(vary), variants, spec.policies or first.policies, spec.target, spec.scale
+    )
+
+
+def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
+    """Return the document of the base scenario, with the fabric and the jobs that it names as mappings."""
+    if isinstance(spec.scenario, str):
+        named = Path(path).parent / spec.scenario
+        document = _read(named, read_document(named))
+    else:
+        document = _read(path, {"scenario": spec.sweep, **spec.scenario})
+    if spec.policies is not None:
+        document["policies"] = list(spec.policies)
+    return document
+
+
+def _read(path: str | Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `document` with the files that it names read, as mappings where they are documents themselves."""
+    data = dict(document)
+    parent = Path(path).parent
+    if isinstance(fabric := data.get("fabric"), str):
+        data["fabric"] = read_document(parent / fabric)
+    if isinstance(jobs := data.get("jobs"), list):
+        data["jobs"] = [read_document(parent / job) if isinstance(job, str) else job for job in jobs]
+    return with_files(data, path)
+
+
+def _variants(path: str | Path, base: Mapping[str, Any], vary: Mapping[str, list[Any]]) -> Iterator[Variant]:
+    steps = {key: _steps(path, key) for key in vary}
+    for values in product(*vary.values()):
+        document = copy.deepcopy(dict(base))
+        for key, value in zip(vary, values, strict=True):
+            _set(path, document, key, steps[key], value)
+        # Only a varied fabric, job or source of traffic still has the path of a file.
+        document = _read(path, document)
+        named = {key: _text(value) for key, value in zip(vary, values, strict=True)}
+        where = ", ".join(f"{key} = {value}" for key, value in named.items())
+        parse_document(ScenarioSpec, document, f"{path} ({where})" if where else str(path))
+        yield Variant(named, document)
+
+
+def _steps(path: str | Path, key: str) -> list[str | int]:
+    """Return the steps of a path such as ``jobs[0].data.gradient``; ``*`` is every item of a list."""
+    steps: list[str | int] = []
+    at = 0
+    while at < len(key):
+        match = _STEP.match(key, at)
+        if match is None or (at == 0 and match[1] is None):
+            reason = "is not the path of a key (write it as jobs[0].data.gradient)"
+            raise DocumentError(str(path), f"vary.{key}", reason)
+        steps.append(match[1] or (match[2] if match[2] == "*" else int(match[2])))
+        at = match.end()
+    if not steps:
+        raise DocumentError(str(path), "vary", "has an empty key (write it as jobs[0].data.gradient)")
+    if len(steps) == 1 and steps[0] not in ScenarioSpec.model_fields:
+        hint = suggestion(str(steps[0]), ScenarioSpec.model_fields)
+        raise DocumentError(str(path), f"vary.{key}", f"is not a key of a scenario ({hint})", code="unknown-key")
+    return steps
+
+
+def _set(path: str | Path, document: Any, key: str, steps: list[str | int], value: object) -> None:
+    """Set the value of a key in a document of mappings and lists. Mappings on the way are made if they are absent."""
+    step, *rest = steps
+    if step == "*" and isinstance(document, list):
+        for index in range(len(document)):
+            _set(path, document, key, [index, *rest], value)
+        return
+    known = isinstance(document, list) if isinstance(step, int) else isinstance(document, dict) and step != "*"
+    if not known or (isinstance(step, int) and step >= len(document)):
+        raise DocumentError(str(path), f"vary.{key}", f"there is no '{step}' in the scenario (correct the path)")
+    if not rest:
+        document[step] = value
+        return
+    if isinstance(document, dict) and step not in document:
+        document[step] = {}
+    _set(path, document[step], key, rest, value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        names = [str(value[key]) for key in ("fabric", "job", "scenario") if key in value]
+        return names[0] if names else repr(dict(value))
+    return str(value)
