@@ -149,7 +149,7 @@ class Graph(RankedParadigm):
 
     def check_ranks(self, ranks: int) -> None:
         try:
-            FreeGraph(self.steps(())).check(ranks)
+            FreeGraph(self.steps(()), self.ranks_per_worker).check(ranks)
         except FreeGraphError as error:
             reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
