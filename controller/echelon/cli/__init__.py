@@ -17,6 +17,8 @@ from echelon.cli import (
     importing,
     jobs,
     links,
+    pictures,
+    placing,
     plans,
     policies,
     runs,
@@ -46,8 +48,10 @@ _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
 app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
+app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
 app.command(name="import", rich_help_panel=_EXPERIMENTS)(importing.import_workload)
+app.command(rich_help_panel=_EXPERIMENTS)(pictures.show)
 app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
 app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)

@@ -1,4 +1,4 @@
-"""`echelon job`: submit, show and remove jobs."""
+"""`echelon job`: describe, submit, show and remove jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 
 from echelon.cli import figures, tables
 from echelon.cli.calls import on_service
-from echelon.cli.usage import FAILED
+from echelon.cli.usage import FAILED, fail, fraction
 
 if TYPE_CHECKING:
     from echelon.client import Client
     from echelon.service.resources import EchelonFlowReport, JobResource
 
-app = typer.Typer(help="Jobs: submit, list, show, remove.", no_args_is_help=True)
+app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME")]
 
@@ -49,6 +49,53 @@ def submit(
         waiting = [_wait(client, job, deadline) for job in jobs]
         if not all(waiting):
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def new(
+    model: Annotated[str, typer.Argument(help="The model, e.g. llama-7b; a wrong name lists all.", metavar="MODEL")],
+    gpus: Annotated[int, typer.Option(help="Number of GPUs.", min=1)],
+    parallel: Annotated[
+        str,
+        typer.Option(
+            help="Degrees of data, tensor and pipeline parallelism. Default: data parallelism of all GPUs.",
+            metavar="dp=N,tp=N,pp=N",
+        ),
+    ] = "",
+    gpu: Annotated[str, typer.Option(help="The GPU: V100, A100 or H100.")] = "A100",
+    micro_batches: Annotated[int, typer.Option(help="Micro-batches of an iteration, for each replica.", min=1)] = 1,
+    micro_batch_size: Annotated[int, typer.Option(help="Samples of a micro-batch.", min=1)] = 1,
+    zero: Annotated[int, typer.Option(help="Stage of ZeRO: 0, 1 or 3.")] = 0,
+    gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
+    hosts: Annotated[
+        str | None, typer.Option(help="The hosts, as h1,h2,h3. Default: h1, h2... as many as are needed.")
+    ] = None,
+    efficiency: Annotated[
+        str, typer.Option(help="Part of the GPU's peak that computing reaches.", metavar="FRACTION")
+    ] = "45%",
+    name: Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")] = None,
+) -> None:
+    """Print the job file of a model that is trained on so many GPUs."""
+    from echelon.documents import DocumentError
+    from echelon.jobs.models.command import new_job_file
+
+    try:
+        text = new_job_file(
+            model,
+            gpus=gpus,
+            parallel=parallel,
+            gpu=gpu,
+            micro_batches=micro_batches,
+            micro_batch_samples=micro_batch_size,
+            zero=zero,
+            gpus_per_host=gpus_per_host,
+            hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
+            efficiency=fraction("--efficiency", efficiency),
+            name=name,
+        )
+    except DocumentError as error:
+        fail(str(error))
+    typer.echo(text, nl=False)
 
 
 @app.command("list")

@@ -10,11 +10,16 @@ from echelon.endhosts.tcp.stack import Clock
 
 NS_PER_S = 1_000_000_000
 CREDIT_SEGMENTS = 2
-"""Number of segments by which a sender may catch up after it had nothing to send."""
+"""Number of segments by which a sender may catch up after it had nothing to send, or has to wait for what it sent
+before it was told a rate."""
 
 
 class SegmentPacer:
-    """Segments on their way to `transmit`. Until the first rate is told, they pass at once."""
+    """Segments on their way to `transmit`. Until the first rate is told, they pass at once, and are paid for later.
+
+    If they were free, the first segments of all flows would wait in the queue of a full port until these flows have
+    ended, because rates that add up to the rate of the port never empty its queue.
+    """
 
     __slots__ = ("_at_ns", "_clock", "_debt_bytes", "_rate_Bps", "_timer", "_transmit", "_waiting")
 
@@ -38,6 +43,8 @@ class SegmentPacer:
     def offer(self, segment: DataSegment) -> None:
         """Send a segment when it is its turn."""
         if self._rate_Bps is None:
+            most_bytes = CREDIT_SEGMENTS * segment.length_bytes
+            self._debt_bytes = min(self._debt_bytes + segment.length_bytes, most_bytes)
             self._transmit(segment)
             return
         self._waiting.append(segment)
@@ -53,9 +60,7 @@ class SegmentPacer:
     def _pay(self) -> None:
         """Bring the debt up to date."""
         now_ns = self._clock.now_ns
-        if self._rate_Bps is None:
-            self._debt_bytes = 0.0
-        else:
+        if self._rate_Bps is not None:
             self._debt_bytes -= self._rate_Bps * (now_ns - self._at_ns) / NS_PER_S
         self._at_ns = now_ns
 

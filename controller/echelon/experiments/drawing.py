@@ -32,8 +32,14 @@ def panels(count: int, width_inches: float, height_inches: float) -> tuple[Figur
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the picture; the same content gives the same file. Raise `OSError`."""
-    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+    """Write the picture, a PNG or another kind by its suffix; the same content gives the same file.
+
+    Raise `OSError`, and `ValueError` for a suffix that matplotlib does not know.
+    """
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "echelon"}):
+        figure.savefig(path, dpi=_DPI, metadata={"Date" if path.suffix.lower() == ".svg" else "Software": None})
     return path
 
 

@@ -35,10 +35,16 @@ class _SharedRates:
     ) -> tuple[list[Number], list[bool]]:
         if self._left > 0:
             self._left -= len(flows)
-            if self._left <= 0 and can_compile():
-                self._function = compiled_shared_rates()
+            if self._left <= 0:
+                self.load()
         rates, held_up = self._function(flows, standings, ports, zero, acknowledging, tolerance)
         return rates, held_up
+
+    def load(self) -> None:
+        """Compute with the compiled function from now on, if the extra ``fast`` is installed."""
+        self._left = 0
+        if can_compile():
+            self._function = compiled_shared_rates()
 
 
 shared_rates_in_floats = _SharedRates()
@@ -61,4 +67,5 @@ def compiled_shared_rates() -> Callable[..., Any]:
 
     for part in filling.PARTS:
         register_jitable(part)
-    return njit(filling.shared_rates, cache=True, error_model="numpy")
+    compiled: Callable[..., Any] = njit(filling.shared_rates, cache=True)
+    return compiled

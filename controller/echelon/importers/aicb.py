@@ -81,6 +81,12 @@ class Options(astra_sim.Options):
     """Ranks of a group of experts."""
 
 
+class SimAi(astra_sim.AstraSim):
+    """A text workload of SimAI."""
+
+    gathers_input: ClassVar[bool] = False
+
+
 class Aicb(Importer[Options]):
     """A communication list (`.csv`) or SimAI workload (`.txt`) of AICB."""
 
@@ -89,7 +95,7 @@ class Aicb(Importer[Options]):
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
         if not re.match(r"\s*(\[|comm_type)", source.text()[:1000]):
-            return astra_sim.AstraSim(self.options).read(sources)
+            return SimAi(self.options).read(sources)
         sections = list(_sections(source))
         layout = self._layout(source, sections)
         return _List(source, sections, layout, self.options.iterations or range(1, 2)).run()

@@ -20,6 +20,9 @@ the last layer in `checkpoints`. An iteration ends when everything has finished.
 
 Differences: `MICRO` runs the collectives of all layers at the same time, as Chakra's converter does, not only that of
 the first layer. The delays of updates are left out. SimAI's BROADCAST, which its simulator passes over, is imported.
+
+The bytes of an all-gather are those that a rank has before it in ASTRA-sim (`collective/Ring.cc`), and those that it
+has after it in SimAI's files.
 """
 
 from __future__ import annotations
@@ -125,15 +128,17 @@ class Options(importer.Options):
 
 
 class AstraSim(Importer[Options]):
-    """A text workload of ASTRA-sim 1.0 or SimAI."""
+    """A text workload of ASTRA-sim 1.0."""
 
     Options: ClassVar[type[importer.Options]] = Options
+    gathers_input: ClassVar[bool] = True
+    """Whether the bytes of an all-gather are those that a rank has before it, rather than after."""
 
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
         header, layers = self._parse(source)
         layout = self._layout(source, header)
-        return _Training(header, layers, layout).run()
+        return _Training(header, layers, layout, self.gathers_input).run()
 
     def _parse(self, source: Source) -> tuple[_Header, list[_Layer]]:
         lines = [(number, line.split()) for number, line in enumerate(source.text().splitlines(), start=1)]
@@ -260,9 +265,10 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
 class _Training:
     """The iteration of a text workload."""
 
-    def __init__(self, header: _Header, layers: Sequence[_Layer], layout: Layout) -> None:
+    def __init__(self, header: _Header, layers: Sequence[_Layer], layout: Layout, gathers_input: bool) -> None:
         self.header = header
         self.layers = layers
+        self.gathers_input = gathers_input
         self.builder = Builder(layout.ranks)
         self.groups = {
             "all": layout.groups("dp", "ep", "model"),
@@ -362,10 +368,12 @@ class _Training:
             self.builder.tally.ignored["collectives of groups of one rank"] += not suffix
             return
         self.builder.tally.read["collectives"] += not suffix
+        gathered = part.kind == "all-gather" and self.gathers_input
         for number, ranks in enumerate(self.groups[scope]):
             group = self.builder.group(scope, ranks)
+            size_bytes = part.size_bytes * (len(ranks) if gathered else 1)
             name = self._name(layer, phase, number, suffix)
-            self.builder.collective(name, part.kind, group, ranks, part.size_bytes, waits=waits)
+            self.builder.collective(name, part.kind, group, ranks, size_bytes, waits=waits)
 
     def _wait(self, layer: _Layer, phase: Phase) -> None:
         """Let every rank wait for the collective that a layer has started."""

@@ -86,10 +86,11 @@ def collective(
     size_bytes: int,
     algorithm: str | None = None,
     micro_batch: int | None = None,
+    matrix: tuple[tuple[int, ...], ...] | None = None,
 ) -> Block:
     """Return a block of one collective; `CollectiveStep` explains the arguments."""
     ranks = tuple(group)
-    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, micro_batch=micro_batch)
+    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, matrix, micro_batch=micro_batch)
     parts = dict.fromkeys(ranks, (name,))
     return Block({name: step}, {}, parts, parts)
 
@@ -113,7 +114,8 @@ def series(*blocks: Block) -> Block:
     first: dict[str, tuple[str, ...]] = {}
     last: dict[str, tuple[str, ...]] = {}
     for block in blocks:
-        joints.append({name: last[rank] for rank, names in block.first.items() if rank in last for name in names})
+        # A mapping for each rank, because ranks may share a collective as their first step.
+        joints += (dict.fromkeys(names, last[rank]) for rank, names in block.first.items() if rank in last)
         for rank, names in block.first.items():
             first.setdefault(rank, names)
         for rank, names in block.last.items():

@@ -26,7 +26,7 @@ from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
 from echelon.jobs.collectives import OPERATIONS, Collective
 from echelon.jobs.collectives.algorithm import Algorithm
-from echelon.jobs.combinators import Block, Step
+from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
 
 _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-w[0-9]+")
@@ -58,19 +58,19 @@ class FreeGraph:
     local_bps: Fraction | None = None
     """Bits per second between two ranks of one worker. None: such transfers take no time."""
 
-    def check(self, workers: int) -> None:
-        """Raise `FreeGraphError` for the first node that does not fit `workers` or the nodes before it.
+    def check(self, ranks: int) -> None:
+        """Raise `FreeGraphError` for the first node that does not fit the number of ranks or the nodes before it.
 
         Raises `GraphError` if nodes wait for each other in a circle.
         """
-        ranks = {str(rank) for rank in range(workers * self.ranks_per_worker)}
+        known = {str(rank) for rank in range(ranks)}
         nodes: dict[str, Step] = {}
         for at, node in enumerate(self.nodes):
             if node.name in nodes:
                 reason = f"'{node.name}' is the name of another node (give each its own)"
                 raise FreeGraphError(at, "name", reason, "duplicate")
             nodes[node.name] = node
-            _check_ranks(at, node, ranks)
+            _check_ranks(at, node, known, self.ranks_per_worker)
         for at, node in enumerate(self.nodes):
             parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
             if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
@@ -86,11 +86,11 @@ class FreeGraph:
                     raise FreeGraphError(at, "after", reason)
         self._in_order()
 
-    def flow_count(self, workers: int) -> int:
-        """Return how many flows the iteration graph has on so many workers, without building it."""
+    def flow_count(self) -> int:
+        """Return how many flows the iteration graph has, without building it."""
         return sum(1 for _ in self._messages())
 
-    def connection_bytes(self, workers: int) -> int:
+    def connection_bytes(self) -> int:
         """Return how many bytes the busiest connection carries in an iteration, without building the graph."""
         carried: Counter[tuple[int, int]] = Counter()
         for src, dst, size_bytes in self._messages():
@@ -103,7 +103,7 @@ class FreeGraph:
             str(rank): workers[rank // self.ranks_per_worker] for rank in range(self.ranks_per_worker * len(workers))
         }
         nodes = self._in_order()
-        blocks = {node.name: _block(node) for node in nodes}
+        blocks = {node.name: _block(node, self.ranks_per_worker) for node in nodes}
         flows_of = {
             name: [
                 step.name
@@ -131,7 +131,7 @@ class FreeGraph:
     def _messages(self) -> Iterator[tuple[int, int, int]]:
         """Yield the sending and the receiving worker, by number, and the bytes of each flow."""
         for node in self.nodes:
-            for step in _block(node).steps.values():
+            for step in _block(node, self.ranks_per_worker).steps.values():
                 if isinstance(step, Flow):
                     src, dst = (int(rank) // self.ranks_per_worker for rank in (step.src, step.dst))
                     if src != dst:
@@ -158,7 +158,7 @@ def _listed(ranks: Sequence[str]) -> str:
     return f"rank{'s' if ranks[1:] else ''} {shown}"
 
 
-def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
+def _check_ranks(at: int, node: Step, ranks: set[str], ranks_per_worker: int) -> None:
     key = "rank" if isinstance(node, ComputeUnit) else "send" if isinstance(node, Flow) else "group"
     own = ranks_of(node)
     for rank in own:
@@ -171,7 +171,16 @@ def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
     if isinstance(node, CollectiveStep):
         if not own:
             raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
-        if refusal := _algorithm(node, at).refusal(len(own)):
+        if node.matrix is not None:
+            if node.operation != "all-to-all":
+                raise FreeGraphError(
+                    at, "matrix", f"does not go with '{node.operation}' (remove it)", "conflicting-key"
+                )
+            if any(len(row) != len(own) for row in (node.matrix, *node.matrix)):
+                reason = f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the group"
+                raise FreeGraphError(at, "matrix", f"{reason} (complete it)", "wrong-length")
+        algorithm = _algorithm(node, at)
+        if refusal := algorithm.refusal(len(own)) or algorithm.misplaced(_workers(own, ranks_per_worker)):
             raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
 
 
@@ -187,18 +196,31 @@ def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
     return algorithms[name]
 
 
-def _block(node: Step) -> Block:
+def _workers(ranks: Iterable[str], ranks_per_worker: int) -> list[str]:
+    """Return the number of the worker that has each rank."""
+    return [str(int(rank) // ranks_per_worker) for rank in ranks]
+
+
+def _block(node: Step, ranks_per_worker: int) -> Block:
     """Return a node as steps that the ranks do, without what comes before."""
+    if isinstance(node, CollectiveStep) and node.matrix is not None:
+        pairs = (
+            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], size)
+            for src, row in enumerate(node.matrix)
+            for dst, size in enumerate(row)
+        )
+        return parallel(*(flow(*pair) for pair in pairs if pair[1] != pair[2] and pair[3]))
     if isinstance(node, CollectiveStep):
-        collective = Collective(_algorithm(node), node.group)
+        algorithm = _algorithm(node).on(_workers(node.group, ranks_per_worker))
+        collective = Collective(algorithm, node.group)
         return (collective.block if node.rounds else collective.whole)(node.name, node.size_bytes)
     step = replace(node, after=())
     starters = dict.fromkeys(_starters(node), (node.name,))
     return Block({node.name: step}, {}, starters, dict.fromkeys(ranks_of(node), (node.name,)))
 
 
-def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[ComputeUnit | Flow]:
-    """Yield the steps of all nodes with their dependencies; a step follows all that it waits for."""
+def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[tuple[ComputeUnit | Flow, tuple[str, ...]]]:
+    """Yield the steps of all nodes, each with what it waits for and after all of that."""
     exits: dict[str, Mapping[str, tuple[str, ...]]] = {}
     for node in nodes:
         block = blocks[node.name]
@@ -217,27 +239,27 @@ def _joined(nodes: Iterable[Step], blocks: Mapping[str, Block]) -> Iterator[Comp
         }
         for step in block.steps.values():
             assert not isinstance(step, CollectiveStep)
-            yield replace(step, after=tuple(waits.get(step.name, ())))
+            yield step, tuple(waits.get(step.name, ()))
 
 
 def _placed(
-    steps: Iterable[ComputeUnit | Flow], host_of: Mapping[str, str], local_bps: Fraction | None
+    steps: Iterable[tuple[ComputeUnit | Flow, tuple[str, ...]]], host_of: Mapping[str, str], local_bps: Fraction | None
 ) -> tuple[tuple[ComputeUnit, ...], tuple[Flow, ...]]:
     """Return the steps on hosts, where a transfer from a rank to another of the same host is no flow."""
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     instead: dict[str, tuple[str, ...]] = {}
     """What to wait for instead of a transfer that takes no time."""
-    for step in steps:
-        after = step.after
+    for step, after in steps:
         if any(name in instead for name in after):
             after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
         if isinstance(step, ComputeUnit):
-            computes.append(replace(step, worker=host_of[step.worker], after=after))
+            host = host_of[step.worker]
+            computes.append(ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch))
             continue
         src, dst = host_of[step.src], host_of[step.dst]
         if src != dst:
-            flows.append(replace(step, src=src, dst=dst, after=after))
+            flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch))
         elif local_bps is None:
             instead[step.name] = after
         else:

@@ -26,6 +26,9 @@ class Paradigm(Section):
     """Whether the flows of a connection start in the same order whatever takes how long. Only then can switches tell
     them apart by counting bytes."""
 
+    nests: ClassVar[frozenset[str]] = frozenset()
+    """The axes that the section nests in its key `order`; a job file may give them as `parallelism: [data, ...]`."""
+
     @abstractmethod
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         """Return the graph of one iteration on `workers`, in the order of the job file."""

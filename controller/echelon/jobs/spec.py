@@ -23,6 +23,7 @@ computing counts only after 95 % of the connection's bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -43,6 +44,7 @@ from echelon.documents import (
 )
 from echelon.jobs.paradigm import Paradigm
 from echelon.jobs.paradigms.registry import registered
+from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 COUNTED_BYTES = 1 << 32
@@ -100,8 +102,9 @@ class JobSpec(Section):
 
     job: Annotated[Name, Field(description="the job's name")]
     parallelism: Annotated[str, Field(description="the paradigm")]
-    """The name of the section that describes an iteration."""
-    workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=1000, description="the hosts, as [h1, h2]")]
+    """The name of the section that describes an iteration. A list of axes, from the outermost, stands for the paradigm
+    that nests them, with this `order`."""
+    workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]")]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
     """When the first iteration starts, seconds."""
@@ -138,6 +141,8 @@ class JobSpec(Section):
     @classmethod
     def _check_parallelism(cls, data: object) -> object:
         name = data.get("parallelism") if isinstance(data, dict) else None
+        if isinstance(data, dict) and isinstance(name, list | tuple):
+            return _nested(data, name)
         if isinstance(name, str) and name in registered().broken:
             raise problem(f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed")
         return data
@@ -186,6 +191,23 @@ class JobSpec(Section):
                 code="too-large",
             )
         return self
+
+
+def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:
+    """Return a document whose `parallelism` names the paradigm that nests these axes, and whose section has them."""
+    sections = registered().sections
+    for name, section in sections.items():
+        if axes and section.nests.issuperset(str(axis) for axis in axes):
+            inside = data.get(name)
+            if isinstance(inside, dict) and "order" in inside:
+                raise problem(
+                    "does not go with a list in 'parallelism' (remove one)", name, "order", code="conflicting-key"
+                )
+            order = {**inside, "order": axes} if isinstance(inside, dict) else inside
+            return {**data, "parallelism": name, **({} if order is None else {name: order})}
+    known = sorted(frozenset[str]().union(*(section.nests for section in sections.values())))
+    reason = f"{shown(axes)} cannot be nested (use some of {', '.join(known)}, or the name of one paradigm)"
+    raise problem(reason, "parallelism", code="not-allowed")
 
 
 def _with_sections(base: type[JobSpec]) -> type[JobSpec]:

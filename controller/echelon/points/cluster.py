@@ -63,6 +63,7 @@ class DaskCluster:
 
 def _measured_there(measure: Callable[[], Mapping[str, Any]], digest: str) -> MeasuredTask:
     if code_digest(packets=True) != digest:
-        reason = "a worker of the cluster has another version of Echelon (install the same everywhere)"
-        return MeasuredTask({}, 0.0, reason)
+        return MeasuredTask(
+            {}, 0.0, "a worker of the cluster has another version of Echelon (install the same everywhere)"
+        )
     return measured(measure)

@@ -156,3 +156,37 @@ def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
 def test_where_a_token_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "--out" in only_line(invoke("token", "ci", "--role", "operator", "--out", tmp_path / "t"))
+
+
+JOB = """\
+job: pair
+parallelism: graph
+workers: [h1, h2]
+graph:
+  nodes:
+    - {name: work, rank: 0, compute: 1 s}
+    - {name: result, send: [0, 1], bytes: 3 MB, after: [work]}
+"""
+
+
+def test_show_lists_a_job_and_draws_it(tmp_path: Path) -> None:
+    job = tmp_path / "pair.yaml"
+    job.write_text(JOB)
+    pictures = [tmp_path / "pair.png", tmp_path / "pair.svg"]
+    result = invoke("show", job, "--out", pictures[0], "-o", pictures[1])
+    assert result.exit_code == 0, result.output
+    assert "1, 3000000 B" in result.stdout
+    assert result.stdout.splitlines()[-2:] == [str(path) for path in pictures]
+    assert all(path.stat().st_size for path in pictures)
+
+
+def test_show_refuses_what_it_cannot_read_or_write(tmp_path: Path) -> None:
+    job = tmp_path / "pair.yaml"
+    job.write_text(JOB.replace("[work]", "[play]"))
+    assert only_line(invoke("show", job)).startswith(f"{job}: graph.nodes[1].after: ")
+    job.write_text(JOB)
+    for out in (tmp_path / "pair.what", tmp_path / "nowhere" / "pair.png"):
+        result = invoke("show", job, "--out", out)
+        assert result.exit_code == 2
+        [line] = result.stderr.splitlines()
+        assert line.startswith(f"--out: {out}: ")

@@ -38,6 +38,15 @@ def test_without_a_rate_they_pass_at_once() -> None:
     assert not pacer.holds
 
 
+def test_what_passed_without_a_rate_is_paid_for_up_to_a_limit() -> None:
+    clock, pacer, times = paced(None, 5)
+    clock.at(SECOND, pacer.pace, 1000.0)
+    clock.at(SECOND, pacer.offer, DataSegment(1000, 1000))
+    clock.run()
+    assert times[:5] == [0] * 5
+    assert 0 <= times[5] - (1 + CREDIT_SEGMENTS) * SECOND <= 2
+
+
 def test_a_new_rate_counts_for_what_is_left_of_a_wait() -> None:
     """Half of the wait at one segment a second, the other half at two: the second segment leaves after 0.75 s."""
     clock, pacer, times = paced(1000.0, 3)
@@ -80,7 +89,8 @@ def test_a_flow_that_waits_for_its_rate_is_not_sent_again() -> None:
     clock.run(until_ns=100 * SECOND)
     assert [segment.remaining for segment in sent] == [10_000]
     clock.at(100 * SECOND, ends.pace, KEY, 4000.0)
-    clock.run(until_ns=100 * SECOND + SECOND // 4 + 1)
+    # Before the next segment may leave, the first is paid for.
+    clock.run(until_ns=100 * SECOND + SECOND // 2 + 2)
     assert [segment.remaining for segment in sent] == [10_000, 9000, 8000]
     # The window is two packets by now, and both are on their way.
     assert not any(segment.resent for segment in sent)

@@ -12,7 +12,7 @@ from echelon.experiments.measure import Runner, measure
 from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
-from echelon.experiments.thesis.models import FORWARD_PART, MODELS, Model
+from echelon.experiments.thesis.models import FORWARD_PART, MODELS, ThesisModel
 from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 from echelon.targets import DEFAULT_TARGET
@@ -190,7 +190,7 @@ def _measure_calibration(
 
 
 def _job(setup: Setup, compute_s: Fraction, settings: ExperimentSettings) -> dict[str, Any]:
-    model: Model = MODELS[setup.model]
+    model: ThesisModel = MODELS[setup.model]
     forward_s = compute_s * FORWARD_PART
     job: dict[str, Any] = {
         "job": "training",

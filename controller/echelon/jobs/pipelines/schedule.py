@@ -10,7 +10,7 @@ Names count stages and micro-batches from 1: compute units `forward-s1-m2`, `bac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -22,7 +22,9 @@ from echelon.jobs.graph import EchelonFlow
 class Pass(NamedTuple):
     """One compute unit of a schedule. Stages and micro-batches count from 1."""
 
-    direction: Literal["forward", "backward"]
+    direction: Literal["forward", "backward", "weights"]
+    """`weights` is the part of a backward pass that computes the gradients of weights, which no other stage needs. Only
+    zero-bubble schedules take it on its own."""
     stage: int
     micro_batch: int
 
@@ -33,7 +35,7 @@ class Pass(NamedTuple):
 
     @property
     def consumer(self) -> Pass:
-        """Return the pass of the neighbouring stage that needs this one's result."""
+        """Return the pass of the neighbouring stage that needs this one's result; stages may not go so far."""
         step = 1 if self.direction == "forward" else -1
         return Pass(self.direction, self.stage + step, self.micro_batch)
 
@@ -93,16 +95,25 @@ def pipeline(
         for crossing in crossings
         for each in crossing.passes
     }
+    return connected(units, sent, lambda each: each.stage), crossings
+
+
+def connected(units: Mapping[Pass, Block], sent: Mapping[Pass, Block], lane_of: Callable[[Pass], int]) -> Block:
+    """Return passes and what they send, connected by order and by dependencies.
+
+    The passes of a lane (`lane_of`) follow each other as listed. A micro-batch passes through the stages in each
+    direction; `sent` holds what a pass sends to the next, if anything.
+    """
     lanes: dict[int, list[Block]] = {}
     for each, unit in units.items():
-        lanes.setdefault(each.stage, []).append(unit)
+        lanes.setdefault(lane_of(each), []).append(unit)
     # The way of each micro-batch through the stages, in each direction.
     paths: dict[tuple[str, int], list[Block]] = {}
-    for each in sorted(passes, key=lambda each: each.stage if each.direction == "forward" else -each.stage):
+    for each in sorted(units, key=lambda each: each.stage if each.direction == "forward" else -each.stage):
         path = paths.setdefault((each.direction, each.micro_batch), [])
         path += [units[each], sent[each]] if each in sent else [units[each]]
     rows = (series(*row) for row in (*lanes.values(), *paths.values()))
-    return parallel(*units.values(), *sent.values(), *rows), crossings
+    return parallel(*units.values(), *sent.values(), *rows)
 
 
 def _crossings(passes: Sequence[Pass], stages: int) -> list[Crossing]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from echelon.allocation import Link
@@ -25,6 +25,8 @@ class Shifts:
     """The compatibility of the jobs at each contended link, if all wishes come true."""
     ignored: tuple[Link, ...]
     """Links whose wishes contradict those of others."""
+    unrotated: Mapping[Link, float] = field(default_factory=dict)
+    """The compatibility at each contended link if all jobs start together."""
 
 
 def time_shifts(
@@ -77,6 +79,7 @@ def time_shifts(
         delays_s,
         {link: rotation.score for link, rotation in rotations.items()},
         tuple(links[index] for index in agreement.ignored),
+        {link: rotation.unrotated for link, rotation in rotations.items()},
     )
 
 

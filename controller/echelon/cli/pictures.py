@@ -1,0 +1,88 @@
+"""`echelon show`: a job and its picture, without a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.usage import FAILED, fail
+
+if TYPE_CHECKING:
+    from echelon.jobs.graph import EchelonFlow, Job
+
+_SHOWN = 30
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="The job file.", metavar="JOB")],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."),
+    ] = None,
+) -> None:
+    """Show what a job computes and sends in an iteration, and its EchelonFlows; draw it.
+
+    Times are those of an infinitely fast network: ideal finish times.
+    """
+    from echelon.documents import DocumentError
+    from echelon.jobs import build_job
+    from echelon.jobs.spec import load_job_spec
+
+    try:
+        spec = load_job_spec(file)
+    except DocumentError as error:
+        fail(str(error))
+    job = build_job(spec)
+    _describe(job)
+    for path in out or ():
+        _draw(job, tuple(spec.hosts), path)
+
+
+def _describe(job: Job) -> None:
+    sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    tables.pairs(
+        [
+            ("job", job.name),
+            ("hosts", str(len(job.workers))),
+            ("compute units", str(len(job.computes))),
+            ("flows", f"{len(job.flows)}, {sum(sizes.values())} B"),
+            ("EchelonFlows", str(len(job.echelonflows))),
+        ]
+    )
+    typer.echo()
+    columns = [
+        tables.Column("EchelonFlow", wraps=True),
+        tables.Column("flows", right=True),
+        tables.Column("bytes", right=True),
+        tables.Column("last ideal finish", right=True),
+        tables.Column("kind"),
+    ]
+    tables.show(columns, [_row(h, sizes) for h in job.echelonflows[:_SHOWN]], "no flows")
+    if len(job.echelonflows) > _SHOWN:
+        typer.echo(f"and {len(job.echelonflows) - _SHOWN} EchelonFlows more")
+
+
+def _row(echelonflow: EchelonFlow, sizes: dict[str, int]) -> tuple[str, ...]:
+    return (
+        echelonflow.name,
+        str(len(echelonflow.flows)),
+        str(sum(sizes[name] for name in echelonflow.flows)),
+        figures.duration(float(echelonflow.offsets_s[-1])),
+        "coflow" if echelonflow.is_coflow else "staggered",
+    )
+
+
+def _draw(job: Job, hosts: tuple[str, ...], path: Path) -> None:
+    from echelon.experiments import job_picture
+
+    try:
+        typer.echo(job_picture.draw(job, hosts, path))
+    except ImportError:
+        fail("--out: matplotlib is not installed (install echelon-p4[plot])", FAILED)
+    except OSError as error:
+        fail(f"--out: {path}: {error.strerror or error} (name a file that can be written)")
+    except ValueError as error:  # a kind of picture that matplotlib does not know
+        fail(f"--out: {path}: {error} (write for example {path.stem}.png)")

@@ -1,0 +1,128 @@
+"""Fully sharded data parallelism: every rank keeps a part of what plain data parallelism keeps whole.
+
+Sources: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, SC '20, sections 5
+and 7; Zhao et al., PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel, VLDB '23, sections 3 and 4.
+
+* **ZeRO-3** (FSDP) shards the parameters. Ranks all-gather those of a layer before its forward and again before its
+  backward pass, and reduce-scatter its gradients behind the backward pass.
+* **ZeRO-2** shards the gradients. Ranks reduce-scatter those of a layer behind its backward pass. When each has updated
+  its part of the parameters, they all-gather all layers.
+* **ZeRO-1** shards the optimiser's state only. The collectives are those of ZeRO-2, but gradients are reduce-scattered
+  when the whole backward pass is done.
+
+All-gathers are one stream and reduce-scatters another: each waits for the one before. With `prefetch: k`, an
+all-gather starts when the pass k + 1 places before its own has been done (its own comes right after that with k = 0).
+
+**Arrangement** (derived). The 2n all-gathers of ZeRO-3 are one EchelonFlow with the passes' times between them
+(EchelonFlow, Pan et al., HotNets '22, eq. 7). Without prefetching each waits for the pass that consumes the one before,
+and is a coflow of its own. All reduce-scatters are a coflow: the iteration waits for the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import Field
+
+from echelon.documents import Duration, Durations, Sizes, problem
+from echelon.jobs.collectives import AllReduceName
+from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.jobs.paradigms.tensor import check_collective
+from echelon.jobs.ranked import RankedParadigm
+
+V = TypeVar("V")
+
+
+class Fsdp(RankedParadigm):
+    """Sharded data parallelism; all ranks are one group.
+
+    A list has one value for each layer, or group of layers that is gathered as one. A single value is for all.
+    """
+
+    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "fsdp": {
+            "job": "llama",
+            "parallelism": "fsdp",
+            "workers": ["h1", "h2", "h3", "h4"],
+            "fsdp": {"layers": 4, "forward": "10 ms", "backward": "20 ms", "parameters": "40 MB"},
+        }
+    }
+    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward", "optimizer"})
+
+    zero: Literal[1, 2, 3] = 3
+    """What is sharded: 1, the optimiser's state; 2, gradients too; 3, parameters too."""
+    layers: Annotated[int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")]
+    forward: Annotated[Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")]
+    backward: Annotated[Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")]
+    parameters: Annotated[Sizes, Field(description="the bytes of a layer's parameters, e.g. 400 MB")]
+    gradients: Sizes | None = None
+    """The bytes of a layer's gradients. None: as `parameters`."""
+    prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
+    """How many layers ahead are gathered; only with `zero: 3`, where the default is 1."""
+    optimizer: Duration = Fraction(0)
+    """How long a rank updates its part of the parameters, seconds."""
+    collective: AllReduceName = "ring"
+    """The algorithm of both halves."""
+
+    def check_ranks(self, ranks: int) -> None:
+        for key in ("forward", "backward", "parameters", "gradients"):
+            value = getattr(self, key)
+            if isinstance(value, tuple) and len(value) != self.layers:
+                raise problem(
+                    f"has {len(value)} values for {self.layers} layers (give one value or {self.layers})",
+                    key,
+                    code="wrong-length",
+                )
+        if self.prefetch is not None and self.zero != 3:
+            raise problem(f"does not go with 'zero: {self.zero}', which gathers no layers ahead", "prefetch")
+        check_collective(self.collective, ranks, True)
+
+    def step_count(self, ranks: int) -> int:
+        return self.layers * (2 * ranks + 3) + ranks
+
+    def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
+        numbers = range(1, self.layers + 1)
+        passes = [("forward", layer) for layer in numbers] + [("backward", layer) for layer in reversed(numbers)]
+        works = [self._work(ranks, *each) for each in passes]
+        scatters = [
+            self._shared(f"scatter-l{layer}", "reduce-scatter", ranks, self.gradients or self.parameters, layer)
+            for layer in reversed(numbers)
+        ]
+        update = replicate(ranks, lambda i, rank: compute(f"optimizer-w{i}", rank, self.optimizer, "optimizer"))
+        if self.zero == 3:
+            gathers = [
+                self._shared(f"gather-{direction}-l{layer}", "all-gather", ranks, self.parameters, layer)
+                for direction, layer in passes
+            ]
+            ahead = 1 + (1 if self.prefetch is None else self.prefetch)
+            return parallel(
+                series(*works),
+                series(*gathers),
+                *map(series, gathers, works),
+                *map(series, works, gathers[ahead:]),
+                *map(series, works[self.layers :], scatters),
+                series(*scatters, update),
+            ).nodes()
+        gathers = [self._shared(f"gather-l{layer}", "all-gather", ranks, self.parameters, layer) for layer in numbers]
+        if self.zero == 1:
+            return series(*works, *scatters, update, *gathers).nodes()
+        return parallel(
+            series(*works),
+            *map(series, works[self.layers :], scatters),
+            series(*scatters, update, *gathers),
+        ).nodes()
+
+    def _work(self, ranks: Sequence[str], direction: str, layer: int) -> Block:
+        lasts_s = _of(self.forward if direction == "forward" else self.backward, layer)
+        return replicate(ranks, lambda i, rank: compute(f"{direction}-l{layer}-w{i}", rank, lasts_s, direction))
+
+    def _shared(
+        self, name: str, operation: str, ranks: Sequence[str], sizes_bytes: int | tuple[int, ...], layer: int
+    ) -> Block:
+        return collective(name, operation, ranks, _of(sizes_bytes, layer), self.collective)
+
+
+def _of(value: V | tuple[V, ...], layer: int) -> V:
+    return value[layer - 1] if isinstance(value, tuple) else value

@@ -1,0 +1,67 @@
+"""The part that paradigms of ranks share: several ranks on a worker, and a free graph that follows from its steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from echelon.documents import Rate, problem
+from echelon.jobs.combinators import Step
+from echelon.jobs.free import FreeGraph
+from echelon.jobs.graph import IterationGraph
+from echelon.jobs.paradigm import Paradigm
+
+MOST_STEPS = 1_000_000
+"""The largest number of steps, collectives counted as one, of a graph that is built."""
+
+
+class RankedParadigm(Paradigm):
+    """A paradigm whose workers hold one or more ranks each, and whose EchelonFlows follow from its graph.
+
+    Rank r, from 0, is on worker r // `ranks_per_worker`.
+    """
+
+    fixed_order: ClassVar[bool] = False
+
+    ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    local_bandwidth: Rate | None = None
+    """Between two ranks of one worker, whose transfers are no flows. None: they take no time."""
+
+    @abstractmethod
+    def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
+        """Return the steps of one iteration of `ranks`, with their dependencies."""
+
+    @abstractmethod
+    def step_count(self, ranks: int) -> int:
+        """Return an upper bound on the number of steps, without building them."""
+
+    def check_ranks(self, ranks: int) -> None:
+        """Raise `echelon.documents.problem` if the section does not fit the number of ranks."""
+
+    def free(self, workers: int) -> FreeGraph:
+        """Return one iteration as a free graph."""
+        ranks = [str(rank) for rank in range(workers * self.ranks_per_worker)]
+        local_bps = None if self.local_bandwidth is None else Fraction(self.local_bandwidth)
+        return FreeGraph(self.steps(ranks), self.ranks_per_worker, local_bps)
+
+    def flow_count(self, workers: int) -> int:
+        return self.free(workers).flow_count()
+
+    def connection_bytes(self, workers: int) -> int:
+        return self.free(workers).connection_bytes()
+
+    def iteration(self, workers: Sequence[str]) -> IterationGraph:
+        return self.free(len(workers)).iteration(workers)
+
+    def check(self, workers: Sequence[str]) -> None:
+        ranks = len(workers) * self.ranks_per_worker
+        self.check_ranks(ranks)
+        steps = self.step_count(ranks)
+        if steps > MOST_STEPS:
+            raise problem(
+                f"makes {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)", code="too-large"
+            )

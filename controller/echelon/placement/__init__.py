@@ -1,0 +1,1 @@
+"""Placement: which hosts the ranks of each job are on, and what that costs."""

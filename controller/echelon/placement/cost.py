@@ -1,0 +1,93 @@
+"""What a placement costs each job, predicted without a run.
+
+A job's iteration lasts as long as alone on its hosts, and longer by contention. CASSINI's score of a link says how much
+more its jobs ask for than it carries, even if they are shifted in time as well as possible (S. Rajasekaran et al., NSDI
+'24, section 3): the demand above capacity, as a part of what the link carries in the same time. To send it takes that
+part of the time in addition, so the prediction is ``alone x (1 + the largest 1 - score of the job's links)``. Links
+whose shifts contradict those of others count unshifted.
+
+Placements are compared by the computing of all jobs in a second, which is what Crux maximises (J. Cao et al., SIGCOMM
+'24, section 3): jobs of high intensity, with much computing for each second of communication, weigh more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.allocation import Link
+from echelon.execution import duration_s
+from echelon.fabric.model import Fabric
+from echelon.fluid.alone_runs import AloneRuns
+from echelon.jobs.graph import Job
+from echelon.paths import FlowPaths, Paths, links_of
+from echelon.policies.cassini.shifts import time_shifts
+from echelon.policies.crux.intensity import load_of
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """The predicted cost of a placement for one job."""
+
+    racks: int
+    """Edge switches that its hosts are at."""
+    alone_s: float
+    """Seconds of an iteration on these hosts alone."""
+    slowdown: float
+    """How much longer an iteration takes with the other jobs."""
+    intensity: float
+    """GPU intensity: computing for each second that the busiest link is kept (Crux, equation 2)."""
+    work_s: float
+    """Computing of an iteration on all workers, in seconds."""
+
+    @property
+    def iteration_s(self) -> float:
+        """Return the predicted seconds of an iteration."""
+        return self.alone_s * self.slowdown
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementCost:
+    """The predicted cost of a placement."""
+
+    jobs: Mapping[str, JobCost]
+
+    @property
+    def utilisation(self) -> float:
+        """Return the computing of all jobs in a second, on all workers together."""
+        return sum(of.work_s / of.iteration_s for of in self.jobs.values() if of.iteration_s)
+
+
+def cost(jobs: tuple[Job, ...], fabric: Fabric, alone_runs: AloneRuns) -> PlacementCost:
+    """Return the predicted cost of jobs where they are. `alone_runs` keeps what several placements have in common.
+
+    Raises `PlanError` if a worker cannot be reached.
+    """
+    paths = FlowPaths().update(jobs, fabric)
+    alone = alone_runs.update(jobs, fabric)
+    shifts = time_shifts(jobs, paths, fabric.capacity_Bps, alone)
+    excess: dict[Link, float] = {
+        link: 1 - (shifts.unrotated[link] if link in shifts.ignored else score) for link, score in shifts.scores.items()
+    }
+    out = {}
+    for job in jobs:
+        load = load_of(job, paths[job.name], fabric.capacity_Bps, alone[job.name])
+        worst = max((excess.get(link, 0.0) for link in _links(paths[job.name])), default=0.0)
+        out[job.name] = JobCost(
+            len({edge_switch(fabric, host) for host in job.workers}),
+            float(duration_s(alone[job.name])),
+            1 + max(0.0, worst),
+            float(load.intensity),
+            float(sum((unit.duration_s for unit in job.computes), Fraction(0))),
+        )
+    return PlacementCost(out)
+
+
+def edge_switch(fabric: Fabric, host: str) -> str:
+    """Return the switch that a host is linked to."""
+    return fabric.neighbour[host, 0]  # a host has one link
+
+
+def _links(paths: Paths) -> set[Link]:
+    return {link for path in set(paths.values()) for link in links_of(path)}

@@ -1,0 +1,124 @@
+"""Chakra execution traces, encoded by the protobuf library and by others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToJson
+
+from echelon.documents import DocumentError
+from echelon.importers import Collective, Compute, Send, Source, Workload, make_importer
+from tests.echelon.importers.traces import NEW, delimited, node, old_node, split, two_ranks
+
+DATA = Path(__file__).parents[2] / "data" / "workloads"
+
+
+def read(sources: Sequence[Source], **options: object) -> Workload:
+    return make_importer("chakra", options).read(sources)
+
+
+def test_a_published_trace_has_the_bytes_that_protobuf_reads() -> None:
+    files = sorted(DATA.glob("*.et"))
+    workload = read([Source(str(file), file.read_bytes()) for file in files])
+    [said] = {
+        attribute.int64_val
+        for file in files
+        for each in split(file.read_bytes())
+        for attribute in each.attr
+        if attribute.name == "comm_size"
+    }
+    [collective] = workload.nodes
+    assert isinstance(collective, Collective)
+    assert (collective.kind, collective.size_bytes) == ("all-reduce", said)
+    assert workload.groups[collective.group] == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_two_ranks_compute_send_and_communicate(packed: bool) -> None:
+    workload = read(two_ranks(packed=packed))
+    by_kind: dict[type, list[object]] = {Compute: [], Send: [], Collective: []}
+    for each in workload.nodes:
+        by_kind[type(each)].append(each)
+    sends = [each for each in workload.nodes if isinstance(each, Send)]
+    assert [(each.src, each.dst, each.size_bytes, each.after) for each in sends] == [(0, 1, 4096, ("n0-r0",))]
+    computes = {each.name: each for each in workload.nodes if isinstance(each, Compute)}
+    assert computes["n0-r0"].duration_s == Fraction(1500, 10**6)
+    assert set(computes["n2-r1"].after) == {"n0-r1", sends[0].name}
+    reduced, gathered = (each for each in workload.nodes if isinstance(each, Collective))
+    assert (reduced.kind, reduced.size_bytes, set(reduced.after)) == ("all-reduce", 1_000_000, {"n2-r0", "n2-r1"})
+    assert (gathered.kind, gathered.size_bytes, gathered.after) == ("all-gather", 2 * 500, (reduced.name,))
+
+
+def test_both_generations_of_the_schema_say_the_same() -> None:
+    new = delimited(
+        NEW["GlobalMetadata"](version="0.0.4"),
+        node(0, 4, us=7),
+        node(1, 7, [0], comm_type=6, comm_size=900),
+    )
+    old = delimited(old_node(0, 4, runtime=7), old_node(1, 7, [0], comm_type=1, comm_size=900))
+    assert read([Source("a.0.et", new)], ranks=3).nodes == read([Source("a.0.et", old)], ranks=3).nodes
+
+
+def test_json_says_the_same_as_protobuf() -> None:
+    parts = [node(0, 4, us=7), node(1, 7, [0], comm_type=6, comm_size=900)]
+    binary = read([Source("a.et", delimited(NEW["GlobalMetadata"](version="1"), *parts))], ranks=3)
+    names = {4: "COMP_NODE", 7: "COMM_COLL_NODE"}
+    documents = [json.loads(MessageToJson(part)) for part in parts]
+    written = '{"version": "1"}' + "".join(json.dumps(each | {"type": names[each["type"]]}) for each in documents)
+    assert read([Source("a.json", written.encode())], ranks=3).nodes == binary.nodes
+    feeder = {
+        "workload_graph": [
+            {"Id": 0, "Name": "a", "NodeType": 4, "data_deps": [], "runtime": 7},
+            {"Id": 1, "Name": "b", "NodeType": 7, "data_deps": [0], "comm_type": 6, "comm_size": 900},
+        ]
+    }
+    assert read([Source("a.json", json.dumps(feeder).encode())], ranks=3).nodes == binary.nodes
+
+
+def test_dependencies_that_follow_from_others_are_left_out() -> None:
+    parts = [node(number, 4, range(number), us=1) for number in range(30)]
+    workload = read([Source("a.et", delimited(NEW["GlobalMetadata"](), *parts))], ranks=2)
+    assert sum(len(each.after) for each in workload.nodes) == 2 * 29
+
+
+@pytest.mark.parametrize(
+    ("parts", "place"),
+    [
+        ([node(0, 4, [9])], "node 0"),
+        ([node(0, 4, [1]), node(1, 4, [0])], "node 0"),
+        ([node(0, 4), node(0, 4)], "node 0"),
+        ([node(0, 99)], "node 0"),
+        ([node(0, 7, comm_type=0)], "node 0"),
+        ([node(0, 7, comm_type=3, comm_size=8)], "node 0"),
+        ([node(0, 7, comm_type=0, comm_size=-8)], "node 0"),
+        ([node(0, 7, comm_type=0, comm_size=8, involved_dim=[True, False])], "node 0"),
+        ([node(0, 5, comm_dst=1, comm_size=8)], "node 0"),
+        ([node(0, 5, comm_dst=7, comm_size=8)], "node 0"),
+    ],
+)
+def test_a_refusal_names_the_node(parts: list[object], place: str) -> None:
+    data = delimited(NEW["GlobalMetadata"](version="1"), *parts)
+    with pytest.raises(DocumentError) as refusal:
+        read([Source("a.et", data)], ranks=2)
+    assert (refusal.value.file, refusal.value.path) == ("a.et", place)
+
+
+def test_ranks_that_disagree_are_refused() -> None:
+    traces = [
+        Source(f"a.{rank}.et", delimited(NEW["GlobalMetadata"](), node(0, 7, comm_type=0, comm_size=size)))
+        for rank, size in enumerate((8, 16))
+    ]
+    with pytest.raises(DocumentError) as refusal:
+        read(traces)
+    assert (refusal.value.file, refusal.value.path) == ("a.1.et", "node 0")
+
+
+def test_a_file_that_is_cut_off_is_refused() -> None:
+    whole = two_ranks()[0].data
+    for length in range(1, len(whole) - 1, 7):
+        with pytest.raises(DocumentError):
+            read([Source("a.et", whole[:length])], ranks=2)

@@ -1,0 +1,225 @@
+"""3D and tensor parallelism: times alone in closed form, what is sent, and how meshes are nested."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon.documents import DocumentError, parse_document
+from echelon.jobs import build_job
+from echelon.jobs.analysis import earliest_start_s
+from echelon.jobs.graph import Job
+from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
+from echelon.jobs.pipelines.schedules import SCHEDULES
+from echelon.jobs.spec import JobSpec
+from tests.drawing import examples
+
+POSITIVE = st.integers(1, 50)
+
+
+def document(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> dict[str, object]:
+    return {"job": "j", "parallelism": parallelism, "workers": [f"h{i}" for i in range(workers)], section: keys}
+
+
+def job_of(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> Job:
+    return build_job(parse_document(JobSpec, document(parallelism, workers, section, **keys), "job"))
+
+
+def makespan_s(job: Job) -> Fraction:
+    """On an infinitely fast network."""
+    start_s = earliest_start_s(job, lambda _: Fraction(0))
+    return max(start_s[unit.name] + unit.duration_s for unit in job.computes)
+
+
+def sent(job: Job) -> Mapping[tuple[str, str], int]:
+    out: Counter[tuple[str, str]] = Counter()
+    for flow in job.flows:
+        out[flow.src, flow.dst] += flow.size_bytes
+    return out
+
+
+def ms(values: list[int]) -> list[str]:
+    return [f"{value} ms" for value in values]
+
+
+@given(st.integers(2, 5), st.integers(1, 7), st.sampled_from(["gpipe", "1f1b"]), st.data())
+@settings(max_examples=examples(40), deadline=None)
+def test_a_mesh_of_one_axis_is_a_pipeline(stages: int, batches: int, schedule: str, data: st.DataObject) -> None:
+    forward, backward = (data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2))
+    keys: dict[str, Any] = {"schedule": schedule, "micro_batches": batches, "activation": "7 B"}
+    job = job_of("mesh", stages, pipeline=stages, forward=ms(forward), backward=ms(backward), **keys)
+    build = {"gpipe": gpipe, "1f1b": one_f_one_b}[schedule]
+    times = [[Fraction(value, 1000) for value in values] for values in (forward, backward)]
+    alone = Job("p", *build([f"h{i}" for i in range(stages)], batches, times[0], [7] * (stages - 1), times[1]))
+    assert makespan_s(job) == makespan_s(alone)
+    assert sent(job) == sent(alone)
+
+
+@given(st.integers(2, 6), st.integers(1, 3), POSITIVE, POSITIVE, st.integers(2, 4))
+@settings(max_examples=examples(40), deadline=None)
+def test_interleaving_shortens_the_bubble_by_the_number_of_chunks(
+    stages: int, rounds: int, forward: int, backward: int, chunks: int
+) -> None:
+    """Megatron-LM, SC '21, section 2.2.2: bubbles of (p - 1)(F + B) / v."""
+    batches = rounds * stages
+    job = job_of(
+        "mesh",
+        stages,
+        pipeline=stages,
+        schedule="interleaved",
+        chunks=chunks,
+        micro_batches=batches,
+        forward=f"{forward} ms",
+        backward=f"{backward} ms",
+        activation="1 B",
+    )
+    both = Fraction(forward + backward, 1000)
+    assert makespan_s(job) == batches * both + (stages - 1) * both / chunks
+    # Every boundary between two chunks is one between workers, in both directions.
+    assert sum(sent(job).values()) == 2 * batches * (stages * chunks - 1)
+
+
+@given(st.integers(2, 6), st.integers(0, 6), POSITIVE)
+@settings(max_examples=examples(40), deadline=None)
+def test_the_bubble_of_zb_h1(stages: int, more: int, unit: int) -> None:
+    """Zero Bubble, ICLR '24, Table 2: (p - 1)(F + B - W), here with F = B = W, and m >= p."""
+    batches = stages + more
+    job = job_of(
+        "mesh",
+        stages,
+        pipeline=stages,
+        schedule="zero-bubble",
+        micro_batches=batches,
+        forward=f"{unit} ms",
+        backward=f"{2 * unit} ms",
+        activation="1 B",
+    )
+    assert makespan_s(job) == Fraction(unit, 1000) * (3 * batches + stages - 1)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("stages", "batches", "chunks"), [(1, 2, 2), (2, 4, 2), (3, 6, 3), (4, 4, 2)])
+def test_every_pass_is_done_once(schedule: str, stages: int, batches: int, chunks: int) -> None:
+    of = SCHEDULES[schedule]
+    chunks = chunks if of.chunked else 1
+    directions = ["forward", "backward", *(["weights"] if of.splits_backward else [])]
+    expected = {
+        (direction, stage + 1, batch + 1)
+        for direction in directions
+        for stage in range(stages * chunks)
+        for batch in range(batches)
+    }
+    passes = [tuple(each) for each in of.passes(stages, batches, chunks)]
+    assert len(passes) == len(expected)
+    assert set(passes) == expected
+
+
+@given(st.permutations(["data", "pipeline", "tensor"]), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=examples(30), deadline=None)
+def test_what_a_mesh_sends_whatever_the_nesting(order: list[str], data: int, pipeline: int, tensor: int) -> None:
+    """Closed forms: 2 all-reduces forward and 2 backward for each layer; activations and gradients; replicas' sums."""
+    batches, layers, activation, gradient = 3, 2, 3600, 7200
+    if data * pipeline * tensor == 1:
+        return
+    job = job_of(
+        order,
+        data * pipeline * tensor,
+        data=data,
+        pipeline=pipeline,
+        tensor=tensor,
+        micro_batches=batches,
+        layers=layers,
+        forward="4 ms",
+        backward="8 ms",
+        activation=f"{activation} B",
+        gradient=f"{gradient} B",
+    )
+    ranks = data * pipeline * tensor
+    tensor_bytes = ranks * batches * layers * 4 * 2 * (tensor - 1) * activation // tensor
+    pipeline_bytes = 2 * batches * data * (pipeline - 1) * tensor * activation
+    data_bytes = ranks * 2 * (data - 1) * gradient // data
+    assert sum(sent(job).values()) == tensor_bytes + pipeline_bytes + data_bytes
+    assert makespan_s(job) == (batches + pipeline - 1) * Fraction(12, 1000)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_tensor_parallelism_in_closed_form(sequence_parallel: bool) -> None:
+    """Both variants send 8 (n-1)/n of the activations for each rank and layer."""
+    ranks, layers, activation = 4, 3, 1000
+    job = job_of(
+        "tensor",
+        2,
+        "tensor",
+        ranks_per_worker=2,
+        layers=layers,
+        forward="6 ms",
+        backward="12 ms",
+        activation=f"{activation} B",
+        sequence_parallel=sequence_parallel,
+    )
+    # On a ring of 0, 1 | 2, 3, two of the four ranks send to the other worker.
+    assert sum(sent(job).values()) == 2 * layers * 8 * (ranks - 1) * activation // ranks
+    assert makespan_s(job) == Fraction(18, 1000)
+    assert all(h.is_coflow for h in job.echelonflows)
+    assert len(job.echelonflows) == layers * 4 * (2 if sequence_parallel else 1)
+
+
+def test_micro_batches_of_different_sizes_take_their_share() -> None:
+    keys: dict[str, Any] = {"forward": "4 ms", "backward": "8 ms", "activation": "100 B", "schedule": "gpipe"}
+    job = job_of("mesh", 2, pipeline=2, micro_batches=[1, 0.5, 2], **keys)
+    sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    assert [sizes[f"activation-s1-d1-m{m}-t1"] for m in (1, 2, 3)] == [100, 50, 200]
+    (forward,) = (h for h in job.echelonflows if h.name.startswith("activation"))
+    assert forward.offsets_s == (Fraction(0), Fraction(4, 1000), Fraction(6, 1000))
+
+
+GOOD: dict[str, Any] = {
+    "data": 2,
+    "pipeline": 2,
+    "micro_batches": 2,
+    "forward": "1 s",
+    "backward": "1 s",
+    "activation": "8 B",
+    "gradient": "8 B",
+}
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "changes", "path"),
+    [
+        ("mesh", {"data": 3}, "mesh"),
+        ("mesh", {"gradient": None}, "mesh.gradient"),
+        ("mesh", {"forward": ["1 s"] * 3}, "mesh.forward"),
+        ("mesh", {"activation": ["8 B", "8 B"]}, "mesh.activation"),
+        ("mesh", {"schedule": "interleaved"}, "mesh.chunks"),
+        ("mesh", {"chunks": 2}, "mesh.chunks"),
+        ("mesh", {"schedule": "interleaved", "chunks": 2, "micro_batches": 3}, "mesh.micro_batches"),
+        ("mesh", {"weights": "1 s"}, "mesh.weights"),
+        ("mesh", {"schedule": "zero-bubble", "weights": "2 s"}, "mesh.weights"),
+        ("mesh", {"collective": "halving-doubling", "data": 3, "pipeline": 1}, "mesh"),
+        ("mesh", {"order": ["data"]}, "mesh.pipeline"),
+        ("mesh", {"order": ["data", "data"]}, "mesh.order"),
+        (["data"], {}, "mesh.pipeline"),
+        (["data", "expert"], {}, "parallelism"),
+        ([], {}, "parallelism"),
+        (["data", "pipeline"], {"order": ["data", "pipeline"]}, "mesh.order"),
+    ],
+)
+def test_what_is_refused(parallelism: object, changes: dict[str, object], path: str) -> None:
+    keys = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    with pytest.raises(DocumentError) as caught:
+        parse_document(JobSpec, document(parallelism, 4, **keys), "job")
+    assert caught.value.path == path
+
+
+def test_a_list_of_axes_is_short_for_their_order() -> None:
+    spec = parse_document(JobSpec, document(["pipeline", "data"], 4, **GOOD), "job")
+    named = parse_document(JobSpec, document("mesh", 4, **GOOD, order=["pipeline", "data"]), "job")
+    assert spec == named
