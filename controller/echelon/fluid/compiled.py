@@ -11,7 +11,7 @@ from typing import Any
 
 from echelon.allocation import Number
 from echelon.fluid import filling
-from echelon.fluid.filling import Ports, Standings
+from echelon.fluid.filling import SharedPorts, Standings
 
 WORTH_LOADING = 20_000
 """How many rates a process computes before it loads numba and what numba has compiled, which takes about as long."""
@@ -28,7 +28,7 @@ class _SharedRates:
         self,
         flows: Sequence[int],
         standings: Standings,
-        ports: Ports,
+        ports: SharedPorts,
         zero: Number,
         acknowledging: Number,
         tolerance: Number,

@@ -45,6 +45,9 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
     # Those of experiments are not the service's.
     assert {leaf.split()[0] for leaf in leaves - named} <= {
         "run",
+        "sweep",
+        "place",
+        "import",
         "show",
         "fabric",
         "traffic",
