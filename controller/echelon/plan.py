@@ -77,6 +77,11 @@ class Plan:
     """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
     rates_Bps: Mapping[FlowKey, Fraction] = field(default_factory=dict)  # noqa: N815
     """Bytes per second, on the wire, at which the host agents send flows that are under way; absent: no limit."""
+    hosts_in_order: bool = False
+    """Whether host agents send the flows of a host in the order in which they started, and acknowledgements first.
+
+    Otherwise packets leave a host as they come. No switch ranks them on their first link.
+    """
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 from softswitch.virtual.eventloop import EventLoop
 from softswitch.virtual.wire import Wire
 
 
 class VirtualHost:
-    """A host whose interface is an unbounded FIFO at the rate of the host's link."""
+    """A host whose interface is an unbounded queue at the rate of the host's link.
+
+    It is a FIFO, unless a sender says since when a packet counts as waiting.
+    """
 
     __slots__ = (
         "_awake",
+        "_given",
         "_loop",
         "_waiting",
         "backlog_bytes",
@@ -28,7 +32,8 @@ class VirtualHost:
 
     def __init__(self, loop: EventLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[tuple[int, int, bytes]] = []  # a heap of time, number and packet
+        self._given = 0  # numbers packets, so that those of one time stay in order
         self._awake = False  # an event at the end of the packet on the wire is scheduled
         self.name = name
         self.on_packet = on_packet
@@ -55,13 +60,14 @@ class VirtualHost:
         self.check_free(port)
         self.wire = wire
 
-    def send(self, data: bytes) -> None:
-        """Send a packet after those already given."""
+    def send(self, data: bytes, since_ns: int | None = None) -> None:
+        """Send a packet after those that have waited since `since_ns` or longer; None: since now."""
         wire = self.wire
         if wire is None:
             self.packets_dropped += 1
         elif self._waiting or wire.line.free_ns > self._loop.now_ns:
-            self._waiting.append(data)
+            self._given += 1
+            heappush(self._waiting, (self._loop.now_ns if since_ns is None else since_ns, self._given, data))
             self.backlog_bytes += len(data)
             self._wake(wire)
         else:
@@ -88,7 +94,7 @@ class VirtualHost:
         if wire.line.free_ns > self._loop.now_ns:
             self._wake(wire)  # a packet given at this very instant, before this event, went first
         elif self._waiting:
-            data = self._waiting.popleft()
+            _, _, data = heappop(self._waiting)
             self.backlog_bytes -= len(data)
             self._transmit(wire, data)
         elif self.on_idle is not None:

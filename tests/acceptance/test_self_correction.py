@@ -60,6 +60,7 @@ def test_switches_remember_who_waited_without_a_controller() -> None:
     assert max(waits) / min(waits) < 1.06
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group(UNEVEN)
 @pytest.mark.parametrize("error", [Fraction(1, 5), Fraction(-1, 5)])
 def test_memory_does_not_need_right_profiles(error: Fraction) -> None:

@@ -22,6 +22,7 @@ from time import process_time
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import Windows, simulate
+from echelon.fluid.compiled import shared_rates_in_floats
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
@@ -121,7 +122,15 @@ def exponent(points: Sequence[Measured]) -> float:
     return slope / math.fsum((a - mean_x) ** 2 for a in x)
 
 
+def warm_up() -> None:
+    """Compile the engine, if numba is installed: the first process after an installation takes 20 s for that."""
+    shared_rates_in_floats.load()
+    hosts, count = SIZES[0]
+    measure("fair", leaf_spine(hosts), jobs_of(count, hosts))
+
+
 def bench() -> Iterator[tuple[str, float, str]]:
+    warm_up()
     hosts, count = SIZES[0]
     fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
     for name in policy_names():
@@ -136,6 +145,7 @@ def main() -> None:
 
     sizes = [(int(hosts), int(jobs)) for hosts, _, jobs in (word.partition(":") for word in sys.argv[1:])] or SIZES
     table = Table("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k")
+    warm_up()
     for name in policy_names():
         points: list[Measured] = []
         for hosts, count in sizes:

@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon (serve|job (submit|list|show|remove|distances)|watch|token|status|switch|plan|policy|link|telemetry)": (
+    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"^curl": "a running service, as the tests in tests/echelon/service have",
@@ -92,7 +92,7 @@ def to_run(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
-    for name in ("topologies", "p4src", "ptf", "controller", "softswitch"):
+    for name in ("topologies", "p4src", "ptf", "controller", "softswitch", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in to_run(page):

@@ -19,7 +19,7 @@ class Aim(Vocabulary):
             node.name: [key.value for key in node.keys]
             for pipeline in (program.ingress, program.egress)
             for node in pipeline.nodes.values()
-            if isinstance(node, ir.Table) and node.keys
+            if isinstance(node, ir.TableSpec) and node.keys
         }
 
     def field(self, header: str, name: str, width: int) -> int:

@@ -45,7 +45,7 @@ class Configuration:
             }
             for pipeline in (spec.ingress, spec.egress)
             for node in pipeline.nodes.values()
-            if isinstance(node, ir.Table)
+            if isinstance(node, ir.TableSpec)
         }
 
     def write(self) -> None:

@@ -58,7 +58,14 @@ def evaluate(
     """Run every policy on random scenarios, and compare it with fair sharing and the physical limit."""
     with one_line_errors(out):
         from echelon.experiments.evaluation import run
+        from echelon.fluid import can_compile
 
+        if not can_compile():
+            typer.echo(
+                "numba is not installed: results are the same, but fluid runs take about 4 times as long "
+                "(pip install 'echelon-p4[fast]')",
+                err=True,
+            )
         with Bars("evaluate") as bars:
             report = run.evaluate_into(
                 out,

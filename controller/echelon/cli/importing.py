@@ -21,7 +21,7 @@ _MANY_NODES = 10_000
 
 def import_workload(
     format_name: Annotated[
-        str, typer.Argument(help="The format: aicb, astra-sim, chakra, pipedream, pytorch, simai.", metavar="FORMAT")
+        str, typer.Argument(help="The format, e.g. chakra; docs/importing.md lists them all.", metavar="FORMAT")
     ],
     files: Annotated[list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The job file to write.", metavar="JOB.yaml")],

@@ -66,6 +66,9 @@ class Carrier(Protocol):
 class ShimCarrier:
     """Each flow with a sender and a receiver of its own (`echelon.endhosts.transport`), and the shim in every packet.
 
+    With `in_order`, a host sends acknowledgements first, and then its flows in the order in which they started.
+    Otherwise it sends packet by packet, as they come.
+
     Raises `RunError` for a flow that is too long for the shim.
     """
 
@@ -78,6 +81,7 @@ class ShimCarrier:
         retransmit_after_ns: int,
         *,
         paced: bool = False,
+        in_order: bool = False,
     ) -> None:
         for flow in job.flows:
             if flow.size_bytes > MAX_REMAINING:
@@ -92,6 +96,7 @@ class ShimCarrier:
         self._transport = transport
         self._retransmit_after_ns = retransmit_after_ns
         self._paced = paced
+        self._in_order = in_order
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
@@ -114,11 +119,14 @@ class ShimCarrier:
         answer, ack = destination.nic.send, frames.ack
         known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
+        flow_since_ns = self._network.clock.now_ns if self._in_order else None
+        acks_since_ns = 0 if self._in_order else None
+
         def transmit(segment: DataSegment) -> None:
-            send(data(segment, known_here(key)))
+            send(data(segment, known_here(key)), flow_since_ns)
 
         def acknowledge(segment: AckSegment) -> None:
-            answer(ack(segment, known_there(key)))
+            answer(ack(segment, known_there(key)), acks_since_ns)
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)

@@ -57,6 +57,7 @@ class TrainingEmulator:
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
+    - `in_order` says that hosts send the flows with a shim in the order in which they started (`ShimCarrier`).
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
     Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
@@ -80,6 +81,7 @@ class TrainingEmulator:
         seed: int = 0,
         on_iteration: Callable[[str, int, int], None] | None = None,
         paced: bool = False,
+        in_order: bool = False,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -89,6 +91,7 @@ class TrainingEmulator:
         """The progress of the jobs."""
         self._on_iteration = on_iteration
         self._is_paced = paced
+        self._is_in_order = in_order
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
@@ -160,7 +163,9 @@ class TrainingEmulator:
             settings = tcp_settings(self._transport, self._transport.ecn)
             return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
-        return ShimCarrier(network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced)
+        return ShimCarrier(
+            network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced, in_order=self._is_in_order
+        )
 
     def _paced(self, nic: Nic) -> Nic:
         rate_bps = self._transport.host_rate_bps

@@ -19,15 +19,15 @@ class PacedNic:
         self._rate_bps = rate_bps
         self._free_ns = 0
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, since_ns: int | None = None) -> None:
         """Send a frame when the frames before it have had their time."""
         now_ns = self._clock.now_ns
         start_ns = max(now_ns, self._free_ns)
         self._free_ns = start_ns - (-len(data) * 8 * NS_PER_S // self._rate_bps)
         if start_ns == now_ns:
-            self._nic.send(data)
+            self._nic.send(data, since_ns)
         else:
-            self._clock.at(start_ns, self._nic.send, data)
+            self._clock.at(start_ns, self._nic.send, data, since_ns)
 
 
 @dataclass(slots=True)

@@ -1,9 +1,19 @@
 """Exact flow-level simulation: jobs in closed loop on a network that executes a plan."""
 
 from echelon.fluid.alone import alone_iteration_s, run_alone
+from echelon.fluid.compiled import can_compile
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
 from echelon.fluid.simulator import simulate
 
-__all__ = ["BackgroundFlow", "FluidError", "FluidResult", "Windows", "alone_iteration_s", "run_alone", "simulate"]
+__all__ = [
+    "BackgroundFlow",
+    "FluidError",
+    "FluidResult",
+    "Windows",
+    "alone_iteration_s",
+    "can_compile",
+    "run_alone",
+    "simulate",
+]

@@ -11,7 +11,7 @@ from typing import Any
 
 from echelon.allocation import Number
 from echelon.fluid import filling
-from echelon.fluid.filling import Ports, Standings
+from echelon.fluid.filling import SharedPorts, Standings
 
 WORTH_LOADING = 20_000
 """How many rates a process computes before it loads numba and what numba has compiled, which takes about as long."""
@@ -28,17 +28,23 @@ class _SharedRates:
         self,
         flows: Sequence[int],
         standings: Standings,
-        ports: Ports,
+        ports: SharedPorts,
         zero: Number,
         acknowledging: Number,
         tolerance: Number,
     ) -> tuple[list[Number], list[bool]]:
         if self._left > 0:
             self._left -= len(flows)
-            if self._left <= 0 and can_compile():
-                self._function = compiled_shared_rates()
+            if self._left <= 0:
+                self.load()
         rates, held_up = self._function(flows, standings, ports, zero, acknowledging, tolerance)
         return rates, held_up
+
+    def load(self) -> None:
+        """Compute with the compiled function from now on, if the extra ``fast`` is installed."""
+        self._left = 0
+        if can_compile():
+            self._function = compiled_shared_rates()
 
 
 shared_rates_in_floats = _SharedRates()
@@ -61,5 +67,5 @@ def compiled_shared_rates() -> Callable[..., Any]:
 
     for part in filling.PARTS:
         register_jitable(part)
-    compiled: Callable[..., Any] = njit(filling.shared_rates, cache=True, error_model="numpy")
+    compiled: Callable[..., Any] = njit(filling.shared_rates, cache=True)
     return compiled

@@ -26,7 +26,7 @@ _NOBODY, _WINDOWS, _CONSTANTS = 0, 1, 2
 that keep a window; those of constant rate, which go first."""
 
 
-class Ports(NamedTuple):
+class SharedPorts(NamedTuple):
     """All ports, and their queues. Rates are in bytes per second."""
 
     capacity: Sequence[Number]
@@ -102,7 +102,12 @@ class _Filling(NamedTuple):
 
 
 def shared_rates(
-    flows: Sequence[int], standings: Standings, ports: Ports, zero: Number, acknowledging: Number, tolerance: Number
+    flows: Sequence[int],
+    standings: Standings,
+    ports: SharedPorts,
+    zero: Number,
+    acknowledging: Number,
+    tolerance: Number,
 ) -> tuple[Numbers, list[bool]]:
     """Return the rate of each flow, given by its standing, and whether it waits in a queue with others.
 
@@ -135,7 +140,7 @@ def table(value: T, rows: int, columns: int) -> list[list[T]]:
     return [[value] * columns for _ in range(rows)]
 
 
-def _meet(flows: Sequence[int], standings: Standings, ports: Ports, zero: Number) -> _Meeting:
+def _meet(flows: Sequence[int], standings: Standings, ports: SharedPorts, zero: Number) -> _Meeting:
     """Number the flows, and the queues and ports on their paths, from 0 in order of appearance."""
     flow_count, place_count, queue_count, port_count = len(flows), 0, 0, 0
     for standing in flows:

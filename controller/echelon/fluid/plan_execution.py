@@ -15,7 +15,7 @@ from typing import Any
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.rounding import Arithmetic
-from echelon.fluid.sharing import SharedPort, Sharing
+from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import Plan
 from echelon.rankings.base import Execution, Rank, Ranking
 from echelon.rankings.fixed import Fixed
@@ -116,7 +116,7 @@ class PlanExecution:
             reverse = numbers[following, node] if windows.acknowledging else None
             shared.append(SharedPort(port.capacity_Bps, schedule, reverse))
             port.always_narrow = shared[-1].limited
-        self._sharing = Sharing(shared, arithmetic, windows.acknowledging)
+        self._sharing = QueueSharing(shared, arithmetic, windows.acknowledging)
         self._standings: dict[_Standing, int] = {}
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:

@@ -25,7 +25,7 @@ from typing import Any
 
 from echelon.allocation import Number
 from echelon.fluid.compiled import shared_rates_in_floats
-from echelon.fluid.filling import NO_RATE, Ports, Standings, shared_rates
+from echelon.fluid.filling import NO_RATE, SharedPorts, Standings, shared_rates
 from echelon.fluid.rounding import Arithmetic
 from echelon.plan import PortSchedule, QueuePlan
 
@@ -48,7 +48,7 @@ class SharedPort:
         return any(queue.max_share is not None for queue in self.schedule or ())
 
 
-class Sharing:
+class QueueSharing:
     """Ports, everything that a flow at them can be, and the rates that follow.
 
     `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the same path, before all
@@ -65,7 +65,7 @@ class Sharing:
         """The first queue of each port."""
         for queue, (index, _) in reversed([*enumerate(queues)]):
             self._first[index] = queue
-        self._ports = Ports(
+        self._ports = SharedPorts(
             capacity=self._numbers(capacities),
             is_fifo=_integers(port.schedule is None for port in ports),
             limited=_integers(port.limited for port in ports),

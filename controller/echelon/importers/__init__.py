@@ -7,19 +7,19 @@ which `echelon.importers.job_file` writes as a job file of parallelism `graph`.
 
 from __future__ import annotations
 
-from echelon.importers.importer import Importer, Options, Source
+from echelon.importers.importer import Importer, ImportOptions, Source
 from echelon.importers.registry import format_names, make_importer
-from echelon.importers.workload import Collective, Compute, Send, Tally, Workload
+from echelon.importers.workload import Compute, ReadCounts, Workload, WorkloadCollective, WorkloadSend
 
 __all__ = [
-    "Collective",
     "Compute",
+    "ImportOptions",
     "Importer",
-    "Options",
-    "Send",
+    "ReadCounts",
     "Source",
-    "Tally",
     "Workload",
+    "WorkloadCollective",
+    "WorkloadSend",
     "format_names",
     "make_importer",
 ]

@@ -34,7 +34,7 @@ from pydantic import Field
 from echelon.documents import DocumentError, suggestion
 from echelon.importers import astra_sim
 from echelon.importers.importer import Importer, Source, Span
-from echelon.importers.layout import Layout
+from echelon.importers.layout import RankLayout
 from echelon.importers.workload import Builder, CollectiveKind, Workload
 from echelon.quantities import shown
 
@@ -68,7 +68,7 @@ _COLUMNS = ("comm_type", "comm_group", "msg_size", "stage")
 _Size = Annotated[int, Field(ge=1, le=10**6)]
 
 
-class Options(astra_sim.Options):
+class AicbOptions(astra_sim.AstraSimOptions):
     """What a list does not say, or what part of it to take. `layers` and `model` are for text workloads."""
 
     iterations: Span | None = None
@@ -87,10 +87,10 @@ class SimAi(astra_sim.AstraSim):
     gathers_input: ClassVar[bool] = False
 
 
-class Aicb(Importer[Options]):
+class Aicb(Importer[AicbOptions]):
     """A communication list (`.csv`) or SimAI workload (`.txt`) of AICB."""
 
-    Options: ClassVar[type[astra_sim.Options]] = Options
+    Options: ClassVar[type[astra_sim.AstraSimOptions]] = AicbOptions
 
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
@@ -100,7 +100,7 @@ class Aicb(Importer[Options]):
         layout = self._layout(source, sections)
         return _List(source, sections, layout, self.options.iterations or range(1, 2)).run()
 
-    def _layout(self, source: Source, sections: Sequence[_Section]) -> Layout:
+    def _layout(self, source: Source, sections: Sequence[_Section]) -> RankLayout:
         said = _group_sizes(source, sections)
         options = self.options
         used = {row.group for section in sections for row in section.rows}
@@ -139,7 +139,7 @@ class Aicb(Importer[Options]):
                 f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the groups)",
                 code="wrong-length",
             )
-        return Layout({"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
+        return RankLayout({"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, i
 class _List:
     """The iterations of a list, stage by stage."""
 
-    def __init__(self, source: Source, sections: Sequence[_Section], layout: Layout, wanted: range) -> None:
+    def __init__(self, source: Source, sections: Sequence[_Section], layout: RankLayout, wanted: range) -> None:
         self.source = source
         self.layout = layout
         self.builder = Builder(layout.ranks)

@@ -38,7 +38,7 @@ from pydantic import Field
 from echelon.documents import DocumentError, suggestion
 from echelon.importers import importer
 from echelon.importers.importer import Importer, Source, Span
-from echelon.importers.layout import Layout
+from echelon.importers.layout import RankLayout
 from echelon.importers.workload import Builder, CollectiveKind, Workload
 from echelon.quantities import shown
 
@@ -118,7 +118,7 @@ class _Header:
         return self.settings.get(key, (default,))[0]
 
 
-class Options(importer.Options):
+class AstraSimOptions(importer.ImportOptions):
     """What a text workload does not say, or what part of it to take."""
 
     layers: Span | None = None
@@ -127,10 +127,10 @@ class Options(importer.Options):
     """Consecutive ranks of a group of model parallelism (with HYBRID_MODEL_DATA: of data parallelism)."""
 
 
-class AstraSim(Importer[Options]):
+class AstraSim(Importer[AstraSimOptions]):
     """A text workload of ASTRA-sim 1.0."""
 
-    Options: ClassVar[type[importer.Options]] = Options
+    Options: ClassVar[type[importer.ImportOptions]] = AstraSimOptions
     gathers_input: ClassVar[bool] = True
     """Whether the bytes of an all-gather are those that a rank has before it, rather than after."""
 
@@ -166,7 +166,7 @@ class AstraSim(Importer[Options]):
             )
         return header, [layer for layer in layers if wanted is None or layer.number in wanted]
 
-    def _layout(self, source: Source, header: _Header) -> Layout:
+    def _layout(self, source: Source, header: _Header) -> RankLayout:
         stages = header.number("pp:", 1)
         everybody = header.number("all_gpus:", 0) // stages
         ranks = everybody if self.options.ranks is None and everybody else self.given_ranks(source)
@@ -189,7 +189,7 @@ class AstraSim(Importer[Options]):
                 f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change --hosts)",
                 code="wrong-length",
             )
-        return Layout({"dp": ranks // size // experts, "ep": experts, "model": size})
+        return RankLayout({"dp": ranks // size // experts, "ep": experts, "model": size})
 
 
 def _header(source: Source, line: int, words: Sequence[str]) -> _Header:
@@ -265,7 +265,7 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
 class _Training:
     """The iteration of a text workload."""
 
-    def __init__(self, header: _Header, layers: Sequence[_Layer], layout: Layout, gathers_input: bool) -> None:
+    def __init__(self, header: _Header, layers: Sequence[_Layer], layout: RankLayout, gathers_input: bool) -> None:
         self.header = header
         self.layers = layers
         self.gathers_input = gathers_input

@@ -86,7 +86,7 @@ def _no_constant(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
 
 
-class Options(Section):
+class ImportOptions(Section):
     """What a file does not say, or what part of it to take. A format adds its own."""
 
     ranks: int | None = None
@@ -108,13 +108,13 @@ Span = Annotated[range, PlainValidator(_span)]
 """Consecutive numbers, counted from 1, as ``2`` or ``2:4``."""
 
 
-O = TypeVar("O", bound=Options)  # noqa: E741
+O = TypeVar("O", bound=ImportOptions)  # noqa: E741
 
 
 class Importer(ABC, Generic[O]):
     """A format. The docstring of the class is the format's help."""
 
-    Options: ClassVar[type[Options]] = Options
+    Options: ClassVar[type[ImportOptions]] = ImportOptions
 
     def __init__(self, options: O) -> None:
         self.options = options

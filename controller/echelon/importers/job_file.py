@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.importers.workload import Collective, Compute, Node, Workload
+from echelon.importers.workload import Compute, Node, Workload, WorkloadCollective
 from echelon.quantities import duration_text, rate_text
 
 _WIDTH = 118
@@ -46,7 +46,7 @@ def _node(node: Node) -> str:
     match node:
         case Compute():
             what = f"rank: {node.rank}, compute: {_duration(node.duration_s)}"
-        case Collective():
+        case WorkloadCollective():
             what = f"collective: {node.kind}, group: {node.group}"
             if node.kind != "barrier":
                 what += f", bytes: {_size(node.size_bytes)}"

@@ -9,7 +9,7 @@ from itertools import product
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RankLayout:
     """A grid of ranks; along the last axis, neighbours follow each other."""
 
     axes: Mapping[str, int]

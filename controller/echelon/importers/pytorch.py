@@ -31,7 +31,7 @@ from echelon.documents import DocumentError
 from echelon.importers import importer
 from echelon.importers.importer import Importer, Source, Span
 from echelon.importers.traces import Joined, TraceNode, Work, assemble
-from echelon.importers.workload import CollectiveKind, Tally, Workload
+from echelon.importers.workload import CollectiveKind, ReadCounts, Workload
 from echelon.quantities import shown
 
 _KINDS: tuple[tuple[str, CollectiveKind], ...] = (
@@ -54,7 +54,7 @@ _MOST_BYTES = 10**15
 _US_S = Fraction(1, 10**6)
 
 
-class Options(importer.Options):
+class PyTorchOptions(importer.ImportOptions):
     """What part of a trace to take."""
 
     iterations: Span | None = None
@@ -106,13 +106,13 @@ class _Rank:
         return source
 
 
-class PyTorch(Importer[Options]):
+class PyTorch(Importer[PyTorchOptions]):
     """Traces of PyTorch's profiler (Kineto) and execution traces, in JSON."""
 
-    Options: ClassVar[type[importer.Options]] = Options
+    Options: ClassVar[type[importer.ImportOptions]] = PyTorchOptions
 
     def read(self, sources: Sequence[Source]) -> Workload:
-        tally = Tally()
+        tally = ReadCounts()
         ranks = _ranks(sources, tally)
         count = len(ranks)
         if count == 1:
@@ -126,7 +126,7 @@ class PyTorch(Importer[Options]):
         traces = _even(traces, tally)
         return assemble([rank.source for rank in ranks], traces, tally)
 
-    def _trace(self, rank: _Rank, count: int, tally: Tally) -> Iterator[TraceNode]:
+    def _trace(self, rank: _Rank, count: int, tally: ReadCounts) -> Iterator[TraceNode]:
         if rank.kineto is None:
             yield from self._by_host(rank, count, tally)
             return
@@ -166,7 +166,7 @@ class PyTorch(Importer[Options]):
             own = ends.setdefault(event.stream, [])
             own.append(max([event.start_us + event.duration_us, *own[-1:]]))
 
-    def _chosen(self, rank: _Rank, tally: Tally) -> list[_Event]:
+    def _chosen(self, rank: _Rank, tally: ReadCounts) -> list[_Event]:
         events = rank.events
         wanted = self.options.iterations
         if rank.steps and (len(rank.steps) > 1 or wanted is not None):
@@ -185,7 +185,7 @@ class PyTorch(Importer[Options]):
             raise DocumentError(rank.source.name, "", "has no steps of the profiler (leave out --iterations)")
         return events
 
-    def _by_host(self, rank: _Rank, count: int, tally: Tally) -> Iterator[TraceNode]:
+    def _by_host(self, rank: _Rank, count: int, tally: ReadCounts) -> Iterator[TraceNode]:
         before: tuple[int, ...] = ()
         for number, node in enumerate(rank.nodes):
             if isinstance(node, Fraction):
@@ -230,7 +230,7 @@ def _joined(rank: _Rank, event: _Event, said: _Collective | None, count: int) ->
     return Joined(said.kind, "pg", ranks, size_bytes)
 
 
-def _even(traces: list[list[TraceNode]], tally: Tally) -> list[list[TraceNode]]:
+def _even(traces: list[list[TraceNode]], tally: ReadCounts) -> list[list[TraceNode]]:
     """Return the traces with all-to-alls of which every rank has the mean of the bytes."""
     parts: dict[tuple[tuple[int, ...], int], list[int]] = {}
     for trace in traces:
@@ -259,7 +259,7 @@ def _even(traces: list[list[TraceNode]], tally: Tally) -> list[list[TraceNode]]:
     return out
 
 
-def _ranks(sources: Sequence[Source], tally: Tally) -> list[_Rank]:
+def _ranks(sources: Sequence[Source], tally: ReadCounts) -> list[_Rank]:
     found: dict[int, _Rank] = {}
     order: Counter[str] = Counter()
     for source in sources:
@@ -299,7 +299,7 @@ def _rank_of(source: Source, document: Mapping[str, Any], order: int) -> int:
     return int(named[1]) if named else order
 
 
-def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Tally) -> None:
+def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: ReadCounts) -> None:
     for number, event in enumerate(events):
         if not isinstance(event, dict):
             raise _fault(source, number, "is not a mapping", "check the format")
@@ -368,7 +368,7 @@ def _listed(text: str) -> tuple[int, ...] | None:
     return ranks if len(set(ranks)) == len(ranks) else None
 
 
-def _read_nodes(source: Source, nodes: Sequence[Any], rank: _Rank, tally: Tally) -> None:
+def _read_nodes(source: Source, nodes: Sequence[Any], rank: _Rank, tally: ReadCounts) -> None:
     for at, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("name"), str):
             raise _fault(source, at, "is not a node with a name", "check the format")

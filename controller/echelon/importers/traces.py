@@ -12,13 +12,13 @@ from echelon.documents import DocumentError
 from echelon.importers.importer import Source
 from echelon.importers.workload import (
     MOST_NODES,
-    Collective,
     CollectiveKind,
     Compute,
-    Send,
-    Tally,
+    ReadCounts,
     TooLargeError,
     Workload,
+    WorkloadCollective,
+    WorkloadSend,
 )
 
 K = TypeVar("K")
@@ -45,7 +45,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class TracedTransfer:
     """This rank's end of a transfer."""
 
     sends: bool
@@ -61,10 +61,10 @@ class TraceNode:
     number: int
     """Unique in the trace."""
     after: tuple[int, ...]
-    does: Work | Joined | Transfer
+    does: Work | Joined | TracedTransfer
 
 
-def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: Tally) -> Workload:
+def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: ReadCounts) -> Workload:
     """Return the workload of ranks 0, 1, ..., whose traces are in the files `sources`.
 
     The k-th collective of a group is the same on all its ranks, in the order in which traces list them; so are the k-th
@@ -74,7 +74,7 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
     names, groups = _names(sources, traces, tally)
-    made: dict[str, Collective | Compute | Send] = {}
+    made: dict[str, WorkloadCollective | Compute | WorkloadSend] = {}
     waits: dict[str, dict[str, None]] = {}
     for rank, trace in enumerate(traces):
         instead: dict[int, tuple[str, ...]] = {}
@@ -86,15 +86,15 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
                 case Work():
                     name = f"n{node.number}-r{rank}"
                     made[name] = Compute(name, rank, node.does.duration_s)
-                case Transfer(sends=False):
+                case TracedTransfer(sends=False):
                     assert name is not None
                     instead[node.number] = (name, *after)
                     continue
-                case Transfer() if name is not None:
-                    made[name] = Send(name, rank, node.does.peer, node.does.size_bytes)
+                case TracedTransfer() if name is not None:
+                    made[name] = WorkloadSend(name, rank, node.does.peer, node.does.size_bytes)
                 case Joined() if name is not None:
                     group = groups[node.does.group, node.does.ranks]
-                    made[name] = Collective(name, node.does.kind, group, node.does.size_bytes)
+                    made[name] = WorkloadCollective(name, node.does.kind, group, node.does.size_bytes)
                 case _:
                     instead[node.number] = tuple(after)
                     continue
@@ -114,7 +114,7 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
 
 
 def _names(
-    sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: Tally
+    sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: ReadCounts
 ) -> tuple[Mapping[tuple[int, int], str], dict[tuple[str, tuple[int, ...]], str]]:
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
     joined: dict[tuple[str, tuple[int, ...]], dict[int, list[TraceNode]]] = {}
@@ -129,7 +129,7 @@ def _names(
                     tally.ignored["collectives of no bytes"] += 1
                 else:
                     joined.setdefault((node.does.group, node.does.ranks), {}).setdefault(rank, []).append(node)
-            elif isinstance(node.does, Transfer):
+            elif isinstance(node.does, TracedTransfer):
                 src, dst = (rank, node.does.peer) if node.does.sends else (node.does.peer, rank)
                 ends[src, dst, node.does.tag][not node.does.sends].append(node)
                 tally.read["sends" if node.does.sends else "receipts"] += 1
@@ -173,8 +173,8 @@ def _check_ends(
     sources: Sequence[Source], src: int, dst: int, sent: Sequence[TraceNode], received: Sequence[TraceNode]
 ) -> None:
     for send, receipt in zip(sent, received, strict=False):
-        assert isinstance(send.does, Transfer)
-        assert isinstance(receipt.does, Transfer)
+        assert isinstance(send.does, TracedTransfer)
+        assert isinstance(receipt.does, TracedTransfer)
         if send.does.size_bytes != receipt.does.size_bytes or not send.does.size_bytes:
             raise _fault(
                 sources[dst],

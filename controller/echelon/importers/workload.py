@@ -26,7 +26,7 @@ class Compute:
 
 
 @dataclass(frozen=True, slots=True)
-class Collective:
+class WorkloadCollective:
     """A collective operation. A rank starts its part when the nodes of `after` in which it takes part have finished."""
 
     name: str
@@ -39,7 +39,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class WorkloadSend:
     """Bytes from one rank to another."""
 
     name: str
@@ -49,11 +49,11 @@ class Send:
     after: tuple[str, ...] = ()
 
 
-Node: TypeAlias = Compute | Collective | Send
+Node: TypeAlias = Compute | WorkloadCollective | WorkloadSend
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadCounts:
     """Counts of what a file held: read as it is, derived because the file lacks it, or ignored."""
 
     read: Counter[str] = field(default_factory=Counter)
@@ -62,8 +62,8 @@ class Tally:
     notes: list[str] = field(default_factory=list)
     """What else the reader should know, a line each."""
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: ReadCounts) -> ReadCounts:
+        return ReadCounts(
             self.read + other.read,
             self.derived + other.derived,
             self.ignored + other.ignored,
@@ -79,7 +79,7 @@ class Workload:
     groups: Mapping[str, tuple[int, ...]]
     """Ranks of each group that a collective names."""
     nodes: tuple[Node, ...]
-    tally: Tally
+    tally: ReadCounts
 
 
 def contracted(workload: Workload) -> Workload:
@@ -110,7 +110,7 @@ def contracted(workload: Workload) -> Workload:
                 chained += 1
                 continue
         kept[node.name] = node if after == node.after else replace(node, after=after)
-    tally = workload.tally + Tally(
+    tally = workload.tally + ReadCounts(
         derived=Counter({"computing joined with the computing before it": chained} if chained else {}),
         ignored=Counter({"computing that takes no time": dropped} if dropped else {}),
     )
@@ -129,8 +129,8 @@ def merged(workload: Workload) -> Workload:
         after = tuple(dict.fromkeys(instead.get(name, name) for name in node.after))
         before = kept.get(after[0]) if len(after) == 1 else None
         if (
-            isinstance(node, Collective)
-            and isinstance(before, Collective)
+            isinstance(node, WorkloadCollective)
+            and isinstance(before, WorkloadCollective)
             and (before.kind, before.group) == (node.kind, node.group)
             and followers[before.name] == 1
         ):
@@ -140,7 +140,7 @@ def merged(workload: Workload) -> Workload:
         else:
             kept[node.name] = node if after == node.after else replace(node, after=after)
     joined = len(workload.nodes) - len(kept)
-    tally = workload.tally + Tally(derived=Counter({"collectives joined with the same one before": joined}))
+    tally = workload.tally + ReadCounts(derived=Counter({"collectives joined with the same one before": joined}))
     return replace(workload, nodes=tuple(kept.values()), tally=tally)
 
 
@@ -156,7 +156,7 @@ class Builder:
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
-        self.tally = Tally()
+        self.tally = ReadCounts()
         self._nodes: list[Node] = []
         self._last: list[tuple[str, ...]] = [()] * ranks
         """The nodes for which what each rank does next will wait."""
@@ -188,14 +188,14 @@ class Builder:
     ) -> None:
         """Add a collective operation. Without `waits`, what the ranks do next does not wait for it."""
         after = tuple(dict.fromkeys(before for rank in ranks for before in self._last[rank]))
-        self._add(Collective(name, kind, group, size_bytes, after))
+        self._add(WorkloadCollective(name, kind, group, size_bytes, after))
         if waits:
             for rank in ranks:
                 self._last[rank] = (name,)
 
     def send(self, name: str, src: int, dst: int, size_bytes: int) -> None:
         """Add a transfer. What either rank does next does not wait for it; see `wait`."""
-        self._add(Send(name, src, dst, size_bytes, self._last[src]))
+        self._add(WorkloadSend(name, src, dst, size_bytes, self._last[src]))
 
     def _add(self, node: Node) -> None:
         if len(self._nodes) == MOST_NODES:

@@ -86,10 +86,11 @@ def collective(
     size_bytes: int,
     algorithm: str | None = None,
     micro_batch: int | None = None,
+    matrix: tuple[tuple[int, ...], ...] | None = None,
 ) -> Block:
     """Return a block of one collective; `CollectiveStep` explains the arguments."""
     ranks = tuple(group)
-    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, micro_batch=micro_batch)
+    step = CollectiveStep(name, operation, ranks, size_bytes, algorithm, matrix, micro_batch=micro_batch)
     parts = dict.fromkeys(ranks, (name,))
     return Block({name: step}, {}, parts, parts)
 

@@ -26,7 +26,7 @@ from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
 from echelon.jobs.collectives import OPERATIONS, Collective
 from echelon.jobs.collectives.algorithm import Algorithm
-from echelon.jobs.combinators import Block, Step
+from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
 
 _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-w[0-9]+")
@@ -70,7 +70,7 @@ class FreeGraph:
                 reason = f"'{node.name}' is the name of another node (give each its own)"
                 raise FreeGraphError(at, "name", reason, "duplicate")
             nodes[node.name] = node
-            _check_ranks(at, node, known)
+            _check_ranks(at, node, known, self.ranks_per_worker)
         for at, node in enumerate(self.nodes):
             parts = _FLOW_OF_COLLECTIVE.fullmatch(node.name)
             if parts and isinstance(nodes.get(parts[1]), CollectiveStep):
@@ -103,7 +103,7 @@ class FreeGraph:
             str(rank): workers[rank // self.ranks_per_worker] for rank in range(self.ranks_per_worker * len(workers))
         }
         nodes = self._in_order()
-        blocks = {node.name: _block(node) for node in nodes}
+        blocks = {node.name: _block(node, self.ranks_per_worker) for node in nodes}
         flows_of = {
             name: [
                 step.name
@@ -131,7 +131,7 @@ class FreeGraph:
     def _messages(self) -> Iterator[tuple[int, int, int]]:
         """Yield the sending and the receiving worker, by number, and the bytes of each flow."""
         for node in self.nodes:
-            for step in _block(node).steps.values():
+            for step in _block(node, self.ranks_per_worker).steps.values():
                 if isinstance(step, Flow):
                     src, dst = (int(rank) // self.ranks_per_worker for rank in (step.src, step.dst))
                     if src != dst:
@@ -158,7 +158,7 @@ def _listed(ranks: Sequence[str]) -> str:
     return f"rank{'s' if ranks[1:] else ''} {shown}"
 
 
-def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
+def _check_ranks(at: int, node: Step, ranks: set[str], ranks_per_worker: int) -> None:
     key = "rank" if isinstance(node, ComputeUnit) else "send" if isinstance(node, Flow) else "group"
     own = ranks_of(node)
     for rank in own:
@@ -171,7 +171,16 @@ def _check_ranks(at: int, node: Step, ranks: set[str]) -> None:
     if isinstance(node, CollectiveStep):
         if not own:
             raise FreeGraphError(at, key, "is empty (name the ranks)", "wrong-length")
-        if refusal := _algorithm(node, at).refusal(len(own)):
+        if node.matrix is not None:
+            if node.operation != "all-to-all":
+                raise FreeGraphError(
+                    at, "matrix", f"does not go with '{node.operation}' (remove it)", "conflicting-key"
+                )
+            if any(len(row) != len(own) for row in (node.matrix, *node.matrix)):
+                reason = f"does not have {len(own)} rows of {len(own)} sizes, one for each rank of the group"
+                raise FreeGraphError(at, "matrix", f"{reason} (complete it)", "wrong-length")
+        algorithm = _algorithm(node, at)
+        if refusal := algorithm.refusal(len(own)) or algorithm.misplaced(_workers(own, ranks_per_worker)):
             raise FreeGraphError(at, "algorithm", f"'{node.algorithm}' {refusal}", "not-allowed")
 
 
@@ -187,10 +196,23 @@ def _algorithm(node: CollectiveStep, at: int = 0) -> Algorithm:
     return algorithms[name]
 
 
-def _block(node: Step) -> Block:
+def _workers(ranks: Iterable[str], ranks_per_worker: int) -> list[str]:
+    """Return the number of the worker that has each rank."""
+    return [str(int(rank) // ranks_per_worker) for rank in ranks]
+
+
+def _block(node: Step, ranks_per_worker: int) -> Block:
     """Return a node as steps that the ranks do, without what comes before."""
+    if isinstance(node, CollectiveStep) and node.matrix is not None:
+        pairs = (
+            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], size)
+            for src, row in enumerate(node.matrix)
+            for dst, size in enumerate(row)
+        )
+        return parallel(*(flow(*pair) for pair in pairs if pair[1] != pair[2] and pair[3]))
     if isinstance(node, CollectiveStep):
-        collective = Collective(_algorithm(node), node.group)
+        algorithm = _algorithm(node).on(_workers(node.group, ranks_per_worker))
+        collective = Collective(algorithm, node.group)
         return (collective.block if node.rounds else collective.whole)(node.name, node.size_bytes)
     step = replace(node, after=())
     starters = dict.fromkeys(_starters(node), (node.name,))

@@ -77,6 +77,8 @@ class CollectiveStep:
     """The size of the whole tensor (`echelon.jobs.collectives.OPERATIONS` says which)."""
     algorithm: str | None = None
     """None: the first that `OPERATIONS` lists."""
+    matrix: tuple[tuple[int, ...], ...] | None = None
+    """Of an all-to-all, the bytes from each rank (row) to each (column). None: equal parts of `size_bytes`."""
     rounds: bool = False
     """Whether there is a flow for each round and rank, instead of one for each two ranks with the bytes of all
     rounds."""

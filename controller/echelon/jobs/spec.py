@@ -104,7 +104,7 @@ class JobSpec(Section):
     parallelism: Annotated[str, Field(description="the paradigm")]
     """The name of the section that describes an iteration. A list of axes, from the outermost, stands for the paradigm
     that nests them, with this `order`."""
-    workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=1000, description="the hosts, as [h1, h2]")]
+    workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]")]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
     """When the first iteration starts, seconds."""

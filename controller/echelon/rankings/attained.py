@@ -75,11 +75,13 @@ class AttainedExecution:
 
     def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Attained]]) -> list[Rank]:
         switch = port[0]
-        ranks: dict[tuple[str, Attained], Rank] = {}
+        # The flows of a group mostly share their ranking as one object, and to hash that takes long.
+        ranks: dict[tuple[str, int], Rank] = {}
         for flow, ranking in flows:
-            if (flow.job, ranking) not in ranks:
-                ranks[flow.job, ranking] = _rank(self._groups[flow.job, ranking.group], switch, ranking)
-        return [ranks[flow.job, ranking] for flow, ranking in flows]
+            key = flow.job, id(ranking)
+            if key not in ranks:
+                ranks[key] = _rank(self._groups[flow.job, ranking.group], switch, ranking)
+        return [ranks[flow.job, id(ranking)] for flow, ranking in flows]
 
     def neighbourhood(self, flow: ActiveFlow, ranking: Attained) -> tuple[str, str]:
         return flow.job, ranking.group

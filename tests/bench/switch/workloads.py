@@ -12,7 +12,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, FlowAddress, ShimFrames, headers, internet_checksum
+from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, UNSTAMPED, FlowAddress, ShimFrames, headers, internet_checksum
 from echelon.jobs.graph import FlowKey
 from echelon.lowering.identity import ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
@@ -197,8 +197,10 @@ def _echelon_faults(scenario: Scenario) -> Faults:
         broken = _ipv4_faults(came, left)
         if broken:
             return broken
-        # The switch may ask for a drained window in the shim's flags; everything else behind IPv4 stays.
-        changed = [at for at in range(34, len(came)) if came[at] != left[at] and at != SHIM_AT]
+        # The switch may ask for a drained window in the shim's flags, and write the age and the memory of the job into
+        # the stamp; everything else behind IPv4 stays.
+        may_change = {SHIM_AT, *range(HEADER_BYTES - len(UNSTAMPED), HEADER_BYTES)}
+        changed = [at for at in range(34, len(came)) if came[at] != left[at] and at not in may_change]
         return [
             *(["destination MAC"] if left[:6] != macs[came[_DESTINATION]] else []),
             *([f"bytes {changed}"] if changed else []),

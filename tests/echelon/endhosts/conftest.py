@@ -47,7 +47,7 @@ class ToyLink:
         self.free_ns = 0
         self.frames: list[tuple[int, bytes]] = []
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, since_ns: int | None = None) -> None:
         self.frames.append((self._clock.now_ns, data))
         start = max(self._clock.now_ns, self.free_ns)
         self.free_ns = start + -(-len(data) * 8 * 10**9 // self._rate_bps)

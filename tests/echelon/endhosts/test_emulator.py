@@ -19,6 +19,7 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.identity import number_shims
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Background, Delay, Transport
+from softswitch.virtual import EventLoop, VirtualFabric
 
 MS = Fraction(1, 1000)
 RATE_BPS = 10_000_000
@@ -238,7 +239,7 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
     sent: list[tuple[int, bytes]] = []
 
     class Recorder:
-        def send(self, data: bytes) -> None:
+        def send(self, data: bytes, since_ns: int | None = None) -> None:
             sent.append((clock.now_ns, data))
 
     nic = PacedNic(clock, Recorder(), 3_000_000_000)
@@ -247,6 +248,28 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
     clock.at(100, nic.send, b"d")
     clock.run()
     assert sent == [(0, b"a"), (3, b"b"), (6, b"c"), (100, b"d")]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_host_in_order_ends_a_flow_before_one_that_started_later(in_order: bool) -> None:
+    computes = (ComputeUnit("first", "h1", 10 * MS), ComputeUnit("second", "h1", 5 * MS, ("first",)))
+    flows = (Flow("early", "h1", "h2", 20 * 1250, ("first",)), Flow("late", "h1", "h2", 20 * 1250, ("second",)))
+    network, fabric = VirtualFabric(EventLoop()), fabric_of(2)
+    job = Job("job", computes, flows, ())
+    nics = {name: network.add_host(name, lambda _now_ns, _frame: None) for name in fabric.hosts}
+    network.connect(("h1", 0), ("h2", 0), RATE_BPS, DELAY_NS)
+    emulator = TrainingEmulator(network.loop, nics, fabric, [job], number_shims([job]), iterations=1, in_order=in_order)
+    for name, nic in nics.items():
+        nic.on_packet = emulator.hosts[name].deliver
+    emulator.start()
+    network.run()
+    [iteration] = emulator.records["job"].iterations
+    early, late = iteration.flows["early"].finish, iteration.flows["late"].finish
+    assert early is not None
+    assert late is not None
+    # 20 packets of 1 ms each. Side by side, they take turns for the last 15 ms of the first.
+    assert (early < 31 * MS) == in_order
+    assert 50 * MS < late < 53 * MS
 
 
 def test_several_flows_of_one_connection_at_a_time(clock: Any, hub: Any) -> None:

@@ -148,7 +148,7 @@ BROKEN = [
     ("pipeline.yaml", "start: 0 s", "start: " + "9" * 5000, "", "bad-syntax"),
     ("pipeline.yaml", "start: 0 s", "start: \x07", "character 58", "bad-syntax"),
     ("pipeline.yaml", "pipeline:\n", "pipeline: 3\nx:\n", "x", "unknown-key"),
-    ("pipeline.yaml", "parallelism: pipeline", "parallelism: tensor", "parallelism", "not-allowed"),
+    ("pipeline.yaml", "parallelism: pipeline", "parallelism: sequence", "parallelism", "not-allowed"),
     ("pipeline.yaml", "parallelism: pipeline", "parallelism: data", "pipeline", "conflicting-key"),
     ("data.yaml", "data: {compute: 500 ms, gradient: 5 MB}", "", "data", "missing-key"),
     ("data.yaml", "{compute: 500 ms, gradient: 5 MB}", "500 ms", "data", "not-a-mapping"),
@@ -336,7 +336,8 @@ WORDING = {
     "not-a-name": "'a/b' is not a name (up to 32 letters, digits, '-', '_'; a letter first)",
     "duplicate-key": "duplicate key 'start' (keep one of them)",
     "bad-syntax": "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)",
-    "not-allowed": "'tensor' is not allowed (use 'data', 'parameter_server' or 'pipeline')",
+    "not-allowed": "'sequence' is not allowed (use 'data', 'expert', 'fsdp', 'graph', 'mesh', 'parameter_server', "
+    "'pipeline' or 'tensor')",
     "not-a-mapping": "'500 ms' is not a mapping (write it as {key: value})",
     "out-of-range": "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
     "unknown-node": "'s9' is neither a host nor a switch (known: h1, h2, h3, s1, s2)",

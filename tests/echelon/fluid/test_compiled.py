@@ -8,18 +8,18 @@ from random import Random
 import pytest
 
 from echelon.fluid.compiled import compiled_shared_rates
-from echelon.fluid.filling import NO_RATE, Ports, Standings, shared_rates
+from echelon.fluid.filling import NO_RATE, SharedPorts, Standings, shared_rates
 
 PORTS, QUEUES = 12, 8
 
 
-def random_ports(rng: Random) -> Ports:
+def random_ports(rng: Random) -> SharedPorts:
     """Return ports of which the first four are FIFOs, each with the next one as its reverse."""
     fifo = [port < 4 for port in range(PORTS)]
     port_of = [port for port in range(PORTS) for _ in range(1 if fifo[port] else QUEUES)]
     capacity = [float(rng.choice([1e9, 1.25e9])) for _ in range(PORTS)]
     most = [1.0 if fifo[port] else rng.choice([1.0, 1.0, 0.3]) for port in port_of]
-    return Ports(
+    return SharedPorts(
         capacity=array("d", capacity),
         is_fifo=array("q", fifo),
         limited=array(
@@ -36,7 +36,7 @@ def random_ports(rng: Random) -> Ports:
     )
 
 
-def random_standings(rng: Random, ports: Ports, count: int) -> Standings:
+def random_standings(rng: Random, ports: SharedPorts, count: int) -> Standings:
     standings = Standings(array("q", [0]), array("q"), array("q"), array("d"))
     for _ in range(count):
         crossed = [rng.randrange(4), *rng.sample(range(4, PORTS), rng.randint(0, 3))]

@@ -129,7 +129,13 @@ class EverywhereExecution:
         self.of(ranking.ranking).finished(now_s, flow, ranking.ranking)
 
     def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Everywhere]]) -> list[Rank]:
-        return [self.of(of.ranking).ranks(now_s, port, [(flow, of.ranking)])[0] for flow, of in flows]
+        ranks: dict[ActiveFlow, Rank] = {}
+        # The ranks of one kind are found together, as without this class: some are relative to each other.
+        for kind in {type(of.ranking) for _, of in flows}:
+            inside = [(flow, of.ranking) for flow, of in flows if type(of.ranking) is kind]
+            found = self.of(inside[0][1]).ranks(now_s, port, inside)
+            ranks |= dict(zip([flow for flow, _ in inside], found, strict=True))
+        return [ranks[flow] for flow, _ in flows]
 
     def neighbourhood(self, flow: ActiveFlow, ranking: Everywhere) -> Hashable:
         return "all"

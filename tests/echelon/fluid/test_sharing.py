@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.allocation import Number
 from echelon.fluid.rounding import Rounding
-from echelon.fluid.sharing import SharedPort, Sharing
+from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import LEVELS, QueuePlan
 
 ONE = Fraction(1)
@@ -37,7 +37,7 @@ def rates(*flows: Sharer, acknowledging: Fraction = Fraction(0), ports: Sequence
     """Return the rates of flows; ports are told apart by identity, and `ports` has those of which the order matters."""
     found = list({id(at): at for at in (*ports, *(at for flow in flows for at, _ in flow.places))}.values())
     index = {id(at): number for number, at in enumerate(found)}
-    sharing = Sharing(found, Rounding(), acknowledging)
+    sharing = QueueSharing(found, Rounding(), acknowledging)
     return sharing.rates(
         [
             sharing.standing(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Collective, Compute, Send, Source, Workload
+from echelon.importers import Compute, Source, Workload, WorkloadCollective, WorkloadSend
 from echelon.importers.convert import convert
 from tests.drawing import examples
 from tests.echelon.importers.test_pytorch import all_reduce, execution, kernel, kineto, recorded
@@ -53,7 +53,7 @@ def same_rows(sources: Sequence[Source], workload: Workload) -> None:
         assert not isinstance(node, Compute)
         words = lines[int(node.name.split("-")[0][1:]) - 1].replace('"', "").split(",")
         assert int(words[3]) == node.size_bytes
-        if isinstance(node, Collective):
+        if isinstance(node, WorkloadCollective):
             assert words[0].removeprefix("CommType.").replace("_", "-").startswith(node.kind)
 
 
@@ -64,7 +64,7 @@ def same_layers(sources: Sequence[Source], workload: Workload) -> None:
         phase, layer, *_ = node.name.split("-")
         column = {"fwd": 2, "ig": 5, "wg": 8}[phase]
         words = lines[1 + int(layer)]
-        if isinstance(node, Collective):
+        if isinstance(node, WorkloadCollective):
             factor = len(workload.groups[node.group]) if node.kind == "all-gather" else 1
             assert node.size_bytes == factor * int(words[column + 2])
             assert words[column + 1].split("_")[0] == node.kind.replace("-", "").upper()
@@ -89,8 +89,8 @@ def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
         if attribute.name == "comm_size"
     }
     for node in workload.nodes:
-        if isinstance(node, Send) or (isinstance(node, Collective) and node.kind != "barrier"):
-            factor = len(workload.groups[node.group]) if isinstance(node, Collective) else 1
+        if isinstance(node, WorkloadSend) or (isinstance(node, WorkloadCollective) and node.kind != "barrier"):
+            factor = len(workload.groups[node.group]) if isinstance(node, WorkloadCollective) else 1
             assert node.size_bytes in sizes or node.size_bytes in {size * factor for size in sizes}
 
 
@@ -98,7 +98,7 @@ def same_elements(sources: Sequence[Source], workload: Workload) -> None:
     """Bytes of PyTorch's traces are those of elements in the files."""
     numbers = {int(word) for source in sources for word in re.findall(r"\d+", source.data.decode())}
     for node in workload.nodes:
-        if isinstance(node, Collective) and node.kind != "barrier":
+        if isinstance(node, WorkloadCollective) and node.kind != "barrier":
             ranks = len(workload.groups[node.group])
             assert any(
                 node.size_bytes == number * width * factor

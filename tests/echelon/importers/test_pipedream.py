@@ -11,10 +11,10 @@ import pytest
 from reference.partitions import best_time
 
 from echelon.documents import DocumentError
-from echelon.importers import Collective, Compute, Send, Source, make_importer
+from echelon.importers import Compute, Source, WorkloadCollective, WorkloadSend, make_importer
 from echelon.importers.pipedream.cuts import cuts
 from echelon.importers.pipedream.partition import Level, partition
-from echelon.importers.pipedream.profile import Layer, Profile, parse_profile
+from echelon.importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 
@@ -23,13 +23,13 @@ def source(name: str) -> Source:
     return Source(name, (DATA / name).read_bytes())
 
 
-def random_profile(rng: random.Random, layers: int) -> Profile:
+def random_profile(rng: random.Random, layers: int) -> LayerProfile:
     needs = tuple(
         tuple(sorted(rng.sample(range(number), min(number, rng.choice((1, 1, 1, 2)))))) for number in range(layers)
     )
-    return Profile(
+    return LayerProfile(
         tuple(
-            Layer(f"node{number}", "Layer", *times, rng.randrange(10**6), rng.choice((0, rng.randrange(10**7))))
+            ProfiledLayer(f"node{number}", "Layer", *times, rng.randrange(10**6), rng.choice((0, rng.randrange(10**7))))
             for number in range(layers)
             if (times := (Fraction(rng.randrange(1, 100), 1000), Fraction(rng.randrange(1, 100), 1000)))
         ),
@@ -88,7 +88,7 @@ def test_every_mini_batch_goes_through_every_stage_and_back(hosts: int) -> None:
     stages = workload.tally.derived["stages"]
     computed = Counter(node.name.split("-")[0] for node in workload.nodes if isinstance(node, Compute))
     assert computed == {"fwd": 2 * hosts * stages, "bwd": 2 * hosts * stages}
-    sends = [node for node in workload.nodes if isinstance(node, Send)]
+    sends = [node for node in workload.nodes if isinstance(node, WorkloadSend)]
     assert len(sends) == 2 * hosts * 2 * (stages - 1)
     place = {node.name: number for number, node in enumerate(workload.nodes)}
     assert all(place[before] < place[node.name] for node in workload.nodes for before in node.after)
@@ -100,7 +100,7 @@ def test_every_mini_batch_goes_through_every_stage_and_back(hosts: int) -> None:
 def test_replicas_synchronise_the_parameters_of_their_stage() -> None:
     importer = make_importer("pipedream", {"ranks": 4, "bandwidth": "10 Gbit/s", "batches": 6})
     workload = importer.read([source("vgg16.graph.txt")])
-    rounds = [node for node in workload.nodes if isinstance(node, Collective)]
+    rounds = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
     assert [workload.groups[node.group] for node in rounds] == [(0, 1, 2), (0, 1, 2)]
     first = parse_profile(source("vgg16.graph.txt")).layers[:17]
     assert {node.size_bytes for node in rounds} == {sum(layer.parameter_bytes for layer in first)}

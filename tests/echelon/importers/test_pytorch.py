@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Collective, Compute, Source, Workload, make_importer
+from echelon.importers import Compute, Source, Workload, WorkloadCollective, make_importer
 
 
 def kernel(start_us: float, us: float, stream: int = 7, name: str = "gemm", **args: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def read(*sources: Source, **options: object) -> Workload:
 def test_kernels_wait_for_their_stream_and_for_what_had_ended() -> None:
     workload = read(kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20), kernel(65, 5)))
     rank_0 = {node.name: node for node in workload.nodes if isinstance(node, Compute) and node.rank == 0}
-    [collective] = [node for node in workload.nodes if isinstance(node, Collective)]
+    [collective] = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
     assert (collective.kind, collective.size_bytes) == ("all-reduce", 200)
     assert workload.groups[collective.group] == (0, 1)
     # The second kernel overlaps with the collective; the host needed 5 us to start it, and 5 us to start the last one.
@@ -57,14 +57,16 @@ def test_an_execution_trace_gives_the_bytes_that_kineto_lacks() -> None:
     with pytest.raises(DocumentError):
         read(kineto(*events))
     nodes = (recorded("allreduce", 10, size=1), recorded("allreduce", 30), {"id": 2, "name": "aten::add"})
-    [collective] = [node for node in read(kineto(*events), execution(*nodes)).nodes if isinstance(node, Collective)]
+    [collective] = [
+        node for node in read(kineto(*events), execution(*nodes)).nodes if isinstance(node, WorkloadCollective)
+    ]
     assert collective.size_bytes == 60
 
 
 def test_an_execution_trace_alone_gives_the_order() -> None:
     nodes = (recorded("_allgather_base", 10), recorded("_reduce_scatter_base", 30), recorded("wait", 1))
     workload = read(execution(*nodes), ranks=2)
-    assert [(node.kind, node.size_bytes) for node in workload.nodes if isinstance(node, Collective)] == [
+    assert [(node.kind, node.size_bytes) for node in workload.nodes if isinstance(node, WorkloadCollective)] == [
         ("all-gather", 40),
         ("reduce-scatter", 60),
     ]
@@ -74,7 +76,7 @@ def test_an_execution_trace_alone_gives_the_order() -> None:
 def test_uneven_all_to_alls_keep_the_total() -> None:
     files = [execution(recorded("all_to_allv", elements), rank=rank) for rank, elements in enumerate((10, 30))]
     [collective] = read(*files).nodes
-    assert isinstance(collective, Collective)
+    assert isinstance(collective, WorkloadCollective)
     assert collective.size_bytes == (20 + 60) // 2
 
 

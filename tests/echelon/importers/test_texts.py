@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Collective, Compute, Source, Workload, make_importer
+from echelon.importers import Compute, Source, Workload, WorkloadCollective, make_importer
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 LIST = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv"
@@ -25,7 +25,7 @@ def counted(workload: Workload) -> Counter[tuple[str, str]]:
     """Bytes of all collectives by kind and kind of group."""
     count: Counter[tuple[str, str]] = Counter()
     for node in workload.nodes:
-        if isinstance(node, Collective):
+        if isinstance(node, WorkloadCollective):
             count[node.kind, node.group.rstrip("0123456789")] += node.size_bytes
     return count
 
@@ -122,13 +122,15 @@ CommType.all_reduce,CommGroup.tp_group,2,8,step,None,None,
 
 def test_stages_exchange_what_their_lists_say() -> None:
     workload = read("aicb", PIPELINE)
-    assert sorted((node.name, node.src, node.dst) for node in workload.nodes if not isinstance(node, Collective)) == [
+    assert sorted(
+        (node.name, node.src, node.dst) for node in workload.nodes if not isinstance(node, WorkloadCollective)
+    ) == [
         ("l4-r0", 0, 2),
         ("l4-r1", 1, 3),
         ("l7-r2", 2, 0),
         ("l7-r3", 3, 1),
     ]
-    [reduced] = [node for node in workload.nodes if isinstance(node, Collective)]
+    [reduced] = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
     assert set(reduced.after) == {"l4-r0", "l4-r1"}
 
 

@@ -123,7 +123,7 @@ def everyone(name: str, ranks: list[str], lasts_s: Fraction) -> Block:
 
 def with_rounds(block: Block, rounds: bool) -> tuple[Step, ...]:
     return tuple(
-        CollectiveStep(n.name, n.operation, n.group, n.size_bytes, n.algorithm, rounds, n.after)
+        CollectiveStep(n.name, n.operation, n.group, n.size_bytes, n.algorithm, None, rounds, n.after)
         if isinstance(n, CollectiveStep)
         else n
         for n in block.nodes()

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from echelon.jobs.analysis import connections, earliest_start_s, topological_order
 from echelon.jobs.collectives import ALL_REDUCES, AllReduceName, Collective
-from echelon.jobs.collectives.algorithm import Algorithm, Round, chunk_bytes, chunks_bytes
+from echelon.jobs.collectives.algorithm import Algorithm, AllReduce, Round, chunk_bytes, chunks_bytes
 from echelon.jobs.collectives.all_to_all import AllToAll
+from echelon.jobs.collectives.hierarchical import Hierarchical
 from echelon.jobs.graph import EchelonFlow, Job
 from tests.drawing import examples
 
-ALGORITHMS: dict[str, Algorithm] = {**ALL_REDUCES, "all-to-all": AllToAll()}
+SUMS: dict[str, AllReduce] = {
+    **{str(name): algorithm for name, algorithm in ALL_REDUCES.items()},
+    **{f"hierarchical-{local}": Hierarchical(local) for local in (1, 2, 3, 4)},
+}
+ALGORITHMS: dict[str, Algorithm] = {**SUMS, "all-to-all": AllToAll()}
 
 
 @st.composite
@@ -34,10 +39,10 @@ def job_of(algorithm: Algorithm, ranks: int, size_bytes: int) -> Job:
     return Job("j", *block.graph(EchelonFlow.coflow("c", block.flows)))
 
 
-@given(groups(list(ALL_REDUCES)))
+@given(groups(list(SUMS)))
 @settings(max_examples=examples(60), deadline=None)
-def test_after_an_all_reduce_every_rank_has_every_contribution_once(drawn: tuple[AllReduceName, int]) -> None:
-    algorithm, n = ALL_REDUCES[drawn[0]], drawn[1]
+def test_after_an_all_reduce_every_rank_has_every_contribution_once(drawn: tuple[str, int]) -> None:
+    algorithm, n = SUMS[drawn[0]], drawn[1]
     chunks = range(algorithm.chunks(n))
     # How often the value that a rank holds of a chunk contains the contribution of each rank.
     held = [[Counter({rank: 1}) for _ in chunks] for rank in range(n)]

@@ -53,12 +53,22 @@ def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
         else:
             operation = draw(st.sampled_from(list(OPERATIONS)))
             group = tuple(own[: draw(st.integers(1, len(own)))])
-            good = [key for key, algorithm in OPERATIONS[operation].items() if not algorithm.refusal(len(group))]
+            # Flows of the hierarchical one depend on where ranks are, which tests here change.
+            good = [
+                key
+                for key, algorithm in OPERATIONS[operation].items()
+                if key != "hierarchical" and not algorithm.refusal(len(group))
+            ]
             algorithm = draw(st.sampled_from([None, *good]))
             if algorithm is None and next(iter(OPERATIONS[operation])) not in good:
                 algorithm = good[0]
             size = 1 if operation == "barrier" else draw(st.integers(1, 999))
-            node = CollectiveStep(name, operation, group, size, algorithm, draw(st.booleans()))
+            matrix = None
+            if operation == "all-to-all" and draw(st.booleans()):
+                sizes = st.integers(0, 99)
+                matrix = tuple(tuple(draw(sizes) for _ in group) for _ in group)
+                size = 1
+            node = CollectiveStep(name, operation, group, size, algorithm, matrix, draw(st.booleans()))
         starters = {node.src} if isinstance(node, Flow) else set(ranks_of(node))
         known = [other.name for other in nodes if not starters.isdisjoint(ranks_of(other))]
         after = tuple(draw(st.lists(st.sampled_from(known), unique=True))) if known else ()
@@ -148,7 +158,7 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
         if OPERATIONS[operation][algorithm].refusal(ranks):
             continue
         for rounds in (False, True):
-            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, rounds)
+            node = CollectiveStep("c", operation, tuple(map(str, range(ranks))), size, algorithm, None, rounds)
             flows = FreeGraph((node,)).iteration([f"h{i}" for i in range(ranks)]).flows
             sent: Counter[str] = Counter()
             for flow in flows:
@@ -164,6 +174,7 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
 A = {"name": "a", "rank": 0, "compute": "1 s"}
 B = {"name": "b", "rank": 1, "compute": "1 s"}
 SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B"}
+SWAP = {"name": "swap", "collective": "all-to-all", "group": [0, 1], "matrix": [[0, "1 B"], ["1 B", 0]]}
 
 
 @pytest.mark.parametrize(
@@ -186,6 +197,20 @@ SUM = {"name": "sum", "collective": "all-reduce", "group": [0, 1], "bytes": "8 B
         ([{**SUM, "group": "dp"}], {"groups": {"pp": [0, 1]}}, "graph.nodes[0].group"),
         ([{**SUM, "group": [0, 1, 1]}], {}, "graph.nodes[0].group"),
         ([{**SUM, "group": []}], {}, "graph.nodes[0].group"),
+        (
+            [{**SUM, "group": [0, 1, 2], "algorithm": "hierarchical"}],
+            {"ranks_per_worker": 2},
+            "graph.nodes[0].algorithm",
+        ),
+        (
+            [{**SUM, "group": [0, 2, 1, 3], "algorithm": "hierarchical"}],
+            {"ranks_per_worker": 2},
+            "graph.nodes[0].algorithm",
+        ),
+        ([{**SUM, "matrix": [[0, "1 B"], ["1 B", 0]]}], {}, "graph.nodes[0].bytes"),
+        ([{**SWAP, "collective": "all-gather"}], {}, "graph.nodes[0].matrix"),
+        ([{**SWAP, "matrix": [[0, "1 B"], ["1 B"]]}], {}, "graph.nodes[0].matrix"),
+        ([{**SWAP, "matrix": [[0, 1], ["1 B", 0]]}], {}, "graph.nodes[0].matrix"),
         ([{**SUM, "collective": "all-gather", "algorithm": "tree"}], {}, "graph.nodes[0].algorithm"),
         (
             [{**SUM, "group": [0, 1, 2], "algorithm": "halving-doubling"}],
@@ -201,6 +226,14 @@ def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, Any], p
         parse_document(JobSpec, document(*nodes, **section), "job")
     assert caught.value.path.startswith(path)
     assert str(caught.value).endswith(")")
+
+
+def test_a_hierarchical_all_reduce_sends_each_shard_along_its_rail() -> None:
+    """Of 2400 bytes on 3 workers of 2 ranks, each rank sends 2(H-1)/(L H) = 2/3 of them to the next worker."""
+    node = {**SUM, "group": [0, 1, 2, 3, 4, 5], "bytes": "2400 B", "algorithm": "hierarchical"}
+    job = job_of(node, workers=3, ranks_per_worker=2)
+    pairs = [(flow.src, flow.dst, flow.size_bytes) for flow in job.flows]
+    assert sorted(pairs) == sorted([("h1", "h2", 1600), ("h2", "h3", 1600), ("h3", "h1", 1600)] * 2)
 
 
 def test_flows_of_a_graph_cannot_be_told_apart_by_bytes() -> None:

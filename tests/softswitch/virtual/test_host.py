@@ -68,6 +68,17 @@ def test_the_backlog_is_what_waits_behind_the_packet_being_sent() -> None:
     assert (a.backlog_bytes, a.packets_sent) == (0, 3)
 
 
+def test_what_has_waited_longest_goes_first() -> None:
+    fabric, a, _, _, at_b = pair(8 * 10**9, 0)
+    fabric.loop.at(50, a.send, b"now")  # the line is free until then
+    fabric.loop.at(50, a.send, b"also now")
+    fabric.loop.at(50, a.send, b"since 20", 20)
+    fabric.loop.at(50, a.send, b"since 10", 10)
+    fabric.loop.at(50, a.send, b"since 10 too", 10)
+    fabric.run()
+    assert [data for _, data in at_b] == [b"now", b"since 10", b"since 10 too", b"since 20", b"also now"]
+
+
 def test_on_idle_comes_when_the_last_bit_has_left_and_may_send_on() -> None:
     fabric, a, _, _, at_b = pair(8 * 10**9, 7)
     idle: list[int] = []

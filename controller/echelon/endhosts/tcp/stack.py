@@ -25,9 +25,12 @@ class Clock(Protocol):
 
 
 class Nic(Protocol):
-    """A network interface that sends frames in the order in which it is given them."""
+    """A network interface. It sends first what has waited longest.
 
-    def send(self, data: bytes, /) -> None: ...
+    A frame has waited since it was given, or since `since_ns`.
+    """
+
+    def send(self, data: bytes, since_ns: int | None = None, /) -> None: ...
 
 
 class _End(Protocol):

@@ -22,9 +22,9 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.importers.chakra.wire import Value, WireNode, read_trace
-from echelon.importers.importer import Importer, Options, Source
-from echelon.importers.traces import Joined, TraceNode, Transfer, Work, assemble
-from echelon.importers.workload import CollectiveKind, Tally, Workload
+from echelon.importers.importer import Importer, ImportOptions, Source
+from echelon.importers.traces import Joined, TracedTransfer, TraceNode, Work, assemble
+from echelon.importers.workload import CollectiveKind, ReadCounts, Workload
 from echelon.quantities import shown
 
 _KINDS = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
@@ -47,14 +47,14 @@ _MOST_US = 10**12
 _MOST_BYTES = 10**15
 
 
-class Chakra(Importer[Options]):
+class Chakra(Importer[ImportOptions]):
     """Chakra execution traces."""
 
     def read(self, sources: Sequence[Source]) -> Workload:
         files, groups = _split(sources)
         ordered = _by_rank(files)
         traces = [_parse(source) for source in ordered]
-        tally = Tally()
+        tally = ReadCounts()
         tally.read["nodes"] = sum(map(len, traces))
         if len(traces) == 1:
             ranks = self.given_ranks(ordered[0])
@@ -79,14 +79,14 @@ class Chakra(Importer[Options]):
         ranks: int,
         node: WireNode,
         groups: Mapping[str, tuple[int, ...]],
-        tally: Tally,
+        tally: ReadCounts,
     ) -> TraceNode:
         if not 0 < node.kind < len(_KINDS):
             raise _fault(source, node.number, f"{node.kind} is not a kind of node", "check the schema")
         if not 0 <= node.duration_us <= _MOST_US:
             raise _fault(source, node.number, f"takes {node.duration_us} us", "correct the time")
         tally.ignored["control dependencies"] += len(node.ctrl_deps)
-        does: Work | Joined | Transfer
+        does: Work | Joined | TracedTransfer
         if node.kind < _SEND or (node.attributes.get("is_cpu_op") and "comm_size" not in node.attributes):
             tally.read[f"{_KINDS[node.kind]} nodes"] += 1
             does = Work(Fraction(node.duration_us, 10**6))
@@ -95,7 +95,7 @@ class Chakra(Importer[Options]):
         else:
             sends = node.kind == _SEND
             peer = _whole(source, node, "comm_dst" if sends else "comm_src", ranks - 1)
-            does = Transfer(
+            does = TracedTransfer(
                 sends,
                 peer,
                 _whole(source, node, "comm_tag", 2**32, missing=0),

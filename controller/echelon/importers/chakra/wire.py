@@ -29,7 +29,7 @@ _BOOL_LIST = 28
 Value = int | float | str | tuple[int, ...]
 
 
-class WireError(ValueError):
+class DamagedMessageError(ValueError):
     """The bytes are not such a message."""
 
 
@@ -65,7 +65,7 @@ def read_trace(source: Source) -> list[WireNode]:
             if number == 0 and _is_metadata(fields):
                 continue
             nodes.append(_first(fields) if first else _second(fields))
-        except WireError as error:
+        except DamagedMessageError as error:
             raise DocumentError(
                 source.name, f"message {number}", f"{error} (check that the file is a whole trace)", code="bad-syntax"
             ) from None
@@ -77,7 +77,7 @@ def _messages(source: Source, data: bytes) -> Iterator[bytes]:
     while at < len(data):
         try:
             length, start = _varint(data, at)
-        except WireError:
+        except DamagedMessageError:
             length, start = len(data), at
         if start + length > len(data):
             raise DocumentError(
@@ -91,7 +91,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            raise WireError("a number is cut off")
+            raise DamagedMessageError("a number is cut off")
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
@@ -106,7 +106,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
         key, at = _varint(data, at)
         number, wire = key >> 3, key & 7
         if not number:
-            raise WireError("a field has the number 0")
+            raise DamagedMessageError("a field has the number 0")
         if wire == _VARINT:
             value, at = _varint(data, at)
             yield _Field(number, wire, value)
@@ -116,9 +116,9 @@ def _fields(data: bytes) -> Iterator[_Field]:
         elif wire in (_FIXED32, _FIXED64):
             length = 4 if wire == _FIXED32 else 8
         else:
-            raise WireError(f"field {number} has the unknown type {wire}")
+            raise DamagedMessageError(f"field {number} has the unknown type {wire}")
         if at + length > len(data):
-            raise WireError(f"field {number} is cut off")
+            raise DamagedMessageError(f"field {number} is cut off")
         yield _Field(number, wire, data[at : at + length])
         at += length
 
@@ -138,7 +138,7 @@ def _is_first_generation(messages: list[bytes]) -> bool:
                     return {(1, _BYTES), (2, _VARINT)} <= inner
                 if field.number == 10 and isinstance(field.value, bytes):
                     return False
-        except WireError:
+        except DamagedMessageError:
             return False
     return False
 
@@ -163,10 +163,10 @@ def _first(fields: list[_Field]) -> WireNode:
             case _Field(5 | 6 | 7 | 8 | 9 | 10, 2, _):
                 pass
             case _:
-                raise WireError(f"a node has the field {field.number}, which version 0.0.3 does not know")
+                raise DamagedMessageError(f"a node has the field {field.number}, which version 0.0.3 does not know")
     runtime = attributes.get("runtime", 0)
     if not isinstance(runtime, int) or runtime < 0:
-        raise WireError("'runtime' is not a number of microseconds")
+        raise DamagedMessageError("'runtime' is not a number of microseconds")
     return WireNode(number, name, kind, (), tuple(parents), runtime, attributes, 1)
 
 
@@ -179,7 +179,7 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
         elif field.number == 2 and field.value == 1 and field.wire == _VARINT:
             kind_is_old = any(each.number == 5 and each.wire == _VARINT for each in _fields(data))
             if kind_is_old:
-                raise WireError("is of schema 0.0.2, which numbers kinds of nodes differently")
+                raise DamagedMessageError("is of schema 0.0.2, which numbers kinds of nodes differently")
         elif field.number > 3 and field.wire == _VARINT:
             assert isinstance(field.value, int)
             listed.append(_signed(field.value))
@@ -215,7 +215,9 @@ def _second(fields: list[_Field]) -> WireNode:
                 key, said = _attribute(value)
                 attributes[key] = said
             case _:
-                raise WireError(f"a node has the field {field.number} of type {field.wire}, which no schema has")
+                raise DamagedMessageError(
+                    f"a node has the field {field.number} of type {field.wire}, which no schema has"
+                )
     return WireNode(number, name, kind, tuple(ctrl), tuple(data), duration_us, attributes, 2)
 
 
@@ -228,7 +230,7 @@ def _attribute(data: bytes) -> tuple[str, Value]:
             said = _value(field)
     # Proto3 leaves out nothing of a oneof, so an attribute without a value is broken.
     if said is None:
-        raise WireError(f"the attribute '{name[:40]}' has no value")
+        raise DamagedMessageError(f"the attribute '{name[:40]}' has no value")
     return name, said
 
 
@@ -273,4 +275,4 @@ def _text(value: bytes) -> str:
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        raise WireError("a name is not UTF-8 text") from None
+        raise DamagedMessageError("a name is not UTF-8 text") from None

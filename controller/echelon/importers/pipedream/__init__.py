@@ -21,14 +21,14 @@ from echelon.importers import importer
 from echelon.importers.importer import Importer, Source
 from echelon.importers.pipedream.cuts import cuts
 from echelon.importers.pipedream.partition import Level, Stage, partition
-from echelon.importers.pipedream.profile import Layer, Profile, parse_profile
+from echelon.importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
 from echelon.importers.workload import Builder, Workload
 
 _MOST_CUTS = {1: 600, 2: 250}
 """The most cuts that take seconds, by the number of levels."""
 
 
-class Options(importer.Options):
+class PipeDreamOptions(importer.ImportOptions):
     """What a profile does not say."""
 
     bandwidth: Annotated[Rate, Field(description="the rate between hosts, e.g. 10 Gbit/s")]
@@ -36,10 +36,10 @@ class Options(importer.Options):
     """Mini-batches of an iteration. None: as many as there are ranks, rounded up to whole rounds of each stage."""
 
 
-class PipeDream(Importer[Options]):
+class PipeDream(Importer[PipeDreamOptions]):
     """A layer profile of PipeDream, `graph.txt`."""
 
-    Options: ClassVar[type[importer.Options]] = Options
+    Options: ClassVar[type[importer.ImportOptions]] = PipeDreamOptions
 
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
@@ -83,7 +83,7 @@ class PipeDream(Importer[Options]):
         return [Level(local, options.local_bandwidth / 8), Level(hosts, options.bandwidth / 8)]
 
 
-def _layers(profile: Profile, before: int, behind: int) -> list[Layer]:
+def _layers(profile: LayerProfile, before: int, behind: int) -> list[ProfiledLayer]:
     return [layer for number, layer in enumerate(profile.layers) if (behind & ~before) >> number & 1]
 
 
@@ -102,7 +102,11 @@ class _Pipeline:
     """Stages with their layers, and the activations that leave each for the next."""
 
     def __init__(
-        self, ranks: int, stages: Sequence[Stage], layers: Sequence[Sequence[Layer]], activation_bytes: Sequence[int]
+        self,
+        ranks: int,
+        stages: Sequence[Stage],
+        layers: Sequence[Sequence[ProfiledLayer]],
+        activation_bytes: Sequence[int],
     ) -> None:
         self.builder = Builder(ranks)
         self.done: dict[tuple[int, bool], list[bool]] = {}

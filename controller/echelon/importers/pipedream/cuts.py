@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from echelon.importers.pipedream.partition import Cut
-from echelon.importers.pipedream.profile import Profile
+from echelon.importers.pipedream.profile import LayerProfile
 
 
-def cuts(profile: Profile, most: int) -> tuple[list[Cut], str | None]:
+def cuts(profile: LayerProfile, most: int) -> tuple[list[Cut], str | None]:
     """Return at most `most` cuts in an order for `partition`, and what was left out, if anything was.
 
     A set of layers may run before a cut if it holds all that its layers need. If there are more such sets than `most`,
@@ -26,7 +26,7 @@ def cuts(profile: Profile, most: int) -> tuple[list[Cut], str | None]:
     return [chain[number] for number in kept], f"cuts other than the {most} that the fewest bytes cross"
 
 
-def _all_sets(profile: Profile, most: int) -> Sequence[int] | None:
+def _all_sets(profile: LayerProfile, most: int) -> Sequence[int] | None:
     """Return all sets of layers that hold what they need, as bits, smaller ones first; None if there are more."""
     needs = [sum(1 << need for need in each) for each in profile.needs]
     seen, new = {0}, [0]
@@ -42,7 +42,7 @@ def _all_sets(profile: Profile, most: int) -> Sequence[int] | None:
     return sorted(seen, key=lambda layers: (layers.bit_count(), layers))
 
 
-def _cut(profile: Profile, layers: int) -> Cut:
+def _cut(profile: LayerProfile, layers: int) -> Cut:
     before = [number for number in range(len(profile.layers)) if layers >> number & 1]
     crossing = {
         need

@@ -34,7 +34,7 @@ MOST_BYTES = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ProfiledLayer:
     """What a profile says of one layer, for a mini-batch."""
 
     name: str
@@ -46,22 +46,22 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class LayerProfile:
     """The layers of a model in topological order, and which ones each needs."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[ProfiledLayer, ...]
     needs: tuple[tuple[int, ...], ...]
     """For each layer, the indices of those whose output it takes."""
     ignored: Mapping[str, int]
 
 
-def parse_profile(source: Source) -> Profile:
+def parse_profile(source: Source) -> LayerProfile:
     """Return the profile in a file, without its inputs and without tuple items that nothing uses.
 
     Inputs cost nothing and belong to the first stage; the authors' optimizer leaves out the same layers. Raises
     `DocumentError`.
     """
-    layers: dict[str, Layer] = {}
+    layers: dict[str, ProfiledLayer] = {}
     edges: dict[tuple[str, str], int] = {}
     for number, line in enumerate(source.text().splitlines(), start=1):
         if not line.strip():
@@ -87,7 +87,7 @@ def parse_profile(source: Source) -> Profile:
     return _ordered(source, layers, set(edges))
 
 
-def _layer(source: Source, number: int, line: str) -> Layer:
+def _layer(source: Source, number: int, line: str) -> ProfiledLayer:
     words = line.strip().split(" -- ")
     if len(words) not in (3, 4) or not words[0] or len(words[0]) > MAX_TEXT:
         raise source.fault(number, "is not a layer", "write 'NAME -- WHAT -- forward_compute_time=...'")
@@ -108,10 +108,10 @@ def _layer(source: Source, number: int, line: str) -> Layer:
     ]
     if max(times) > MOST_MS or max(sizes) > MOST_BYTES:
         raise source.fault(number, f"a measurement of {shown(words[0])} is impossibly large", "correct it")
-    return Layer(words[0], words[1], times[0] / 1000, times[1] / 1000, math.ceil(sizes[0]), math.ceil(sizes[1]))
+    return ProfiledLayer(words[0], words[1], times[0] / 1000, times[1] / 1000, math.ceil(sizes[0]), math.ceil(sizes[1]))
 
 
-def _ordered(source: Source, layers: Mapping[str, Layer], edges: set[tuple[str, str]]) -> Profile:
+def _ordered(source: Source, layers: Mapping[str, ProfiledLayer], edges: set[tuple[str, str]]) -> LayerProfile:
     ignored: Counter[str] = Counter()
     entered, left = {behind for _, behind in edges}, {before for before, _ in edges}
     inputs = {name for name in layers if name not in entered and layers[name].what.startswith("Input")}
@@ -142,7 +142,7 @@ def _ordered(source: Source, layers: Mapping[str, Layer], edges: set[tuple[str, 
         stuck = next(name for name in kept if missing[name])
         raise DocumentError(source.name, stuck, "the layers need each other in a circle (remove an edge)", code="cycle")
     index = {name: number for number, name in enumerate(order)}
-    return Profile(
+    return LayerProfile(
         tuple(layers[name] for name in order),
         tuple(tuple(sorted(index[need] for need in needs[name])) for name in order),
         +ignored,

@@ -15,6 +15,7 @@ from echelon.jobs.collectives.all_to_all import AllToAll
 from echelon.jobs.collectives.chain import Chain
 from echelon.jobs.collectives.direct import Direct
 from echelon.jobs.collectives.halving_doubling import HalvingDoubling
+from echelon.jobs.collectives.hierarchical import Hierarchical
 from echelon.jobs.collectives.ring import Ring
 from echelon.jobs.collectives.tree import Tree
 
@@ -36,7 +37,7 @@ def _halves(adds: bool) -> Mapping[str, Algorithm]:
 
 
 OPERATIONS: Mapping[str, Mapping[str, Algorithm]] = {
-    "all-reduce": {str(name): algorithm for name, algorithm in ALL_REDUCES.items()},
+    "all-reduce": {**{str(name): algorithm for name, algorithm in ALL_REDUCES.items()}, "hierarchical": Hierarchical()},
     "all-gather": _halves(adds=False),
     "reduce-scatter": _halves(adds=True),
     "all-to-all": {"direct": AllToAll()},

@@ -45,6 +45,14 @@ class Algorithm(ABC):
         """Return an upper bound on what one connection carries if the data has `size_bytes`. The bound is exact up to
         one byte for each chunk that the connection carries."""
 
+    def on(self, hosts: Sequence[str]) -> Algorithm:
+        """Return the algorithm as ranks on these hosts run it; most do not depend on hosts."""
+        return self
+
+    def misplaced(self, hosts: Sequence[str]) -> str | None:
+        """Return why the algorithm does not work for ranks on these hosts and what to do, or None if it does."""
+        return None
+
     def refusal(self, ranks: int) -> str | None:
         """Return why the algorithm does not work for this number of ranks and what to do, or None if it does."""
         return None

@@ -55,6 +55,9 @@ class Training:
             raise DocumentError("--parallel", "pp", reason, code="too-large")
         if self.zero == 3 and (self.tensor, self.pipeline) != (1, 1):
             raise DocumentError("--zero", "", "3 goes with data parallelism alone (give tp=1 and pp=1)")
+        if self.zero == 3 and self.micro_batches > 1:
+            reason = "is 1 with --zero 3 (give a larger --micro-batch-size instead)"
+            raise DocumentError("--micro-batches", "", reason)
 
     @property
     def gpus(self) -> int:
@@ -134,8 +137,8 @@ def traffic(training: Training) -> list[Traffic]:
                 2 * training.micro_batches * training.tensor_bytes(layers),
                 training.micro_batches * sum(sends),
                 summed if shares and zero == 0 else 0,
-                summed * (training.micro_batches if zero == 3 else 1) if shares and zero else 0,
-                gathered * (2 * training.micro_batches if zero == 3 else 1) if shares and zero else 0,
+                summed if shares and zero else 0,
+                gathered * (2 if zero == 3 else 1) if shares and zero else 0,
             )
         )
     return out

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
 from echelon.documents import Duration, Name, Section, Size, StepName, problem, suggestion
 from echelon.jobs.collectives import OPERATIONS
@@ -18,15 +18,17 @@ from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, FreeGraphError
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
 from echelon.jobs.ranked import RankedParadigm
-from echelon.quantities import duration_text, rate_text, size_text
+from echelon.quantities import duration_text, rate_text, size_bytes, size_text
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
+SizeOrNone = Annotated[int, PlainValidator(size_bytes)]
+"""Bytes; 0 or more."""
 KINDS = ("compute", "send", "collective")
 """The keys of which a node has exactly one."""
 KEYS: Mapping[str, frozenset[str]] = {
     "compute": frozenset({"rank", "kind"}),
     "send": frozenset({"bytes"}),
-    "collective": frozenset({"group", "bytes", "algorithm", "steps"}),
+    "collective": frozenset({"group", "bytes", "matrix", "algorithm", "steps"}),
 }
 """The other keys of each kind of node; all have `name`, `after` and `micro_batch`."""
 NEEDED = {"compute": ("rank",), "send": ("bytes",), "collective": ("group",)}
@@ -49,6 +51,8 @@ class Node(Section):
     bytes: Size | None = None
     """How much is sent, or the size of the tensor of a collective."""
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
+    matrix: tuple[tuple[SizeOrNone, ...], ...] | None = None
+    """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
     group: Name | tuple[Rank, ...] | None = None
     """The ranks of the collective, or the name of a group of the graph."""
     algorithm: Name | None = None
@@ -66,7 +70,10 @@ class Node(Section):
         for key in sorted(frozenset[str]().union(*KEYS.values()) - KEYS[kind]):
             if key in self.model_fields_set:
                 raise problem(f"does not go with '{kind}' (remove it)", key, code="conflicting-key")
-        needed = NEEDED[kind] + (("bytes",) if kind == "collective" and self.collective != "barrier" else ())
+        if self.matrix is not None and self.bytes is not None:
+            raise problem("does not go with 'matrix' (remove one)", "bytes", code="conflicting-key")
+        sized = kind == "collective" and self.collective != "barrier" and self.matrix is None
+        needed = NEEDED[kind] + (("bytes",) if sized else ())
         for key in needed:
             if getattr(self, key) is None:
                 raise problem(f"is missing ('{kind}' needs {' and '.join(needed)})", key, code="missing-key")
@@ -86,6 +93,7 @@ class Node(Section):
             tuple(map(str, ranks)),
             self.bytes or 1,
             self.algorithm,
+            self.matrix,
             self.steps == "rounds",
             self.after,
             self.micro_batch,
@@ -141,7 +149,7 @@ class Graph(RankedParadigm):
 
     def check_ranks(self, ranks: int) -> None:
         try:
-            FreeGraph(self.steps(())).check(ranks)
+            FreeGraph(self.steps(()), self.ranks_per_worker).check(ranks)
         except FreeGraphError as error:
             reason = f"{error.reason.rstrip(')')}; node '{self.nodes[error.node].name}')"
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
@@ -186,7 +194,9 @@ def _entries(node: Step, groups: Mapping[tuple[str, ...], str]) -> Iterable[tupl
         case CollectiveStep():
             yield "collective", node.operation
             yield "group", groups[node.group]
-            if node.operation != "barrier":
+            if node.matrix is not None:
+                yield "matrix", [[size_text(size) for size in row] for row in node.matrix]
+            elif node.operation != "barrier":
                 yield "bytes", size_text(node.size_bytes)
             if node.algorithm is not None:
                 yield "algorithm", node.algorithm

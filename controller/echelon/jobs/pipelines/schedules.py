@@ -10,7 +10,7 @@ from echelon.jobs.pipelines.schedule import Pass
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class PipelineSchedule:
     """An order of passes for workers that have one or more chunks of the model each."""
 
     passes: Callable[[int, int, int], Iterable[Pass]]
@@ -26,14 +26,14 @@ def _each_stage(schedule: Callable[[int, int, int], Iterable[Pass]]) -> Callable
     return lambda stages, count, _: [each for s in range(1, stages + 1) for each in schedule(s, stages, count)]
 
 
-SCHEDULES: Mapping[str, Schedule] = {
-    "gpipe": Schedule(lambda stages, count, _: gpipe.schedule(stages, count)),
-    "1f1b": Schedule(_each_stage(one_f_one_b.schedule)),
-    "interleaved": Schedule(
+SCHEDULES: Mapping[str, PipelineSchedule] = {
+    "gpipe": PipelineSchedule(lambda stages, count, _: gpipe.schedule(stages, count)),
+    "1f1b": PipelineSchedule(_each_stage(one_f_one_b.schedule)),
+    "interleaved": PipelineSchedule(
         lambda workers, count, chunks: [
             each for w in range(workers) for each in interleaved.schedule(w, workers, count, chunks)
         ],
         chunked=True,
     ),
-    "zero-bubble": Schedule(_each_stage(zero_bubble.schedule), splits_backward=True),
+    "zero-bubble": PipelineSchedule(_each_stage(zero_bubble.schedule), splits_backward=True),
 }
