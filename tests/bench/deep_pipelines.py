@@ -51,7 +51,7 @@ class DeepPipeline:
     def scenario(self, flow_packets: int = FLOW_PACKETS, iterations: int = ITERATIONS) -> Scenario:
         """Return the job on its fabric."""
         size_bytes = flow_packets * 1250
-        compute = f"{Fraction(size_bytes * 8, LINK_BPS) / self.ratio * 10**6:.0f} us"
+        compute = f"{round(Fraction(size_bytes * 8, LINK_BPS) / self.ratio * 10**6)} us"
         section: dict[str, object] = {
             "micro_batches": self.micro_batches,
             "forward": compute,
