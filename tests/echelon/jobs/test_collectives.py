@@ -112,9 +112,9 @@ def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], 
 @given(bits=st.integers(1, 5), unit=st.integers(1, 100))
 @settings(max_examples=examples(20), deadline=None)
 def test_bytes_of_every_rank_are_the_published_ones(name: str, bits: int, unit: int) -> None:
-    """Of S bytes on n ranks: 2(n-1)/n S with a ring and with halving and doubling, (n-1)/n S in an all-to-all, and
-    2(n-1) S of all ranks together along a tree."""
-    n = 1 << bits
+    """Of S bytes on n ranks: 2(n-1)/n S with a ring, with halving and doubling and in two levels, (n-1)/n S in an
+    all-to-all, and 2(n-1) S of all ranks together along a tree."""
+    n = getattr(ALGORITHMS[name], "local", 1) << bits
     size = n * unit
     sent: Counter[str] = Counter()
     for flow in job_of(ALGORITHMS[name], n, size).flows:
