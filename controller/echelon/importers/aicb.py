@@ -34,8 +34,8 @@ from pydantic import Field
 from echelon.documents import DocumentError, suggestion
 from echelon.importers import astra_sim
 from echelon.importers.importer import Importer, Source, Span
-from echelon.importers.layout import RankLayout
 from echelon.importers.workload import Builder, CollectiveKind, Workload
+from echelon.jobs.mesh import Mesh
 from echelon.quantities import shown
 
 _KINDS: Mapping[str, CollectiveKind] = {
@@ -97,10 +97,10 @@ class Aicb(Importer[AicbOptions]):
         if not re.match(r"\s*(\[|comm_type)", source.text()[:1000]):
             return SimAi(self.options).read(sources)
         sections = list(_sections(source))
-        layout = self._layout(source, sections)
-        return _List(source, sections, layout, self.options.iterations or range(1, 2)).run()
+        mesh = self._mesh(source, sections)
+        return _List(source, sections, mesh, self.options.iterations or range(1, 2)).run()
 
-    def _layout(self, source: Source, sections: Sequence[_Section]) -> RankLayout:
+    def _mesh(self, source: Source, sections: Sequence[_Section]) -> Mesh[int]:
         said = _group_sizes(source, sections)
         options = self.options
         used = {row.group for section in sections for row in section.rows}
@@ -139,7 +139,7 @@ class Aicb(Importer[AicbOptions]):
                 f"{ranks} ranks are not {shape} x {dp // ep} (dp) (correct the sizes of the groups)",
                 code="wrong-length",
             )
-        return RankLayout({"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
+        return Mesh(range(ranks), {"pp": stages, "dp": found // ep, "ep": ep, "tp": tp})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +269,12 @@ def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, i
 class _List:
     """The iterations of a list, stage by stage."""
 
-    def __init__(self, source: Source, sections: Sequence[_Section], layout: RankLayout, wanted: range) -> None:
+    def __init__(self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], wanted: range) -> None:
         self.source = source
-        self.layout = layout
-        self.builder = Builder(layout.ranks)
+        self.mesh = mesh
+        self.builder = Builder(len(mesh.ranks))
         self.stages = len(sections)
-        self.in_stage = layout.ranks // self.stages
+        self.in_stage = len(mesh.ranks) // self.stages
         self.groups: dict[tuple[str, int], Sequence[tuple[int, ...]]] = {}
         """The groups of a kind in a stage."""
         self.sent: dict[tuple[int, int], list[_Row]] = {}
@@ -305,8 +305,8 @@ class _List:
             row.elapsed_ms is not None and row.kind != "computation" for rows in self.todo for row in rows
         )
         said = {len(section.ranks) for section in sections}.pop() * self.stages
-        if said and said != self.layout.ranks:
-            tally.notes.append(f"{self.layout.ranks} of {said} ranks: fewer data-parallel replicas")
+        if said and said != len(self.mesh.ranks):
+            tally.notes.append(f"{len(self.mesh.ranks)} of {said} ranks: fewer data-parallel replicas")
 
     def run(self) -> Workload:
         """Return the iterations. Raises `DocumentError` if stages wait for each other in vain."""
@@ -343,7 +343,7 @@ class _List:
     def _groups(self, group: str, stage: int) -> Sequence[tuple[int, ...]]:
         key = group, stage
         if key not in self.groups:
-            groups = self.layout.groups(*(axis for axis in _GROUPS[group] if axis != "pp"))
+            groups = self.mesh.groups(*(axis for axis in _GROUPS[group] if axis != "pp"))
             self.groups[key] = [ranks for ranks in groups if ranks[0] // self.in_stage == stage]
         return self.groups[key]
 
@@ -393,7 +393,7 @@ class _List:
             for each in here
         ):
             return False
-        groups = self.layout.groups(*_GROUPS[row.group])
+        groups: Sequence[tuple[int, ...]] = self.mesh.groups(*_GROUPS[row.group])
         if row.group == "embedding_group":
             groups = [(group[0], group[-1]) for group in groups]
         self._collective(row, groups)

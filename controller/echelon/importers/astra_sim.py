@@ -38,8 +38,8 @@ from pydantic import Field
 from echelon.documents import DocumentError, suggestion
 from echelon.importers import importer
 from echelon.importers.importer import Importer, Source, Span
-from echelon.importers.layout import RankLayout
 from echelon.importers.workload import Builder, CollectiveKind, Workload
+from echelon.jobs.mesh import Mesh
 from echelon.quantities import shown
 
 _CYCLE_S = Fraction(1, 10**9)
@@ -137,8 +137,8 @@ class AstraSim(Importer[AstraSimOptions]):
     def read(self, sources: Sequence[Source]) -> Workload:
         source = self.only(sources)
         header, layers = self._parse(source)
-        layout = self._layout(source, header)
-        return _Training(header, layers, layout, self.gathers_input).run()
+        mesh = self._mesh(source, header)
+        return _Training(header, layers, mesh, self.gathers_input).run()
 
     def _parse(self, source: Source) -> tuple[_Header, list[_Layer]]:
         lines = [(number, line.split()) for number, line in enumerate(source.text().splitlines(), start=1)]
@@ -166,7 +166,7 @@ class AstraSim(Importer[AstraSimOptions]):
             )
         return header, [layer for layer in layers if wanted is None or layer.number in wanted]
 
-    def _layout(self, source: Source, header: _Header) -> RankLayout:
+    def _mesh(self, source: Source, header: _Header) -> Mesh[int]:
         stages = header.number("pp:", 1)
         everybody = header.number("all_gpus:", 0) // stages
         ranks = everybody if self.options.ranks is None and everybody else self.given_ranks(source)
@@ -189,7 +189,7 @@ class AstraSim(Importer[AstraSimOptions]):
                 f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change --hosts)",
                 code="wrong-length",
             )
-        return RankLayout({"dp": ranks // size // experts, "ep": experts, "model": size})
+        return Mesh(range(ranks), {"dp": ranks // size // experts, "ep": experts, "model": size})
 
 
 def _header(source: Source, line: int, words: Sequence[str]) -> _Header:
@@ -265,17 +265,17 @@ def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
 class _Training:
     """The iteration of a text workload."""
 
-    def __init__(self, header: _Header, layers: Sequence[_Layer], layout: RankLayout, gathers_input: bool) -> None:
+    def __init__(self, header: _Header, layers: Sequence[_Layer], mesh: Mesh[int], gathers_input: bool) -> None:
         self.header = header
         self.layers = layers
         self.gathers_input = gathers_input
-        self.builder = Builder(layout.ranks)
+        self.builder = Builder(len(mesh.ranks))
         self.groups = {
-            "all": layout.groups("dp", "ep", "model"),
-            "model": layout.groups("model"),
-            "others": layout.groups("dp", "ep"),
-            "ep": layout.groups("ep"),
-            "dp_ep": layout.groups("dp"),
+            "all": mesh.groups("dp", "ep", "model"),
+            "model": mesh.groups("model"),
+            "others": mesh.groups("dp", "ep"),
+            "ep": mesh.groups("ep"),
+            "dp_ep": mesh.groups("dp"),
         }
 
     def scope(self, layer: _Layer, phase: Phase) -> str | None:

@@ -134,6 +134,7 @@ def test_a_mesh_of_pipelines_whose_stages_reduce_their_gradients() -> None:
     mesh = Mesh([f"h{i}" for i in range(12)], {"data": 4, "stage": 3})
     assert mesh.groups("stage") == tuple(tuple(f"h{3 * line + s}" for s in range(3)) for line in range(4))
     assert mesh.groups("data") == tuple(tuple(f"h{s + 3 * line}" for line in range(4)) for s in range(3))
+    assert mesh.groups("stage", "data") == (tuple(mesh.ranks),)
     pipelines = parallel(
         *(
             series(*(flow(f"p{p}-{s}", line[s], line[s + 1], 10) for s in range(2)))
