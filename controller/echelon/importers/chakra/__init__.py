@@ -207,7 +207,6 @@ def _feeder_node(source: Source, at: int, node: Any) -> WireNode:
     attributes = {key: node[key] for key in _FEEDER_ATTRIBUTES if key in node}
     return WireNode(
         number,
-        str(node.get("Name", "")),
         _json_whole(source, at, node, "NodeType"),
         _json_numbers(source, at, node, "ctrlDeps"),
         _json_numbers(source, at, node, "data_deps"),
@@ -238,7 +237,6 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
         raise _fault(source, at, f"{shown(node.get('type'))} is not a kind of node", "check the schema")
     return WireNode(
         _json_whole(source, at, node, "id", missing=0),
-        str(node.get("name", "")),
         _KINDS.index(kind),
         _json_numbers(source, at, node, "ctrlDeps"),
         _json_numbers(source, at, node, "dataDeps"),

@@ -44,7 +44,6 @@ class WireNode:
     """A node as a trace has it. `kind` counts as in the second generation."""
 
     number: int
-    name: str
     kind: int
     ctrl_deps: tuple[int, ...]
     data_deps: tuple[int, ...]
@@ -58,13 +57,13 @@ def read_trace(source: Source) -> list[WireNode]:
     data = source.unpacked()
     nodes: list[WireNode] = []
     messages = list(_messages(source, data))
-    first = bool(messages) and _is_first_generation(messages)
+    generation = 1 if _is_first_generation(messages) else 2
     for number, message in enumerate(messages):
         try:
             fields = list(_fields(message))
             if number == 0 and _is_metadata(fields):
                 continue
-            nodes.append(_first(fields) if first else _second(fields))
+            nodes.append(_node(fields, generation))
         except DamagedMessageError as error:
             raise DocumentError(
                 source.name, f"message {number}", f"{error} (check that the file is a whole trace)", code="bad-syntax"
@@ -143,31 +142,43 @@ def _is_first_generation(messages: list[bytes]) -> bool:
     return False
 
 
-def _first(fields: list[_Field]) -> WireNode:
-    number, name, kind = 0, "", 0
-    parents: list[int] = []
+def _node(fields: list[_Field], generation: int) -> WireNode:
+    new = generation == 2
+    number = kind = duration_us = 0
+    ctrl: list[int] = []
+    data: list[int] = []
     attributes: dict[str, Value] = {}
     for field in fields:
         match field:
             case _Field(1, 0, int(value)):
                 number = value
             case _Field(2, 2, bytes(value)):
-                name = _text(value)
+                _text(value)  # A name that is no text betrays a file of another format.
             case _Field(3, 0, int(value)):
                 kind = value
             case _Field(4, _, value):
-                parents += _numbers(value)
-            case _Field(11, 2, bytes(value)):
-                key, said = _old_attribute(value)
-                attributes[key] = said
-            case _Field(5 | 6 | 7 | 8 | 9 | 10, 2, _):
+                (ctrl if new else data).extend(_numbers(value))
+            case _Field(5, _, value) if new:
+                data += _numbers(value)
+            case _Field(7, 0, int(value)) if new:
+                duration_us = value
+            case _Field(10, 2, bytes(value)) if new:
+                attributes.update([_attribute(value)])
+            case _Field(11, 2, bytes(value)) if not new:
+                attributes.update([_old_attribute(value)])
+            case _Field(6, 0, _) | _Field(8 | 9 | 11, 2, _) if new:
+                pass
+            case _Field(5 | 6 | 7 | 8 | 9 | 10, 2, _) if not new:
                 pass
             case _:
-                raise DamagedMessageError(f"a node has the field {field.number}, which version 0.0.3 does not know")
-    runtime = attributes.get("runtime", 0)
-    if not isinstance(runtime, int) or runtime < 0:
-        raise DamagedMessageError("'runtime' is not a number of microseconds")
-    return WireNode(number, name, kind, (), tuple(parents), runtime, attributes, 1)
+                schema = "no schema has" if new else "version 0.0.3 does not have"
+                raise DamagedMessageError(f"a node has the field {field.number} of type {field.wire}, which {schema}")
+    if not new:
+        runtime = attributes.get("runtime", 0)
+        if not isinstance(runtime, int) or runtime < 0:
+            raise DamagedMessageError("'runtime' is not a number of microseconds")
+        duration_us = runtime
+    return WireNode(number, kind, tuple(ctrl), tuple(data), duration_us, attributes, generation)
 
 
 def _old_attribute(data: bytes) -> tuple[str, Value]:
@@ -177,8 +188,7 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
         if field.number == 1 and isinstance(field.value, bytes):
             name = _text(field.value)
         elif field.number == 2 and field.value == 1 and field.wire == _VARINT:
-            kind_is_old = any(each.number == 5 and each.wire == _VARINT for each in _fields(data))
-            if kind_is_old:
+            if any(each.number == 5 and each.wire == _VARINT for each in _fields(data)):
                 raise DamagedMessageError("is of schema 0.0.2, which numbers kinds of nodes differently")
         elif field.number > 3 and field.wire == _VARINT:
             assert isinstance(field.value, int)
@@ -188,37 +198,6 @@ def _old_attribute(data: bytes) -> tuple[str, Value]:
     if listed:
         return name, listed[0] if len(listed) == 1 and name != "involved_dim" else tuple(listed)
     return name, value if value is not None else 0
-
-
-def _second(fields: list[_Field]) -> WireNode:
-    number, name, kind, duration_us = 0, "", 0, 0
-    ctrl: list[int] = []
-    data: list[int] = []
-    attributes: dict[str, Value] = {}
-    for field in fields:
-        match field:
-            case _Field(1, 0, int(value)):
-                number = value
-            case _Field(2, 2, bytes(value)):
-                name = _text(value)
-            case _Field(3, 0, int(value)):
-                kind = value
-            case _Field(4, _, value):
-                ctrl += _numbers(value)
-            case _Field(5, _, value):
-                data += _numbers(value)
-            case _Field(6, 0, _) | _Field(8 | 9 | 11, 2, _):
-                pass
-            case _Field(7, 0, int(value)):
-                duration_us = value
-            case _Field(10, 2, bytes(value)):
-                key, said = _attribute(value)
-                attributes[key] = said
-            case _:
-                raise DamagedMessageError(
-                    f"a node has the field {field.number} of type {field.wire}, which no schema has"
-                )
-    return WireNode(number, name, kind, tuple(ctrl), tuple(data), duration_us, attributes, 2)
 
 
 def _attribute(data: bytes) -> tuple[str, Value]:
