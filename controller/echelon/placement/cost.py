@@ -1,4 +1,4 @@
-"""What a placement costs each job, predicted without a run.
+"""The cost of a placement for each job, predicted without a run.
 
 A job's iteration lasts as long as alone on its hosts, and longer by contention. CASSINI's score of a link says how much
 more its jobs ask for than it carries, even if they are shifted in time as well as possible (S. Rajasekaran et al., NSDI
@@ -31,11 +31,11 @@ class JobCost:
     """The predicted cost of a placement for one job."""
 
     racks: int
-    """Edge switches that its hosts are at."""
+    """The number of edge switches that its hosts are at."""
     alone_s: float
     """Seconds of an iteration on these hosts alone."""
     slowdown: float
-    """How much longer an iteration takes with the other jobs."""
+    """The factor by which an iteration takes longer with the other jobs."""
     intensity: float
     """GPU intensity: computing for each second that the busiest link is kept (Crux, equation 2)."""
     work_s: float

@@ -13,6 +13,7 @@ from echelon.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")
 _SCHEMES = {None: "tcp", "dask": "tcp", "tcp": "tcp", "tls": "tls"}
 _PATIENCE = "20s"
+"""How long to wait for the scheduler to answer."""
 
 
 class DaskCluster:
@@ -23,13 +24,13 @@ class DaskCluster:
     """
 
     def __init__(self, address: str) -> None:
-        """Take the cluster whose scheduler is at ``tcp://host:port``, ``tls://host:port`` or ``dask://host:port``.
+        """Refer to the cluster whose scheduler is at ``tcp://host:port``, ``tls://host:port`` or ``dask://host:port``.
 
         Raises `DocumentError` for any other address, or if Dask is not installed.
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or match["scheme"] not in _SCHEMES:
-            reason = f"'{address}' is not the address of a Dask scheduler (write tcp://HOST:PORT)"
+            reason = f"'{address}' is not the address of a Dask scheduler, the only kind of cluster (write tcp://HOST:PORT)"
             raise DocumentError("--cluster", "", reason, code="not-an-address")
         self.address = f"{_SCHEMES[match['scheme']]}://{match['place']}"
         try:
@@ -45,7 +46,8 @@ class DaskCluster:
         try:
             client = Client(self.address, timeout=_PATIENCE, set_as_default=False)  # type: ignore[no-untyped-call]
         except (OSError, TimeoutError) as error:
-            raise SweepError(f"no Dask scheduler answers at {self.address}: {error}") from None
+            reason = f"no Dask scheduler answers at {self.address}: {error} (start one there: dask scheduler)"
+            raise SweepError(reason) from None
         digest = code_digest(packets=True)
         with client:
             # A task that has been lost with its worker is repeated, so it may have no effect but its result.
@@ -57,7 +59,7 @@ class DaskCluster:
                 try:
                     outcome = future.result()
                 except KilledWorker as error:
-                    outcome = MeasuredTask({}, 0.0, f"each worker that measured it died ({error})")
+                    outcome = MeasuredTask({}, 0.0, f"each worker that measured it died: {error} (give workers more memory)")
                 keep(futures.pop(future), outcome)
 
 

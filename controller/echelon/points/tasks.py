@@ -39,7 +39,7 @@ class Task:
 
 
 class SweepError(CodedError):
-    """Some measurements failed; those that did not are stored. One line."""
+    """A failure of some measurements. The others are stored. Its text is one line."""
 
     code: Code = "run-failed"
 
@@ -51,7 +51,7 @@ class MeasuredTask:
     result: Mapping[str, Any]
     wall_s: float
     error: str | None = None
-    """Why there is no result."""
+    """The reason why there is no result, if there is none."""
 
 
 Keep = Callable[[Task, MeasuredTask], None]

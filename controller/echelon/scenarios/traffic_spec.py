@@ -130,7 +130,7 @@ class TrafficSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """How a section becomes a traffic model."""
+    """The function that makes a traffic model of a section."""
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]

@@ -22,7 +22,7 @@ RESULTS, REPORT, TIMELINE = "results.json", "report.md", "timeline.png"
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """What became of one job under one policy. Times are in seconds."""
+    """The outcome of one job under one policy. Times are in seconds."""
 
     job: str
     policy: str

@@ -7,8 +7,8 @@ DIRECTORY/report.md           slowdowns by variant and policy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from echelon.points.code import code_digest
 from echelon.points.lines import LineStore
 from echelon.points.store import Stored
 from echelon.points.tasks import Cluster, Task, sweep
-from echelon.scenarios.scenario import PolicyChoice, scenario_of
+from echelon.scenarios.scenario import scenario_of
 from echelon.simulation.places import FLUID
 from echelon.simulation.run import scenario_digest, simulate
 from echelon.sweeps.spec import Sweep, Variant
@@ -50,9 +50,9 @@ def sweep_into(
     Raises `SweepError` if a run fails, and `OSError` if nothing can be written.
     """
     tasks = {
-        (number, choice.label): _task(of, number, variant, choice)
+        (number, task.identity["policy"]): task
         for number, variant in enumerate(of.variants)
-        for choice in of.policies
+        for task in _tasks(of, number, variant)
     }
     count(len(tasks))
     out.mkdir(parents=True, exist_ok=True)
@@ -67,18 +67,18 @@ def sweep_into(
     return SweepReport(overview, (report, overview.write(out), jobs.write(out), out / RESULTS))
 
 
-def _task(of: Sweep, number: int, variant: Variant, choice: PolicyChoice) -> Task:
-    document = {**variant.document, "policies": [choice]}
-    scenario = replace(scenario_of(document, of.file), policies=())
-    identity = {
-        "scenario": scenario_digest(scenario),
+def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
+    determined = {
+        "scenario": scenario_digest(scenario_of({**variant.document, "policies": of.policies}, of.file)),
         "values": dict(variant.values),
-        "policy": choice.label,
         "target": of.target,
         "scale": str(of.scale),
         "code": code_digest(packets=of.target != FLUID),
     }
-    return Task(f"{number}, {choice.label}", identity, partial(measure, document, str(of.file), of.target, of.scale))
+    for choice in of.policies:
+        document = {**variant.document, "policies": [choice]}
+        run = partial(measure, document, str(of.file), of.target, of.scale)
+        yield Task(f"{number}, {choice.label}", {**determined, "policy": choice.label}, run)
 
 
 def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:

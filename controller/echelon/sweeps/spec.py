@@ -74,7 +74,7 @@ class Variant:
     """One variant of the base scenario."""
 
     values: Mapping[str, str]
-    """What is varied, by key, as text."""
+    """The varied values by key, as text."""
     document: Mapping[str, Any]
     """The scenario's document, with the files read that it names."""
 

@@ -54,22 +54,21 @@ def test_no_job_is_slower_than_the_slowest_under_fair_sharing(name: str) -> None
     assert max(ours) <= 1.01 * max(fair)
 
 
-@pytest.mark.parametrize("name", ["worst_1263", "worst_1348", "worst_1580"])
+@pytest.mark.parametrize("name", WORST[:-1])
 def test_the_mean_is_no_worse_than_under_fair_sharing(name: str) -> None:
     ours, fair = slowdowns(name, "echelon"), slowdowns(name, "fair")
     assert mean(ours) <= 1.01 * mean(fair)
 
 
-@pytest.mark.parametrize(("name", "at_most"), [("worst_1550", 1.015), ("hybrid", 1.025)])
-def test_equal_slowdowns_cost_little_of_the_mean(name: str, at_most: float) -> None:
-    """Here, fair sharing delays the job with the largest transfers alone, which is best for the mean."""
-    ours, fair = slowdowns(name, "echelon"), slowdowns(name, "fair")
-    assert mean(ours) <= at_most * mean(fair)
-    assert max(ours) - min(ours) < 0.75 * (max(fair) - min(fair))
+def test_equal_slowdowns_cost_little_of_the_mean() -> None:
+    """Fair sharing delays only the job with the largest transfers of `hybrid`, which is best for the mean."""
+    ours, fair = slowdowns("hybrid", "echelon"), slowdowns("hybrid", "fair")
+    assert mean(ours) <= 1.015 * mean(fair)
+    assert max(ours) - min(ours) < 0.5 * (max(fair) - min(fair))
 
 
 def test_without_memory_the_same_job_waits_in_every_iteration() -> None:
-    """1.40 against 1.14 under fair sharing; with memory both wait in turn."""
+    """Its slowdown is 1.40, against 1.14 under fair sharing; with memory both wait in turn."""
     assert max(slowdowns("worst_1580", "echelon", "normalised")) > 1.35
     waits = slowdowns("worst_1580", "echelon")
     assert max(waits) / min(waits) < 1.03

@@ -54,7 +54,7 @@ def test_packed_jobs_stay_in_one_rack_and_spread_ones_do_not() -> None:
 
 @pytest.fixture(scope="module")
 def placed() -> dict[str, PlacedScenario]:
-    """Four jobs of four on two racks, whose uplinks carry an eighth of what the hosts can send."""
+    """Return the placements of four jobs of four workers on four racks, oversubscribed 4:1."""
     jobs = [
         echelon.job(
             job=f"j{n}",

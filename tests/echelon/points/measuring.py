@@ -12,7 +12,7 @@ from echelon.scenarios.results import RunError
 
 
 def square(number: int, log: Path) -> Mapping[str, Any]:
-    """The square; a line in `log` says that it was asked for, and in which process."""
+    """Return the square, and add a line to `log` with the number and the process."""
     with log.open("a", encoding="utf-8") as lines:
         lines.write(f"{number} {os.getpid()}\n")
     return {"square": number * number}
@@ -23,7 +23,7 @@ def refuse(reason: str) -> Mapping[str, Any]:
 
 
 def stay(log: Path) -> Mapping[str, Any]:
-    """For ever, once a line in `log` says in which process."""
+    """Wait for ever, after adding the process to `log`."""
     with log.open("a", encoding="utf-8") as lines:
         lines.write(f"{os.getpid()}\n")
     signal.pause()

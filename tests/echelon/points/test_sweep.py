@@ -30,7 +30,7 @@ def tasks(log: Path, version: str = "1") -> list[Task]:
 
 
 def asked(log: Path) -> list[int]:
-    """Which numbers were measured, in order."""
+    """Return the numbers that were measured, in order."""
     return [int(line.split()[0]) for line in log.read_text().splitlines()] if log.exists() else []
 
 

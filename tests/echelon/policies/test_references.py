@@ -139,7 +139,7 @@ def test_a_new_plan_forgets_the_run_before(star: Callable[..., Fabric]) -> None:
 
 
 def test_a_pipeline_is_not_starved_by_jobs_of_one_large_flow() -> None:
-    """On the leaf-spine scenario the mean and the worst job are better than under fair sharing."""
+    """The mean and the worst job of the leaf-spine scenario are better than under fair sharing."""
     scenario = load_scenario(SCENARIOS / "shared_link.yaml")
 
     def slowdowns(policy: str) -> list[float]:

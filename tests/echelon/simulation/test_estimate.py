@@ -35,7 +35,7 @@ def test_scaling_makes_packets_fewer_by_as_much() -> None:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> str:
-    """A scenario of more packets than ten minutes are enough for."""
+    """Return the path of a scenario with more packets than switches handle in ten minutes."""
     file = tmp_path / "endless.yaml"
     file.write_text(
         f"""scenario: endless

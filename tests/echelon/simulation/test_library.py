@@ -58,7 +58,7 @@ def test_figure_2_from_objects() -> None:
 
 
 def test_two_jobs_on_one_link_share_it_as_arithmetic_says() -> None:
-    """Each sends 2 rounds of 5 MB over its half of 1 Gbit/s: 160 ms, or 80 ms alone, after 100 ms of computing."""
+    """Each job sends 2 rounds of 5 MB over its half of 1 Gbit/s: 160 ms, or 80 ms alone, after 100 ms of computing."""
     compared = echelon.simulate(mix(), ["fair"], exact=True)
     for job in ("a", "b"):
         outcome = compared.outcome("fair", job)

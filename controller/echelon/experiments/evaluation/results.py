@@ -43,7 +43,7 @@ class ScenarioResult:
     scores: Mapping[tuple[str, Mode], Score]
     """The scores by policy and mode; a run that failed has none."""
     errors: Mapping[tuple[str, Mode], str]
-    """Why runs failed."""
+    """The reasons why runs failed, by policy and mode."""
     packets: Mapping[str, Mapping[str, int]]
     """The numbers of packets that went astray, by policy and by what became of them."""
 
