@@ -30,7 +30,9 @@ class DaskCluster:
         """
         match = _ADDRESS.fullmatch(address)
         if match is None or match["scheme"] not in _SCHEMES:
-            reason = f"'{address}' is not the address of a Dask scheduler, the only kind of cluster (write tcp://HOST:PORT)"
+            reason = (
+                f"'{address}' is not the address of a Dask scheduler, the only kind of cluster (write tcp://HOST:PORT)"
+            )
             raise DocumentError("--cluster", "", reason, code="not-an-address")
         self.address = f"{_SCHEMES[match['scheme']]}://{match['place']}"
         try:
@@ -59,7 +61,9 @@ class DaskCluster:
                 try:
                     outcome = future.result()
                 except KilledWorker as error:
-                    outcome = MeasuredTask({}, 0.0, f"each worker that measured it died: {error} (give workers more memory)")
+                    outcome = MeasuredTask(
+                        {}, 0.0, f"each worker that measured it died: {error} (give workers more memory)"
+                    )
                 keep(futures.pop(future), outcome)
 
 
