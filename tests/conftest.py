@@ -36,6 +36,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Exempt what the tests of a folder leave in memory, too.
+
+    It grows to millions of objects, and each collection, which tests of memory ask for, would look at all of them.
+    """
+    if nextitem is not None and nextitem.path.parent != item.path.parent:
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Refuse to run when pytest-xdist cannot tell the groups of tests, which share started daemons and simulations."""
     if getattr(config.option, "loadgroup", False):
