@@ -10,12 +10,14 @@ import sys
 import pytest
 from hypothesis import settings
 
+from tests.drawing import examples
+
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No deadline: a busy machine is not a failure. The same examples in every run; `make soak` draws random ones.
-settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=examples(100))
 settings.load_profile("suite")
 
 

@@ -13,6 +13,7 @@ from reference.frames import MACS, ipv4, shim, tcp, udp
 
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
+from tests.drawing import examples
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 C = "EchelonIngress.classifier."
@@ -232,7 +233,7 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
 
 
 @given(steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
@@ -265,7 +266,7 @@ promotions = st.lists(
 
 
 @given(promotions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
@@ -289,7 +290,7 @@ competitions = st.lists(
 
 
 @given(competitions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass

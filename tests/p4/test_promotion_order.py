@@ -17,6 +17,7 @@ from echelon.lowering.hold_part import hold_part, hold_us
 from echelon.lowering.intent import QueueSetting
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
+from tests.drawing import examples
 
 SRC, DST, PORT = 0x0A000001, 0x0A000002, 3
 ALONE, DRAIN = constants()["SHIM_FLAG_ALONE"], constants()["SHIM_FLAG_DRAIN"]
@@ -140,7 +141,7 @@ packets = st.builds(
 
 
 @given(st.lists(packets, min_size=2, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_packet_overtakes_an_earlier_one_of_its_flow(compiled: Program, sequence: list[Sent]) -> None:
     arrivals = carried(compiled, sequence)
     for flow in (SHIM_FLOW, TCP_FLOW, OTHER):

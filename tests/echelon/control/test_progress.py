@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from echelon.control.progress import Progress
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
+from tests.drawing import examples
 
 JOBS = st.sampled_from(["a", "b", "c"])
 SWITCHES = ["s1", "s2", "s3"]
@@ -110,7 +111,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestProgress = Model.TestCase
-TestProgress.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestProgress.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 
 
 def test_a_failed_plan_leaves_planned_jobs_alone() -> None:

@@ -17,6 +17,7 @@ from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.shim import MIN_FRAME_BYTES, FlowAddress, ShimFrames, read_frame
 from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
+from tests.drawing import examples
 
 RTO_NS = 50_000
 Flow = tuple[FlowSender, FlowReceiver, PacketTally]
@@ -167,7 +168,7 @@ class Network:
     late=st.sampled_from([0.0, 0.3]),
     drain=st.sampled_from([0.0, 0.05, 0.5]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_byte_arrives_once_whatever_the_network_does(
     packets: int,
     rest: int,
@@ -349,7 +350,7 @@ def test_a_lost_request_does_not_spoil_the_next_one() -> None:
     size=st.integers(200 * 40, 200 * 60),
     often=st.sampled_from([0.03, 0.1, 0.5]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_draining_never_gets_stuck_in_a_network_without_loss(
     seed: int, window: int, initial: int, size: int, often: float
 ) -> None:

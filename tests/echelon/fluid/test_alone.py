@@ -20,6 +20,7 @@ from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.plan import LEVELS, Plan, QueuePlan
 from echelon.policies.fifo import Fifo
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
+from tests.drawing import examples
 
 
 class EarliestDeadlineFirst:
@@ -89,7 +90,7 @@ def any_job(draw: st.DrawFn) -> Job:
     return Job("j", tuple(computes), tuple(flows), tuple(echelonflows), draw(durations))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(job=any_job(), fabric=fabrics)
 def test_it_is_the_general_simulation(job: Job, fabric: Fabric) -> None:
     assert run_alone(job, fabric) == by_definition(job, fabric)

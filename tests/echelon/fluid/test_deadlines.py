@@ -15,6 +15,7 @@ from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
+from tests.drawing import examples
 
 UNIT_BYTES = 1_000_000
 """What the star's links carry in a second."""
@@ -41,7 +42,7 @@ def consumer_jobs(draw: st.DrawFn) -> Job:
     return consumer_job(list(accumulate(gaps)), sizes, consumer)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(job=consumer_jobs(), policy=st.sampled_from(["fifo", "fair", "varys", "echelon"]))
 def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
     star: Callable[..., Fabric], job: Job, policy: str
@@ -77,7 +78,7 @@ def least_tardiness(starts: tuple[int, ...], sizes: tuple[int, ...], ideal: tupl
     return best(0, sizes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), count=st.integers(1, 4))
 def test_no_schedule_of_one_link_is_less_tardy(star: Callable[..., Fabric], data: st.DataObject, count: int) -> None:
     """Preemptive EDF minimises the largest lateness on one machine with release times (Jackson 1955, Horn 1974)."""
@@ -101,7 +102,7 @@ def coflow(name: str, sizes: list[int]) -> Job:
     return Job(name, (), flows, (EchelonFlow("H", tuple(f.name for f in flows), offsets),))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_equal_offsets_are_scheduled_as_varys_does(star: Callable[..., Fabric], sizes: list[list[int]]) -> None:
     """With equal offsets, EchelonFlows are coflows: SETF completes them when SEBF does (HotNets '22, property 2)."""

@@ -19,6 +19,7 @@ from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.rankings.base import Execution, Rank, Ranking
+from tests.drawing import examples
 
 HOSTS = 6
 WINDOWS = Windows(packet_bytes=1000, full=16, initial=4, acknowledgement_bytes=40)
@@ -75,7 +76,7 @@ def times(result: FluidResult) -> list[float]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from([*POLICIES, "varys"]), ideal=st.booleans())
 def test_floats_are_within_a_nanosecond_of_fractions(seed: int, policy: str, ideal: bool) -> None:
     """Over two iterations, in which no loop is chaotic enough to enlarge an error of 1e-16 to more."""

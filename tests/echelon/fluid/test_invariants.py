@@ -15,6 +15,7 @@ from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
+from tests.drawing import examples
 
 HOSTS = 4
 POLICIES: list[Callable[[], Policy]] = [
@@ -98,7 +99,7 @@ class Watch:
                 self.moved[flow.job, flow.flow, flow.iteration] += rate * (now - since)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(jobs=some_jobs, background=some_background, policy=st.sampled_from(POLICIES), ideal=st.booleans())
 def test_links_are_never_overloaded_nor_left_idle(
     star: Callable[..., Fabric],

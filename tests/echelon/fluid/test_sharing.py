@@ -14,6 +14,7 @@ from echelon.allocation import Number
 from echelon.fluid.rounding import Rounding
 from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import LEVELS, QueuePlan
+from tests.drawing import examples
 
 ONE = Fraction(1)
 
@@ -153,7 +154,7 @@ def in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]], steps:
     return [grains / steps for grains in got]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     queues=st.lists(queue_plans, min_size=3, max_size=3),
     flows=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8)), min_size=1, max_size=6),
@@ -166,7 +167,7 @@ def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: li
         assert abs(float(ours) - theirs) < 0.005
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     capacities=st.lists(st.integers(1, 4), min_size=3, max_size=3),
     flows=st.lists(

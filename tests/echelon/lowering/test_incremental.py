@@ -20,6 +20,7 @@ from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
+from tests.drawing import examples
 from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
@@ -220,7 +221,7 @@ def wanted_queue(ranking: Ranking, tardiness_us: int) -> int:
 
 
 TestPlans = Plans.TestCase
-TestPlans.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestPlans.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 
 
 def plan_of(**flows: tuple[FlowPlan, ...]) -> Plan:

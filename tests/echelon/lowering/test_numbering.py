@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from echelon.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
+from tests.drawing import examples
 from tests.faults import coded
 
 SWITCHES = ("s1", "s2")
@@ -182,7 +183,7 @@ class Jobs(RuleBasedStateMachine):
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def flows_of(numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1") -> list[int]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Allocator
 from echelon.fabric.model import Fabric
 from echelon.policies import make_policy
+from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 
 HOSTS = 4
@@ -33,7 +34,7 @@ flows_of_coflows = st.lists(
 
 
 @pytest.mark.parametrize("make", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(given_flows=flows_of_coflows)
 def test_no_link_is_idle_or_overfull(
     active: Callable[..., ActiveFlow],
@@ -75,7 +76,7 @@ def test_no_link_is_idle_or_overfull(
 
 
 @pytest.mark.parametrize("make", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6))
 def test_a_link_is_busy_to_the_end(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], make: Callable[[], Allocator], sizes: list[int]

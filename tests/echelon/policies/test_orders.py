@@ -32,6 +32,7 @@ from echelon.policies.orders import (
 )
 from echelon.policies.tardiness import effective_tardiness_s
 from echelon.rankings.deadline import Deadline, Relative
+from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(3)]
 numbers = st.fractions(-5, 5, max_denominator=6)
@@ -48,7 +49,7 @@ def moving_flows(draw: st.DrawFn) -> list[tuple[tuple[Link, ...], Fraction, Frac
     return draw(st.lists(st.tuples(links, numbers, periods), min_size=1, max_size=7))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=moving_flows(), now=st.fractions(0, 9, max_denominator=5))
 def test_the_order_on_every_link_holds_until_the_next_overtaking(
     active: Callable[..., ActiveFlow], made: list[tuple[tuple[Link, ...], Fraction, Fraction]], now: Fraction
@@ -249,7 +250,7 @@ def test_effective_tardiness_counts_the_time_a_link_waits() -> None:
     assert effective_tardiness_s(echelonflow, job, paths_of(job), capacities) == 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 99)).filter(lambda f: f[0] != f[1]),

@@ -14,6 +14,7 @@ from echelon.allocation import ActiveFlow, Link
 from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
 from echelon.policies.levels import JOB_QUEUES
 from echelon.policies.schedule import HIGHEST_WEIGHT, to_levels, to_schedule
+from tests.drawing import examples
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]
 
@@ -111,7 +112,7 @@ def test_a_flow_keeps_its_queue(active: Callable[..., ActiveFlow]) -> None:
     assert queues["j", "f0"] not in (1, 5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 11), st.lists(st.integers(0, 3), min_size=12, max_size=12)), max_size=25))
 def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
     active: Callable[..., ActiveFlow], steps: list[tuple[int, list[int]]]
@@ -132,7 +133,7 @@ def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
         remembered |= queues
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -14,6 +14,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.sincronia import Sincronia, bssi
+from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 
 HOSTS = 4
@@ -85,7 +86,7 @@ def test_coflows_without_bytes_at_the_bottleneck_are_not_divided_by() -> None:
     assert bssi({}, {}) == []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(coflows=shuffles, weights=st.lists(st.integers(1, 5), min_size=5, max_size=5))
 def test_the_order_and_its_completion_times_are_within_their_bounds(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], coflows: list[Shuffle], weights: list[int]
@@ -107,7 +108,7 @@ def test_the_order_and_its_completion_times_are_within_their_bounds(
     assert sum(weights[k] * done[f"j{k}"] for k in of) <= 4 * least
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(coflows=shuffles)
 def test_rates_keep_the_order(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], coflows: list[Shuffle]

@@ -23,6 +23,7 @@ from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
+from tests.drawing import examples
 from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
@@ -97,7 +98,7 @@ def histories(draw: st.DrawFn) -> list[list[Job]]:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(ALL))
 def test_a_plan_does_not_say_less_for_having_been_made_before(
     history: list[list[Job]], make: Callable[[], Policy]
@@ -120,7 +121,7 @@ def test_a_plan_does_not_say_less_for_having_been_made_before(
                 assert now.ranking.echelonflow == then.ranking.echelonflow
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(UNMOVED))
 def test_other_jobs_keep_their_plans_as_objects(history: list[list[Job]], make: Callable[[], Policy]) -> None:
     policy = make()

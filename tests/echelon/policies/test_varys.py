@@ -14,6 +14,7 @@ from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies.coflows import FlowSharing, bottleneck_s
 from echelon.policies.levels import JOB_QUEUES
 from echelon.policies.varys import Varys
+from tests.drawing import examples
 
 HOSTS = 4
 
@@ -39,7 +40,7 @@ shuffles = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shuffle=shuffles)
 def test_a_lone_coflow_can_finish_at_its_bottleneck(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], shuffle: list[tuple[int, int, int]]

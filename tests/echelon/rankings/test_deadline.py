@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
 from echelon.rankings.deadline import Deadline, DeadlineExecution, GrowingRank, Memory, Relative, relative_levels
+from tests.drawing import examples
 
 PORT: Link = ("s1", "h2")
 STEPS = (Fraction(1, 1000), Fraction(3, 100), Fraction(8, 100), Fraction(3, 20), Fraction(3, 10), Fraction(3, 5))
@@ -36,7 +37,7 @@ def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[F
     return [Fraction(time) for time in out if time > 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
 def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
     """Brute force: levels are those of the definition just after now, halfway, and just before a hold ends."""
@@ -63,7 +64,7 @@ def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fra
         assert first <= changes[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
 def test_floats_go_from_change_to_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
     """Rounding never makes time stand still, and levels agree with exact ones between two changes."""

@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from echelon.client import Client
 from echelon.service import logs
 from echelon.service.store.etcd.address import parse
+from tests.drawing import examples
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +208,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(value=words, event=words)
 def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> None:
     """Whatever a name holds, it neither looks like another record nor moves the cursor."""

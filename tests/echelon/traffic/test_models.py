@@ -20,6 +20,7 @@ from echelon.traffic.draws import DRAWS, GAPS, exponential_below, normal, poisso
 from echelon.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, stream
 from echelon.traffic.schedule import PacedFlow, Schedule
 from echelon.traffic.sizes import SizeDistribution, load_sizes
+from tests.drawing import examples
 from tests.echelon.traffic.examples import MODELS, PAIRS, WEB, digest
 
 PAIR: tuple[Pair, ...] = (("a", "b"),)
@@ -171,7 +172,7 @@ def test_three_tenths_of_the_bytes_are_in_the_bursts(load_bps: int, gaps: str) -
     assert share == pytest.approx(0.3, abs=0.01 * 0.3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.integers(10**6, 10**10),
     st.integers(1, 3000),

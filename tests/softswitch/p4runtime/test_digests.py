@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from softswitch.p4runtime.digests import DigestConfig, DigestLists
 from softswitch.rpc.status import Code
+from tests.drawing import examples
 
 LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
 
@@ -259,7 +260,7 @@ class PseudoCode:
             self.send_buffer(now_ns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.builds(DigestConfig, st.integers(0, 12), st.integers(0, 4), st.integers(0, 15)),
     st.lists(

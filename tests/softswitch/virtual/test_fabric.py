@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
 from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from tests.drawing import examples
 
 GBPS = 10**9
 
@@ -263,7 +264,7 @@ def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int
     return draw(st.lists(script, min_size=1, max_size=25))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(scripts(), st.lists(st.integers(1, 60_000), min_size=1, max_size=5), st.integers(200, 3000))
 def test_packets_in_are_packets_out_dropped_or_queued_whatever_a_program_does(
     stand_in: Any, sent: Any, waiting: Any, packets: list[Any], instants: list[int], depth_bytes: int

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.endhosts.tcp.frames import parse
 from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings
+from tests.drawing import examples
 
 PHASES = (Phase.explicit, Phase.generate)
 """A failing example says enough as it is; making it smaller takes minutes."""
@@ -64,7 +65,13 @@ class Books:
         assert self._path.connection.received_bytes == self.prefix
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    phases=PHASES,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     sizes=st.lists(st.integers(1, 40_000), min_size=1, max_size=6),
     pauses_ms=st.lists(st.integers(0, 500), min_size=6, max_size=6),

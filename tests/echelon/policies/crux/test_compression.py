@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.policies.crux.compression import best_cut, compress, contention, random_order
+from tests.drawing import examples
 
 Graph = dict[tuple[str, str], Fraction]
 
@@ -58,7 +59,7 @@ def test_every_order_can_come_up() -> None:
     assert len({tuple(random_order(jobs, edges, random)) for _ in range(200)}) == 6
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(graphs(), st.integers(1, 3))
 def test_no_edge_leads_upwards_and_enough_orders_find_the_optimum(graph: tuple[list[str], Graph], levels: int) -> None:
     jobs, edges = graph
