@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Shorten the identifier of a long text: every report carries it, and one text is of five megabytes."""
-    return f"{val[:60]!a} and so on" if isinstance(val, str) and len(val) > 200 else None
+    return f"{val[:60]!a} and so on" if isinstance(val, str | bytes) and len(val) > 200 else None
 
 
 def pytest_collection_finish() -> None:

@@ -125,12 +125,11 @@ def test_a_sequence_is_the_same_every_time() -> None:
 # -- one controller ----------------------------------------------------------------------------------------------------
 
 
-@cache
-def nodes() -> dict[str, list[ast.AST]]:
-    """By module: its syntax tree."""
+def nodes(folder: str = ".") -> dict[str, list[ast.AST]]:
+    """Return the nodes of the syntax tree of each module in a folder of the package."""
     return {
         path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text())))
-        for path in PACKAGE.rglob("*.py")
+        for path in (PACKAGE / folder).rglob("*.py")
     }
 
 
@@ -183,6 +182,6 @@ def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
                 return module.partition(".")[0] in forbidden
         return isinstance(node, ast.AsyncFunctionDef | ast.Await)
 
-    machine = {module: of_module for module, of_module in nodes().items() if module.startswith("control/")}
+    machine = nodes("control")
     assert len(machine) > 10
     assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []

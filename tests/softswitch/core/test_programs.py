@@ -18,6 +18,7 @@ def without_source_info(value: Any) -> Any:
     return [without_source_info(v) for v in value] if isinstance(value, list) else value
 
 
+@pytest.mark.io
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
 def test_programs_are_current(programs: Path, tmp_path: Path) -> None:
