@@ -98,7 +98,7 @@ class PlanExecution:
         arithmetic: Arithmetic,
     ) -> None:
         self._arithmetic = arithmetic
-        self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
+        self._rankings = plan.ranking
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
         self._executions: dict[type[Ranking], Execution[Any]] = {}
@@ -108,9 +108,10 @@ class PlanExecution:
         shared = []
         for (node, following), port in ports.items():
             link = node, following
-            schedule = None if node in hosts else plan.schedules.get(link, plan.default_schedule)
+            has_queues = plan.hosts_rank or node not in hosts
+            schedule = plan.schedules.get(link, plan.default_schedule) if has_queues else None
             self._at[port] = _AtPort(numbers[link])
-            port.has_queues = schedule is not None
+            port.has_queues = has_queues
             if windows.acknowledging:
                 port.reverse = ports[following, node]
             reverse = numbers[following, node] if windows.acknowledging else None

@@ -70,6 +70,7 @@ class Mfs:
                 }
             ),
             default_schedule=strict(MIN_SHARE),
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

@@ -24,13 +24,18 @@ class Clock(Protocol):
     def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> object: ...
 
 
-class Nic(Protocol):
-    """A network interface. It sends first what has waited longest.
+Urgency = Callable[[int], tuple[float, ...]]
+"""The urgency of frames at a time in nanoseconds, as numbers that decide in their order."""
 
-    A frame has waited since it was given, or since `since_ns`.
+
+class Nic(Protocol):
+    """A network interface.
+
+    Frames with the same urgency function leave in the order in which they were given. Of those with different ones, the
+    most urgent leave first. Frames without urgency take turns with them.
     """
 
-    def send(self, data: bytes, since_ns: int | None = None, /) -> None: ...
+    def send(self, data: bytes, urgency: Urgency | None = None, /) -> None: ...
 
 
 class _End(Protocol):
