@@ -1,4 +1,4 @@
-"""How the switch finds the flow and iteration of a packet: by shim, by 5-tuple and bytes seen, or not at all."""
+"""The tests of how a switch finds a packet's flow and iteration: by shim, by 5-tuple and bytes seen, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the controller wants done. The shell carries effects out in order, beside each other where they take time.
+"""The effects that the controller wants. The shell carries them out in order, and runs those that take time
+concurrently.
 
 The shell promises:
 

@@ -1,4 +1,6 @@
-"""Why the controller does not do what a client asked. The text is for that person; `status` is the HTTP status."""
+"""The errors for requests that the controller does not carry out. The text is for the client; `status` is the HTTP
+status.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class _Standing:
     """Those that its flows pass."""
     flows: tuple[FlowPlan, ...] = ()
     problem: str | None = None
-    """Why it is in no plan."""
+    """The reason why the job is in no plan."""
     times: ChangeTimes | None = None
     installed_at: float | None = None
 

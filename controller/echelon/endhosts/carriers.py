@@ -1,4 +1,4 @@
-"""How a job's flows get from host to host: over the shim's own transport, or over TCP connections that stay open."""
+"""The carriers of a job's flows from host to host: the shim's own transport, or TCP connections that stay open."""
 
 from __future__ import annotations
 

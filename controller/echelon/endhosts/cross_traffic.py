@@ -82,8 +82,8 @@ class CrossTraffic:
         return {name: player.tally.retransmitted for name, player in self._players.items()}
 
     def summaries(self) -> Mapping[str, TrafficSummary]:
-        """Summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path between the
-        source's hosts."""
+        """Return summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path
+        between the source's hosts."""
         return {
             name: summary(player.outcomes(), 0.0, player.elapsed_s, self._capacity_bps(name))
             for name, player in self._players.items()

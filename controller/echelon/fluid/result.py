@@ -39,5 +39,5 @@ class FluidResult:
     """Whether every number is exact: the run was asked to be, and no value had grown so large that it was rounded."""
 
     def iteration_times_s(self, job: str) -> tuple[Number, ...]:
-        """Durations of the job's finished iterations."""
+        """Return the durations of the job's finished iterations."""
         return tuple(duration_s(record) for record in self.jobs[job].finished)

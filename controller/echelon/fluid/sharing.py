@@ -1,4 +1,4 @@
-"""How the queues of ports divide their links between flows, at one moment.
+"""The division of links between flows by the queues of their ports, at one moment.
 
 Packets decide this port by port. Here it is computed as a whole, with every sender as fast as its path allows:
 

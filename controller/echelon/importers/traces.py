@@ -39,7 +39,7 @@ class Joined:
 
     kind: CollectiveKind
     group: str
-    """What the ranks are called, in the names of nodes."""
+    """The name of the group of ranks, as the names of nodes have it."""
     ranks: tuple[int, ...]
     size_bytes: int
 

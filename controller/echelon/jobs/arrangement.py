@@ -89,7 +89,9 @@ class _Graph:
                 self._after[other].append(at)
                 start[at] = max(start[at], start[other] + self._lasts[other])
         self.consumed = [math.inf] * len(nodes)
-        """When the first rank computes on what each node has brought, on an infinitely fast network; or infinity."""
+        """The time at which the first rank uses each node's result, on an infinitely fast network; infinity if none
+        does.
+        """
         self._consumers_end = [0] * len(nodes)
         """The last place of those that consume it, or the end."""
         for at in reversed(range(len(nodes))):

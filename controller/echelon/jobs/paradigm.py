@@ -1,4 +1,4 @@
-"""What a paradigm of training is: a section of the job file and the iteration graph that it describes."""
+"""The base of training paradigms: a section of the job file, and the iteration graph that it describes."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Leader:
         self._events: deque[Event] = deque()
         self._handling = False
         self._numbers = itertools.count(1)
-        """Of requests and reports."""
+        """The numbers of requests and reports."""
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
         self._reports: dict[int, asyncio.Future[None]] = {}
         self._alarms: set[asyncio.TimerHandle] = set()
@@ -102,7 +102,7 @@ class Leader:
 
     @property
     def store_problem(self) -> str | None:
-        """Why the store cannot be relied on now; one line."""
+        """The reason, in one line, why the store cannot be relied on now."""
         return self._store.problem
 
     async def open(self) -> None:
@@ -321,7 +321,7 @@ class Leader:
             self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
-        """We hold the lease: another controller that is primary somewhere has none."""
+        """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""
         switch, election_id = effect.switch, effect.election_id
         try:
             term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))

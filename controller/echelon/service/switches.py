@@ -54,7 +54,7 @@ class Switches:
         self._metrics = metrics
         self._submit = submit
         self._refused: dict[str, int] = {}
-        """By switch: how many entries of its intent it refuses."""
+        """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
             metrics.switch_added(switch.name)

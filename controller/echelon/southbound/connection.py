@@ -637,7 +637,7 @@ class SwitchConnection:
 
 
 class _NobodyThereError(Exception):
-    """Nothing accepts connections at a switch's address."""
+    """The error for a switch's address at which nothing accepts connections."""
 
 
 async def _reach(name: str, address: str) -> None:

@@ -129,7 +129,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing is open and nothing is under way."""
+    """The state in which nothing is open and nothing is under way."""
 
 
 Event: TypeAlias = (

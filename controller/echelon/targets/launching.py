@@ -99,7 +99,7 @@ class Ports:
 
     grpc: int
     other: int
-    """For what a target serves besides P4Runtime."""
+    """The port for anything that a target serves besides P4Runtime."""
 
 
 class ExecutableLauncher(ABC):

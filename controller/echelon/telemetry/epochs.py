@@ -9,7 +9,9 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""How many iterations behind the newest one an epoch can be. Any other difference means newer, as for the switches."""
+"""The number of iterations that an epoch can be behind the newest one. Any other difference means newer, as for the
+switches.
+"""
 
 
 def ahead(epoch: int, of: int) -> int:

@@ -124,7 +124,7 @@ class _Connection:
         return transfer
 
     def acknowledged(self) -> int:
-        """Bytes that the other end's system has acknowledged."""
+        """Return the bytes that the other end's system has acknowledged."""
         with suppress(OSError):
             unsent = struct.unpack("i", fcntl.ioctl(self.sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
             return max(self.position - int(unsent), 0)

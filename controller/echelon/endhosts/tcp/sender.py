@@ -55,7 +55,7 @@ class TcpSettings:
     500 ms)."""
 
     aggressiveness: Aggressiveness | None = None
-    """What MLTCP multiplies the additive increase by; None: NewReno."""
+    """The function whose value MLTCP multiplies the additive increase by; None: NewReno."""
 
     @property
     def mss_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""How a compute unit passes: as a wait, or as work that keeps a processor busy for its time."""
+"""The ways in which a compute unit passes: as a wait, or as work that keeps a processor busy for its time."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] =
     ShimCarriage: shim_sockets.carriers,
     TcpCarriage: tcp.carriers,
 }
-"""What opens a host's sockets, by the kind of carriage."""
+"""The function that opens a host's sockets, by the kind of carriage."""
 
 
 class JobPart:

@@ -73,7 +73,7 @@ class Leadership:
         self.candidate = candidate
         self.lost = asyncio.Event()
         self.reason = ""
-        """Why it was lost, in one line."""
+        """The reason for the loss, in one line."""
         self._term = term
         self._raising = asyncio.Lock()
         """Terms are raised one after the other: the lower of two numbers must not come last."""
@@ -127,8 +127,8 @@ class Store(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be relied on now, as far as that is known without asking it, in one line; for
-        /readyz."""
+        """The reason, in one line, why the store cannot be relied on now, as far as that is known without asking it;
+        for /readyz."""
 
     async def load(self) -> Snapshot:
         """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a leader sees all
