@@ -75,7 +75,7 @@ def perform(target: Callable[..., PolicyRun], which: Scenario, policy: str, **pa
 
 @cache
 def softswitch(name: str, policy: str, **changes: object) -> Run:
-    """From packets; `changes` replace values of the scenario."""
+    """Run `policy` over packets; `changes` replace values of the scenario."""
     return perform(virtual_run.run, replace(scenario(name), **changes), policy)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What happens when the controller is gone, the profile is wrong, or a worker is late."""
+"""The behaviour of jobs when the controller is gone, the profile is wrong, or a worker is late."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Load:
 
 
 class _Requests:
-    """What goes out on the stream, as the iterator that gRPC wants."""
+    """The requests on the stream, as the iterator that gRPC wants."""
 
     def __init__(self) -> None:
         from queue import SimpleQueue

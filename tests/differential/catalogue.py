@@ -93,7 +93,9 @@ def _ir(source: bytes, name: str) -> ir.ProgramIR:
 
 
 def _whole(length: int) -> Steer:
-    """Programs that read a header without asking whether it is valid: its `length` bytes are always there."""
+    """Return a steer for programs that read a header without checking its validity: its `length` bytes are always
+    there.
+    """
     return lambda data: data.ljust(length, b"\0")
 
 
@@ -131,13 +133,13 @@ _BORROWED: dict[str, Steer] = {
 
 
 def names() -> list[str]:
-    """All programs, in order."""
+    """Return the names of all programs, in order."""
     return sorted([*_BORROWED, "echelon", "everything", *(path.stem for path in (HERE / "programs").glob("*.p4"))])
 
 
 @cache
 def subject(name: str) -> Subject:
-    """The program of that name; KeyError if there is none."""
+    """Return the program of that name. Raises KeyError if there is none."""
     if name in _BORROWED:
         return _load(name, BORROWED / f"{name}.json", HERE / "programs" / f"{name}.p4info.txtpb", _BORROWED[name])
     if name == "everything":

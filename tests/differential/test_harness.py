@@ -120,7 +120,7 @@ def _misroute(outputs: list[Output]) -> Sequence[Output]:
 
 
 def _overtake(outputs: list[Output]) -> Sequence[Output]:
-    """The first two packets that leave by one port change places."""
+    """Return the outputs with the first two packets that leave by one port swapped."""
     for later in range(1, len(outputs)):
         for earlier in range(later):
             one, other = outputs[earlier], outputs[later]

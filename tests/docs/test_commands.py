@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
-"""What is not run here, by what it needs."""
+"""The patterns of commands that are not run here, and what each needs."""
 
 PLACEHOLDERS = {
     "SCENARIO.yaml": "topologies/scenarios/fig2.yaml",
@@ -47,7 +47,7 @@ PLACEHOLDERS = {
     "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
     "[NAME ...]": "",
 }
-"""What takes the place of words that stand for something of the reader's."""
+"""The replacements of words that stand for something of the reader's."""
 
 
 def commands(page: Path) -> Iterator[str]:

@@ -77,8 +77,10 @@ SHAPING_CASES: tuple[Case, ...] = (
 
 
 def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], None]) -> list[Outcome]:
-    """Runs the cases on BMv2, in this namespace. Raises TargetError, SouthboundError, CaptureError,
-    NothingArrivedError."""
+    """Run the cases on BMv2, in this namespace.
+
+    Raises TargetError, SouthboundError, CaptureError, NothingArrivedError.
+    """
     with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
         for case in cases:
             generator.load(case.name, case.cycle)

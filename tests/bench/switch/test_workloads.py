@@ -1,4 +1,4 @@
-"""What the benchmark sends is forwarded as its checks say, and its checks notice what is not."""
+"""Tests of the benchmark's workloads: their frames are forwarded as the checks say, and the checks notice faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.switch.workloads import CYCLE_FRAMES, Workload, echelon, router
 
 
 def programmed(workload: Workload) -> Switch:
-    """A switch that a controller has given the workload's program and entries."""
+    """Return a switch that a controller has given the workload's program and entries."""
     switches: list[Switch] = []
     device = Device(None, 1)
     device.on_pipeline = switches.append

@@ -50,7 +50,7 @@ class Terminal:
         self._theirs = theirs
 
     def wait_for(self, pattern: str) -> str:
-        """What was drawn, up to the pattern and a little more; what was drawn before is forgotten."""
+        """Return the terminal's output up to the pattern and a little more, and forget what was drawn before."""
         drawn = ""
         give_up_at = time.monotonic() + PATIENCE_S
         while not re.search(pattern, drawn):

@@ -1,4 +1,4 @@
-"""What may come between, as lists of events: changes at the wrong moment, switches that leave a policy waiting."""
+"""Sequences of events that interleave badly: changes at the wrong moment, switches that leave a policy waiting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def world(fabric: Fabric) -> World:
 
 @pytest.fixture
 def reactive(fabric: Fabric) -> World:
-    """Two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
+    """Return two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
     made = World(fabric, policy="varys")
     made.start()
     made.register(ring("a", "h1", "h3"))
@@ -314,7 +314,7 @@ def test_a_job_is_timed_alone_once(world: World) -> None:
 
 
 def correct(world: World, job: str, iterations: int) -> None:
-    """Starts of a pipeline's flows, twice as far apart as the profile says."""
+    """Report starts of a pipeline's flows that are twice as far apart as the profile says."""
     flows = world.machine.jobs.jobs[job].reported.echelonflows[0].flows
     for epoch in range(1, 1 + iterations):
         for index, flow in enumerate(flows):
@@ -423,8 +423,8 @@ def test_a_policy_that_was_changed_decides_no_more(reactive: World) -> None:
 
 
 def test_a_session_that_ends_in_a_decision_loses_no_numbers(reactive: World) -> None:
-    """What the decision did to the numbers must come to the store all the same: else the numbers of a job that has left
-    are given to another while they are stored as its own."""
+    """The store gets the numbers that a decision changed, even if its session ends: else it gives a departed job's
+    numbers to another one while it still stores them as the former's."""
     reactive.remove("b")
     reactive.run()
     reactive.report("leaf1", ("a", flow_from(reactive, "a", "h1"), START, 1))
@@ -438,7 +438,7 @@ def test_a_session_that_ends_in_a_decision_loses_no_numbers(reactive: World) -> 
 
 
 def passed(world: World) -> set[str]:
-    """The jobs whose flows the decision is about, which has been asked for."""
+    """Return the jobs whose flows the pending decision is about."""
     (asked,) = world.waiting(Decide)
     return {job for job, _ in asked.due.bytes_passed}
 

@@ -39,7 +39,7 @@ def fabric_of(hosts: int) -> Fabric:
 
 
 def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int = 10) -> Job:
-    """Compute, send, compute at the other end."""
+    """Return a job that computes, sends, and computes at the other end."""
     return Job(
         name,
         (

@@ -73,7 +73,7 @@ def test_a_replay_is_the_fluid_run_of_the_same_coflows(label: str, seed: int) ->
 
 @pytest.mark.parametrize("label", POLICIES)
 def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
-    """Under Varys exactly, under others at most twice as long, and never less."""
+    """A lone coflow takes its bottleneck time exactly under Varys, and at most twice as long under others."""
     trace = parsed(made_trace(7, 20, 40))
     result = replay(trace, policy_of(label), RATE_BPS)
     assert len(result.completion_s) == 40

@@ -17,7 +17,7 @@ from echelon.jobs.graph import Job
 from echelon.policies import make_policy
 
 BYTES = 1_000_000
-"""What a slot of the model's link carries; a slot is a second here."""
+"""The bytes that a slot of the model's link carries; a slot is a second here."""
 HORIZON = 6_000
 """Several iterations of every job. In closed loop small differences grow: over ten times as long, the model's figures
 for fair sharing move by percents when its packets are made smaller."""

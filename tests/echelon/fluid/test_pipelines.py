@@ -60,7 +60,9 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
 @pytest.mark.parametrize(("policy", "finish"), [("fair", "17/2"), ("varys", "10"), ("echelon", "8"), ("fifo", "17/2")])
 @pytest.mark.parametrize("ideal", [False, True])
 def test_the_fig_2_scenario(policy: str, finish: str, ideal: bool) -> None:
-    """Whether plans are executed or policies asked for rates: three flows fit into the queues of a port."""
+    """The finish time is the same whether plans are executed or policies asked for rates: three flows fit into a port's
+    queues.
+    """
     scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml")
     result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=ideal, exact=True)
     assert result.iteration_times_s("pipeline") == (Fraction(finish),)

@@ -19,7 +19,7 @@ from echelon.rankings.fixed import Fixed
 from echelon.rankings.window import Window
 
 MEGABYTE = 1_000_000
-"""What the star's links carry in a second."""
+"""The bytes that the star's links carry in a second."""
 
 
 class Ranked:

@@ -1,4 +1,4 @@
-"""How queues share links: hand-made cases, and a port served in small time steps by the rules of each queue."""
+"""The sharing of links by queues: hand-made cases, and a port served in small time steps by the rules of each queue."""
 
 from __future__ import annotations
 

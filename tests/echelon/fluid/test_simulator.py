@@ -1,4 +1,4 @@
-"""What a run is given besides jobs and a policy: when it ends, delays, wrong profiles, background; and its errors."""
+"""The settings of a run besides jobs and a policy: its end, delays, wrong profiles, background; and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HALF = Fraction(1, 2)
 
 
 def two(bulk: Callable[..., Job]) -> list[Job]:
-    """A short and a long job on one link, at rest in each other's way."""
+    """Return a short and a long job that contend on one link."""
     return [bulk("short", HALF, 500_000), bulk("long", Fraction(2), 1_000_000)]
 
 

@@ -1,4 +1,4 @@
-"""What the RFCs say a sender and a receiver do, on networks where it can be worked out by hand."""
+"""The rules of the RFCs for a sender and a receiver, on networks where the outcome can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def first_byte(path: Any) -> int:
 
 
 def data_of(path: Any) -> list[tuple[int, int]]:
-    """(time in ms, first byte) of what the sender sent with data."""
+    """Return (time in ms, first byte) of each frame with data that the sender sent."""
     first = first_byte(path)
     return [
         (round(now_ns / MS), parse(frame).seq - first & 0xFFFFFFFF)
@@ -37,7 +37,7 @@ def data_of(path: Any) -> list[tuple[int, int]]:
 
 
 def acks_of(path: Any) -> list[tuple[int, int]]:
-    """(time in ms, bytes acknowledged) of what the receiver sent."""
+    """Return (time in ms, bytes acknowledged) of each acknowledgement that the receiver sent."""
     first = first_byte(path)
     return [
         (round(now_ns / MS), parse(frame).ack - first & 0xFFFFFFFF)
@@ -47,7 +47,7 @@ def acks_of(path: Any) -> list[tuple[int, int]]:
 
 
 def lose(*numbers: int) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
-    """Frames of these numbers (from 0, in order of sending) are lost."""
+    """Return a fate that loses frames of these numbers (from 0, in order of sending)."""
     return lambda number, frame: [] if number in numbers else [(0, frame)]
 
 
@@ -216,7 +216,7 @@ def test_the_receive_window_bounds_what_is_in_flight(path: Callable[..., Any]) -
 
 
 def mark(*numbers: int) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
-    """A switch that marks frames of these numbers, if they may be."""
+    """Return the fate of a switch that marks frames of these numbers, if they may be marked."""
 
     def fate(number: int, frame: bytes) -> list[tuple[int, bytes]]:
         if number in numbers and frame[15] & 3 == ECT0:

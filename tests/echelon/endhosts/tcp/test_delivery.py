@@ -38,7 +38,7 @@ class Trouble:
 
 
 class Books:
-    """What has come to the receiver, byte by byte, without any of TCP's ideas."""
+    """The bytes that have come to the receiver, recorded one by one, without any of TCP's ideas."""
 
     def __init__(self, path: Any) -> None:
         self._path = path

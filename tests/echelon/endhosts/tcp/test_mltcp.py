@@ -14,7 +14,9 @@ MSS = 1000
 
 
 def growth(window: NewReno, total_bytes: int, round_trips: int = 40) -> float:
-    """Segments that the window gains in each round trip of congestion avoidance, at one place of the iteration."""
+    """Return the segments that the window gains in each round trip of congestion avoidance, at one place of the
+    iteration.
+    """
     window.ssthresh = window.cwnd = 100 * MSS
     for _ in range(round_trips):
         acked = 0
