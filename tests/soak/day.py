@@ -31,7 +31,7 @@ class SoakError(AssertionError):
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did, once all queues are empty."""
+    """The result of a run, once all queues are empty."""
 
     end: Conservation
     handed_in: int

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 def mn(*arguments: str, after: str = "true") -> subprocess.CompletedProcess[str]:
-    """`mn` in Debian's Python; then `after`, a shell command in the same namespaces."""
+    """Run `mn` in Debian's Python; then `after`, a shell command in the same namespaces."""
     script = f'mn "$@"; status=$?; {after}; exit $status'
     return subprocess.run(
         [sys.executable, "-c", CALLER, "sh", "-c", script, "mn", *arguments],

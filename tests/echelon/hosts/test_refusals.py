@@ -1,4 +1,4 @@
-"""What real hosts cannot do is said before anything is built."""
+"""Refusals of scenarios that real hosts cannot run, before anything is built."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from tests.echelon.hosts.conftest import Start
 pytestmark = pytest.mark.quiet
 
 LATE = 5
-"""In this iteration a worker is paused for half of what an iteration takes; after it, the controller is killed."""
+"""The iteration in which a worker is paused for half of an iteration's time; after it, the controller is killed."""
 RESTARTED = LATE + 2
-"""In this iteration the controller comes back, where it does."""
+"""The iteration in which the controller comes back, where it does."""
 
 
 def two_jobs(**more: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ Functions = dict[tuple[str, ...], tuple[Fraction, ...]]
 
 
 def derived(graph: IterationGraph) -> Functions:
-    """The functions that follow from the steps of `graph`, by the flows in order."""
+    """Return the functions that follow from the steps of `graph`, by the flows in order."""
     job = Job("j", *graph)
     every: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
     steps = {step.name: step for step in every}
@@ -168,7 +168,7 @@ def operation(flow: str, nodes: dict[str, Step]) -> str:
 
 
 def first_computes(name: str, edges: nx.DiGraph[str], nodes: dict[str, Step]) -> set[str]:
-    """What computes on what an operation has brought; the end if nothing does."""
+    """Return the units that compute on an operation's result; the end if none does."""
     out: set[str] = set()
     stack = [name]
     while stack:

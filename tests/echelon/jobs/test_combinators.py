@@ -21,7 +21,7 @@ RANKS = ["a", "b", "c"]
 
 
 def blocks(number: int) -> st.SearchStrategy[Block]:
-    """Random blocks with steps of their own, whose names begin with `number`."""
+    """Return a strategy for blocks with steps of their own, whose names begin with `number`."""
 
     @st.composite
     def draw_block(draw: st.DrawFn) -> Block:
@@ -47,7 +47,7 @@ def blocks(number: int) -> st.SearchStrategy[Block]:
 
 
 def same(one: Block, other: Block) -> bool:
-    """Whether two blocks are equal up to the order of listing."""
+    """Return whether two blocks are equal up to the order of listing."""
     return one.steps == other.steps and all(
         {key: set(names) for key, names in left.items()} == {key: set(names) for key, names in right.items()}
         for left, right in ((one.after, other.after), (one.first, other.first), (one.last, other.last))

@@ -33,7 +33,7 @@ def job_of(parallelism: object, workers: int, section: str = "mesh", **keys: obj
 
 
 def makespan_s(job: Job) -> Fraction:
-    """On an infinitely fast network."""
+    """Return the length of an iteration on an infinitely fast network."""
     start_s = earliest_start_s(job, lambda _: Fraction(0))
     return max(start_s[unit.name] + unit.duration_s for unit in job.computes)
 

@@ -37,7 +37,7 @@ def equal(stages: int, micro_batches: int, forward_s: Fraction, backward_s: Frac
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> tuple[int, int, list[Fraction], list[Fraction]]:
-    """Stages, micro-batches, forward and backward times of each stage."""
+    """Draw stages, micro-batches, and forward and backward times of each stage."""
     stages = draw(st.integers(2, 5))
     times = st.lists(TIMES, min_size=stages, max_size=stages)
     return stages, draw(st.integers(1, 8)), draw(times), draw(times)
@@ -49,7 +49,7 @@ def unequal(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> Job:
 
 
 def lane(rank: int, stages: int, batches: int) -> list[tuple[str, int]]:
-    """The published program of one rank (from 0), phase by phase."""
+    """Return the published program of one rank (from 0), phase by phase."""
     warm_up = min(stages - rank - 1, batches)
     forwards, backwards = list(range(1, batches + 1)), list(range(1, batches + 1))
     out = [("forward", forwards.pop(0)) for _ in range(warm_up)]
@@ -163,7 +163,7 @@ def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction
 
 
 def received(graph: IterationGraph) -> dict[str, set[str]]:
-    """The flows that each unit needs."""
+    """Return the flows that each unit needs."""
     flows = {flow.name for flow in graph.flows}
     return {unit.name: flows.intersection(unit.after) for unit in graph.computes}
 

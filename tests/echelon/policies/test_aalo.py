@@ -25,7 +25,7 @@ def links(src: int, dst: int) -> tuple[Link, Link]:
 
 
 def aalo(fabric: Fabric, **parameters: object) -> Aalo:
-    """Links carry 1000 bytes a second, so the first queue takes 1000 bytes."""
+    """Return the policy for links of 1000 bytes a second, so that the first queue takes 1000 bytes."""
     policy = make_policy("aalo", first_ms=SECOND_MS, **parameters)
     assert isinstance(policy, Aalo)
     policy.plan([], fabric)
@@ -93,7 +93,7 @@ def test_finished_flows_count_until_the_next_iteration(
 
 
 def test_queues_share_by_weight(sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """With three queues the weights are 3, 2 and 1. Nobody is in the second, so a link is shared 3 to 1."""
+    """The weights of three queues are 3, 2 and 1. The second queue is empty, so a link is shared 3 to 1."""
     flows = [
         sized(1, links(1, 2), 50_000, 10_000, job="old"),
         sized(2, links(1, 2), 500, job="new"),

@@ -1,4 +1,4 @@
-"""What deadlines count from."""
+"""The reference times that deadlines count from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UP = (("h1", "s1"), ("s1", "h2"))
 
 
 def two_hops(name: str = "job") -> Job:
-    """Two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
+    """Return two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
 
     Alone the flows of the first hop start at 1 and 2 s and end at 3 and 5 s, those of the second start at 4 and 6 s.
     """
@@ -97,7 +97,7 @@ def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., 
 
 
 def ready(star: Callable[..., Fabric]) -> References:
-    """Knows two flows: H's, and one that is due 3 s later."""
+    """Return references that know two flows: H's, and one that is due 3 s later."""
     computes = (ComputeUnit("c", "h1", ONE), ComputeUnit("d", "h1", Fraction(4)))
     flows = (Flow("f0", "h1", "h2", 1000, ("c",)), Flow("f1", "h1", "h2", 1000, ("d",)))
     held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
@@ -117,7 +117,9 @@ def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callabl
 def test_without_the_first_flow_its_start_is_inferred(
     star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
 ) -> None:
-    """As a switch does that never sees it; once begun, an iteration's beginning stays."""
+    """The reference is inferred as by a switch that never sees the first flow; an iteration's beginning stays once
+    it is known.
+    """
     reference = ready(star)
     assert reference.deadlines_s([active(1, UP, start_s=Fraction(20))]) == [20]
     assert reference.deadlines_s([active(0, UP, start_s=Fraction(30))]) == [17]

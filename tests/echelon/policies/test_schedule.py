@@ -86,7 +86,9 @@ def test_where_too_many_meet_coflows_share(active: Callable[..., ActiveFlow]) ->
 
 
 def test_more_coflows_than_queues_share_those_of_the_fewest_flows(active: Callable[..., ActiveFlow]) -> None:
-    """By number, whatever their rates: two flows of j0, which send nothing, are more than one that sends a lot."""
+    """The number of flows counts, not their rates: two flows of j0, which send nothing, are more than one that sends
+    a lot.
+    """
     jobs = ["j0", "j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"]
     flows = [active(k, (PORTS[0],), job=job) for k, job in enumerate(jobs)]
     queues, ports = to_schedule(flows, fractions(0, 0, 9, 8, 7, 6, 5, 4, 2))

@@ -24,7 +24,9 @@ def flow_job(name: str, start_s: Fraction, size_bytes: int) -> Job:
 
 
 def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
-    """SRPT on one link of 1 byte per millisecond, byte by byte: when each (arrival, size) is done."""
+    """Return the times at which SRPT finishes each (arrival, size) on one link of 1 byte per millisecond, byte by
+    byte.
+    """
     left = [size for _, size in arrivals]
     done = [0] * len(arrivals)
     now = 0

@@ -21,13 +21,13 @@ steps = st.sampled_from([STEPS, STEPS[:1], (), (Fraction(1, 2), Fraction(1))])
 
 
 def levels_at(made: list[GrowingRank], steps: tuple[Fraction, ...], after: Fraction) -> list[int]:
-    """By definition: how many steps each is behind the most urgent, so many seconds from now."""
+    """Return the number of steps by which each is behind the most urgent, so many seconds from now, by definition."""
     ranks = [line.value + line.slope * after for line in made]
     return [sum(max(ranks) - rank > step for step in steps) for rank in ranks]
 
 
 def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[Fraction]:
-    """All times at which any two lines are any step, or nothing, apart."""
+    """Return all times at which any two lines are any step, or nothing, apart."""
     out = []
     for a in made:
         for b in made:

@@ -54,7 +54,7 @@ JOB = Job(
 
 
 def iteration(number: int, start: Fraction, late: Fraction) -> IterationRecord[Fraction]:
-    """`b` starts late by `late`; everything else takes one second a step."""
+    """Return an iteration in which `b` starts late by `late`; everything else takes one second a step."""
     return IterationRecord(
         number,
         start,

@@ -91,7 +91,7 @@ def entries_by_key(lab: Lab) -> dict[tuple[object, ...], bytes]:
 
 
 def updates(client: Client) -> int:
-    """Inserted, modified and deleted so far, on all switches."""
+    """Return the number of entries inserted, modified and deleted so far, on all switches."""
     families = text_string_to_metric_families(client.metrics())
     return sum(
         int(sample.value) for family in families for sample in family.samples

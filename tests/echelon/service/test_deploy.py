@@ -53,7 +53,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def series() -> dict[str, set[str]]:
-    """Every series that a controller shows, with its labels and those that a scrape adds."""
+    """Return every series that a controller shows, with its labels and those that a scrape adds."""
     added = {"instance", "job"}
     found: dict[str, set[str]] = {"up": added}
     for family in families(exercised()).values():
@@ -181,7 +181,7 @@ def test_the_dashboard_uses_the_variables_that_it_has() -> None:
 
 
 def installed(directory: Path, unit: str) -> Path:
-    """The unit as it would be with this environment in the place of /opt/echelon."""
+    """Return the unit with this environment in the place of /opt/echelon."""
     out = directory / unit.replace("@.", "@s1.")
     out.write_text((DEPLOY / unit).read_text().replace("/opt/echelon/bin", str(BIN)))
     return out
@@ -224,18 +224,20 @@ class Running:
     url: str
     token: str
     said: socket.socket
-    """What the service tells its supervisor."""
+    """The socket on which the supervisor receives the service's messages."""
 
 
 def _memory_deny_write_execute() -> None:
-    """What MemoryDenyWriteExecute= of the unit asks for, by the kernel's own means, where it has them."""
+    """Deny memory that is writable and executable, as MemoryDenyWriteExecute= of the unit does, where the kernel
+    can.
+    """
     pr_set_mdwe, refuse_exec_gain = 65, 1
     ctypes.CDLL(None).prctl(pr_set_mdwe, refuse_exec_gain, 0, 0, 0)
 
 
 @contextmanager
 def running(directory: Path) -> Iterator[Running]:
-    """deploy/echelon.yaml, with a port and a state directory that this test may use, and tokens that somebody has."""
+    """Run deploy/echelon.yaml with a port and a state directory that this test may use, and with tokens."""
     for name in ("echelon.yaml", "fabric.yaml"):
         shutil.copy(DEPLOY / name, directory)
     config = yaml.safe_load((directory / "echelon.yaml").read_text())
@@ -272,7 +274,7 @@ def running(directory: Path) -> Iterator[Running]:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Containerfile, continued lines joined, comments left out."""
+    """Return the instructions of the Containerfile, continued lines joined, comments left out."""
     lines = [line for line in (DEPLOY / "Containerfile").read_text().splitlines() if not line.startswith("#")]
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
@@ -352,7 +354,7 @@ def test_the_image_copies_what_is_there_and_is_not_ignored() -> None:
 
 @pytest.mark.long
 def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
-    """Without an engine for containers: what the first stage runs, in a directory that holds what it copies."""
+    """The first stage's commands run without a container engine, in a directory that holds what it copies."""
     source, wheels = tmp_path / "src", tmp_path / "wheels"
     for name, text in instructions():
         if name == "COPY" and "--from" not in text:

@@ -1,4 +1,4 @@
-"""What a scrape says, read by Prometheus' own parser, against what happened."""
+"""The metrics of a scrape, read by Prometheus' own parser, against what happened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.echelon.service.measured import exercised, families
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Of the series of that name with exactly these labels; None: there is none."""
+    """Return the value of the series of that name with exactly these labels; None: there is none."""
     for family in families(metrics).values():
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:
@@ -174,7 +174,7 @@ def test_leadership_changes_are_counted() -> None:
 
 
 def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
-    """What it knew as a leader may be wrong by now."""
+    """A standby shows none of the values that it had as a leader, which may be wrong by now."""
     metrics = exercised()
     metrics.leadership(None)
     found = families(metrics)

@@ -204,7 +204,7 @@ def network() -> Iterator[Namespace]:
 
 @pytest.fixture
 def wire(network: Namespace) -> Iterator[Namespace]:
-    """With interfaces p1 and p2, and their peers p1_h and p2_h."""
+    """Yield a namespace with interfaces p1 and p2, and their peers p1_h and p2_h."""
     network.veth("p1", "p2")
     yield network
     network.run("ip link del p1; ip link del p2")
@@ -224,7 +224,7 @@ def root_of(wire: Namespace, interface: str = "p1") -> Root:
 
 
 def shown(wire: Namespace, interface: str = "p1") -> list[str]:
-    """What iproute2 says of an interface, but for what is counted or differs from build to build."""
+    """Return iproute2's output for an interface, without counters and what differs from build to build."""
     text = wire.run("; ".join(f"tc -d {what} show dev {interface}" for what in ("qdisc", "class", "filter")))
     text = re.sub(r" (direct_qlen|r2q|refcnt|direct_packets_stat|ver) \S+", "", text)
     return sorted(text.replace(interface, "").splitlines())
@@ -323,7 +323,7 @@ for _ in range(count):
 
 
 def sent(wire: Namespace, what: str) -> int:
-    """Packets that a class or queue has sent."""
+    """Return the packets that a class or queue has sent."""
     found = re.search(rf"{what} .*?Sent \d+ bytes (\d+) pkt", wire.run("tc -s class show dev p1"), re.DOTALL)
     assert found is not None
     return int(found[1])

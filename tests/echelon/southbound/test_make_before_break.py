@@ -43,8 +43,10 @@ class Way:
 
 
 def queue_of(ranking: Ranking, opened_by: Ranking = HEAD) -> int:
-    """For a packet when the iteration begins, by one of `opened_by`: that one is in time, this one early by how much
-    later its ideal finish is."""
+    """Return a packet's queue at an iteration that a flow of `opened_by` opens.
+
+    The opening flow is in time; this one is early by how much later its ideal finish is.
+    """
     if isinstance(ranking, Fixed) or isinstance(opened_by, Fixed):
         return ranking.queue if isinstance(ranking, Fixed) else queue_of(ranking)
     tardiness_s = opened_by.offset_s - ranking.offset_s
@@ -73,7 +75,9 @@ def ways(plan: Plan) -> dict[tuple[str, str], Way]:
 
 
 def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
-    """While only some of a job's flows are known: any of them may open the iteration."""
+    """Return the ways of each flow while only some of a job's flows are known, so that any of them may open the
+    iteration.
+    """
     return {
         (f.job, f.flow): {
             Way(PORT_OF[f.path[2]], queue_of(f.ranking, other.ranking)) for other in plan.flows if other.job == f.job

@@ -148,7 +148,7 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
 
 
 def batches(rig: Any) -> list[list[tuple[int, int]]]:
-    """Kind and table of every update, batch by batch, from now on."""
+    """Return a list that collects kind and table of every update, batch by batch, from now on."""
     seen: list[list[tuple[int, int]]] = []
     write_all = rig.device.write_all
 
@@ -215,7 +215,7 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
 
 
 def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") -> p4r.TableEntry:
-    """As somebody else would write it."""
+    """Return the entry as another client would write it."""
     out = p4r.TableEntry.FromString(session.codec.encode(entry).wire)
     out.metadata = metadata
     return out

@@ -72,7 +72,7 @@ def pipeline(forward: Fraction = Fraction(1), micro_batches: int = 4) -> Job:
 
 
 def seen(truth: Job, noise: Sequence[Fraction] = ()) -> dict[str, FlowStart]:
-    """The starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of a compute time."""
+    """Return the starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of a compute time."""
     start_s = earliest_start_s(truth, lambda _: Fraction(0))
     unit_s = truth.computes[0].duration_s
     flows = truth.echelonflows[0].flows
@@ -88,7 +88,7 @@ errors = st.fractions(Fraction(-9, 10), 3, max_denominator=50).filter(lambda err
 
 
 def noises(seed: int, count: int) -> list[list[Fraction]]:
-    """Computing varies by 2 %: for each iteration, the shift of each flow in parts of a compute time."""
+    """Return the shift of each flow in each iteration, in parts of a compute time: computing varies by 2 %."""
     rng = Random(seed)
     return [[Fraction(rng.randint(-20, 20), 1000) for _ in range(4)] for _ in range(count)]
 
@@ -96,7 +96,7 @@ def noises(seed: int, count: int) -> list[list[Fraction]]:
 @settings(max_examples=examples(30))
 @given(errors, st.integers(0, 10**6))
 def test_a_wrong_profile_is_found_once_and_for_all(error: Fraction, seed: int) -> None:
-    """What was profiled is `1 / (1 + error)` of what is."""
+    """The profiled times are `1 / (1 + error)` of the true ones."""
     profile = pipeline()
     truth = with_profile_error(profile, error)
     corrections = Corrections(profile)
@@ -145,7 +145,7 @@ def test_iterations_that_do_not_agree_change_nothing(paces: list[Fraction]) -> N
 
 
 def serial(transfer_s: Fraction, compute_s: Fraction, count: int) -> dict[str, FlowStart]:
-    """One connection: a flow starts when it is computed and the one before it has been sent."""
+    """Return the starts on one connection: a flow starts when it is computed and the one before it has been sent."""
     out: dict[str, FlowStart] = {}
     end_s: Fraction | None = None
     for index in range(count):

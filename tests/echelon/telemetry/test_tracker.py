@@ -40,17 +40,17 @@ def through(*switches: str) -> tuple[str, ...]:
 
 
 def event(flow: str, epoch: int, time_s: Fraction | int = 0, tardiness_s: int = 0, switch: str = "s1") -> FlowEvent:
-    """Of a flow of one packet."""
+    """Return an event of a flow of one packet."""
     return FlowEvent(switch, "j", flow, epoch % 256, Fraction(time_s), Fraction(tardiness_s), True, True)
 
 
 @dataclass(frozen=True)
 class History:
-    """What happened, and what was heard of it."""
+    """The true events, and those that were heard."""
 
     first_epoch: int
     starts_s: Sequence[Mapping[str, Fraction]]
-    """By iteration and flow, true times."""
+    """The true times by iteration and flow."""
     tardiness_s: Sequence[Mapping[str, Fraction]]
     heard: Sequence[FlowEvent]
     lost: frozenset[tuple[str, int, str, bool]]
@@ -59,8 +59,11 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn, lossy: bool = True, count: int = 8) -> History:
-    """Two EchelonFlows whose flows enter at s0 and leave at s1 or s2. Each switch has its own clock; digests are lost
-    and come twice; what different switches say is up to two iterations out of order."""
+    """Draw the history of two EchelonFlows whose flows enter at s0 and leave at s1 or s2.
+
+    Each switch has its own clock; digests are lost and come twice; reports of different switches are up to two
+    iterations out of order.
+    """
     iterations, starts, lateness = [], [], []
     first_epoch = draw(st.integers(0, 255))
     now_s = Fraction(0)

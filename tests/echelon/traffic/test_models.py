@@ -96,7 +96,9 @@ def test_few_flows_come_near_to_the_load() -> None:
 
 
 def check_sizes(drawn: list[int], sizes: SizeDistribution) -> None:
-    """Kolmogorov and Smirnov's test, with each step of the distribution spread evenly, by which it is continuous."""
+    """Check sizes by Kolmogorov and Smirnov's test, which needs a continuous distribution: each step is spread
+    evenly.
+    """
     rng = Random(0)
     uniform = []
     for size in drawn:

@@ -69,7 +69,7 @@ def receiving(processes: int = 2) -> Iterator[Receiving]:
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, int]]:
-    """A receiver that accepts connections (the system does) and never reads."""
+    """Yield a receiver that accepts connections (the system does) and never reads."""
     with socket.socket() as listener:
         listener.bind((LOCAL, 0))
         listener.listen(64)
@@ -77,7 +77,7 @@ def silent() -> Iterator[tuple[str, int]]:
 
 
 def schedule_of(*flows: tuple[int, int], duration_us: int = 0) -> Schedule:
-    """(start in microseconds, bytes) of each flow from a to b."""
+    """Return the schedule of flows from a to b, given as (start in microseconds, bytes)."""
     listed = tuple(ScheduledFlow(start_us, "a", "b", size) for start_us, size in flows)
     return Schedule(listed, duration_us or listed[-1].start_us + 1)
 

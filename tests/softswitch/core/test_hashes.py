@@ -55,7 +55,7 @@ def test_toeplitz_examples_of_the_rss_specification() -> None:
 
 
 def bitwise_crc(parameters: hashes.Crc, data: bytes) -> int:
-    """One bit at a time: the definition."""
+    """Return the CRC by definition, one bit at a time."""
     value = parameters.initial
     for byte in data:
         bits = f"{byte:08b}"
@@ -88,7 +88,7 @@ def test_crc_of_any_parameters(data: bytes, width: int, polynomial: int, initial
 
 
 def carry_loop(words: Sequence[int]) -> int:
-    """RFC 1071, section 4.1."""
+    """Return the checksum of RFC 1071, section 4.1."""
     total = 0
     for word in words:
         total += word

@@ -1,4 +1,4 @@
-"""What p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and what STF cannot say."""
+"""Programs that p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and cases beyond STF."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def statements(name: str) -> str:
 
 
 def through(switch: Switch, data: str) -> bytes:
-    """The one packet that leaves in consequence of `data` (hexadecimal)."""
+    """Return the one packet that leaves in consequence of `data` (hexadecimal)."""
     ((_, packet),) = switch.process(0, bytes.fromhex(data), 0)
     return packet
 
@@ -149,7 +149,7 @@ def test_an_index_out_of_range_is_counted() -> None:
 
 
 def crc16(data: bytes) -> int:
-    """CRC-16/ARC, bit by bit; its check value is 0xBB3D."""
+    """Return CRC-16/ARC, bit by bit; its check value is 0xBB3D."""
     register = 0
     for octet in data:
         register ^= octet

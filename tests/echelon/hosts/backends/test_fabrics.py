@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbo
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """By look."""
+    """Return the result of each look."""
     reason = MISSING.get(request.param, lambda: None)()
     if reason is not None:
         pytest.skip(reason)

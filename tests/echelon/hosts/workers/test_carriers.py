@@ -38,13 +38,13 @@ PLACES = count(1)
 
 
 def places() -> dict[str, str]:
-    """Addresses of loopback that no other process of these tests has."""
+    """Return addresses of loopback that no other process of these tests has."""
     net = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 250}"
     return {host: f"{net}.{next(PLACES)}" for host in ("h1", "h2")}
 
 
 class Recorder:
-    """What a carrier says, and the iteration that its host is in."""
+    """The events of a carrier, and the iteration that its host is in."""
 
     def __init__(self, stop_after: int, loop: RealTimeLoop) -> None:
         self.started: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""What every store promises, on a SQLite file and on a real etcd."""
+"""The contract of every store, on a SQLite file and on a real etcd."""
 
 from __future__ import annotations
 
