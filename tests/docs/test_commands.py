@@ -111,7 +111,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
 
 
 def test_the_pages_have_commands() -> None:
-    """Else this module would test nothing after a change of the pages' form."""
+    """This module would test nothing if a change of the pages' form hid the commands."""
     found = [command for page in PAGES for command in commands(page)]
     assert len(found) > 40
     assert len([command for page in PAGES for command in to_run(page)]) >= 8
@@ -129,7 +129,7 @@ def test_the_pages_have_commands() -> None:
     ],
 )
 def test_every_option_that_is_printed_exists(command: str) -> None:
-    """Also of the commands that are not run."""
+    """The commands that are not run are checked, too."""
     here, words = typer.main.get_command(app), shlex.split(command)[1:]
     while words and words[0] in getattr(here, "commands", {}):
         here = here.commands[words.pop(0)]  # type: ignore[attr-defined]

@@ -61,7 +61,7 @@ def test_every_changed_byte_is_a_fault(make: Callable[[], Workload]) -> None:
 
 
 def test_shim_flows_of_every_job_are_mixed() -> None:
-    """The rankings' registers are not to see one flow after another: jobs send at the same time."""
+    """Jobs send at the same time, so that the rankings' registers do not see one flow after another."""
     frames = echelon().make_cycle(1400).frames
     jobs = [frame[44:46] for frame in frames[: len(frames) // 4]]
     assert len(set(jobs)) == 6

@@ -161,7 +161,7 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
 
 
 def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
-    """It is a function of the events that it is told of."""
+    """The machine is a function of its events."""
     forbidden = {
         "asyncio",
         "threading",

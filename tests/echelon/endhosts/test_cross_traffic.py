@@ -107,7 +107,7 @@ def test_every_flow_has_its_connection_time_and_bytes(clock: Any, hub: Any) -> N
 
 
 def test_starts_do_not_wait_for_flows_before(clock: Any, hub: Any) -> None:
-    """Twice what the link carries: half of it has not come when the run ends, and is not lost from the books."""
+    """Half of twice a link's capacity has not arrived when the run ends, and is not lost from the books."""
     flows = [ScheduledFlow(number * 10_000, "h3", "h4", 25_000) for number in range(100)]
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(1)).run()
     outcomes = emulator.traffic.outcomes["web"]

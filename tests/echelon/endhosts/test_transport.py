@@ -326,7 +326,7 @@ def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear
 
 
 def test_a_lost_request_does_not_spoil_the_next_one() -> None:
-    """The sender hears only of the second, and drains with packets in flight that are behind the first one's window."""
+    """The sender hears only of the second request, and drains with packets in flight behind the first one's window."""
     sender, receiver, tally, flight = opened(50, 200, 8)
     assert give(receiver, with_drain(flight.pop(0))) is not None  # and is lost
     ack = give(receiver, flight.pop(0))

@@ -297,7 +297,7 @@ def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_are_those_of_the_independent_model(name: str) -> None:
-    """Slots of 4 ms, which carry 5000 bytes; times to the microsecond, data to the byte."""
+    """Slots of 4 ms carry 5000 bytes; times are exact to the microsecond, data to the byte."""
     s = named(name)
     jobs = job_mix.make(SEEDS.get(name, 0), *MIXES[name])
     assert len(jobs) == len(s.jobs)

@@ -46,7 +46,7 @@ def consumer_jobs(draw: st.DrawFn) -> Job:
 def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
     star: Callable[..., Fabric], job: Job, policy: str
 ) -> None:
-    """Whatever the rates: finish = t_H + r + sum of p_k (technical report of HotNets '22, S11)."""
+    """The consumer finishes at t_H + r + sum of p_k, whatever the rates (technical report of HotNets '22, S11)."""
     record = (
         simulate([job], star(2), make_policy(policy), 1, until="exactly", ideal=True, exact=True)
         .jobs["job"]
@@ -125,7 +125,7 @@ def test_smallest_tardiness_first_of_two_echelonflows(star: Callable[..., Fabric
 
 
 def test_ranking_by_tardiness_makes_two_jobs_take_turns(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    """Two jobs that half the time communicate, 2 % apart. Fair sharing keeps them in each other's way for ever."""
+    """The two jobs communicate half of the time and start 2 % apart. Fair sharing keeps them contending for ever."""
     jobs = [
         bulk(name, Fraction(1, 2), UNIT_BYTES // 2, start)
         for name, start in (("a", Fraction(0)), ("b", Fraction(1, 50)))

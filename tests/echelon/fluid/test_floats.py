@@ -78,7 +78,7 @@ def times(result: FluidResult) -> list[float]:
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from([*POLICIES, "varys"]), ideal=st.booleans())
 def test_floats_are_within_a_nanosecond_of_fractions(seed: int, policy: str, ideal: bool) -> None:
-    """Over two iterations, in which no loop is chaotic enough to enlarge an error of 1e-16 to more."""
+    """No loop is chaotic enough over two iterations to enlarge an error of 1e-16 to more."""
     runs = [
         simulate(
             some_jobs(seed),

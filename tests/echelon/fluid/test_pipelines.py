@@ -49,7 +49,7 @@ def test_finish_of_the_last_stage(
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 @pytest.mark.parametrize("row", FINISH, ids=lambda row: f"{row[0]}x{row[1]}")
 def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], policy: str) -> None:
-    """Whatever time unit a file uses, its iteration is to its compute units as in the table."""
+    """The ratio of an iteration to its compute units is that of the table, whatever time unit a file uses."""
     path = ROOT / "topologies" / "scenarios" / f"pipeline_{row[0]}_{row[1]}.yaml"
     scenario = load_scenario(path)
     unit_s = scenario.jobs[0].computes[0].duration_s

@@ -235,8 +235,8 @@ def test_numbers_are_rounded_up_only_when_they_are_large() -> None:
 def test_long_runs_stay_small_and_close_to_exact(
     star: Callable[..., Fabric], pipeline: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fair sharing between six pipelines, with rounding and without: the same to a microsecond for twenty iterations,
-    over which the closed loop makes a difference of a picosecond ten thousand times as large."""
+    """Fair sharing between six pipelines gives the same with rounding and without to a microsecond for twenty
+    iterations, over which the closed loop makes a difference of a picosecond ten thousand times as large."""
     jobs = [replace(pipeline(2, 5, Fraction(k, 7), 120_001 + k, f"p{k}"), start_s=Fraction(k, 11)) for k in range(3, 9)]
     exact = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True, exact=True)
     monkeypatch.setattr("echelon.fluid.rounding.DENOMINATOR_BITS", 64)

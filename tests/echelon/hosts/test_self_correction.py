@@ -59,7 +59,7 @@ def two_jobs(**more: Any) -> dict[str, Any]:
 def test_back_in_step_after_two_iterations(
     start: Start, more: dict[str, Any], arguments: tuple[str, ...], last: int
 ) -> None:
-    """Counted from the iteration `last`, in which something was done to them for the last time."""
+    """Iterations count from `last`, the last one in which the jobs were disturbed."""
     delays = [{"job": "a", "worker": "h1", "iteration": LATE, "delay": "750 ms"}]
     document = start(two_jobs(delays=delays, **more), *arguments, "echelon").document()
     for name, job in document["results"]["results"]["echelon"]["jobs"].items():

@@ -77,7 +77,9 @@ def test_an_iteration_alone_takes_what_a_table_says(
     ],
 )
 def test_closed_forms(forward: str, backward: str, buckets: int, megabytes: str, iteration: str) -> None:
-    """forward + max(backward + a, backward / buckets + buckets * a), a: the all-reduce of one bucket."""
+    """The length is forward + max(backward + a, backward / buckets + buckets * a), where a is the all-reduce of one
+    bucket.
+    """
     f, b, all_s = Fraction(forward), Fraction(backward), Fraction(megabytes)
     job = job_of(2, f, b, buckets, int(all_s * RATE))
     assert alone_iteration_s(job, build_star(2)) == Fraction(iteration)
@@ -188,7 +190,7 @@ MIXES = {  # forward seconds (backward: twice as long), buckets, communication o
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_echelon_is_not_worse_than_fair_sharing(mix: str) -> None:
-    """Neither the mean slowdown nor that of the worst job."""
+    """Neither the mean slowdown nor that of the worst job is larger."""
     jobs = []
     for number, (forward, buckets, share) in enumerate(MIXES[mix]):
         forward_s = Fraction(forward)

@@ -106,8 +106,8 @@ def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction],
 def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_that(
     stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
 ) -> None:
-    """PipeDream's rule knows no program: a backward if there is one to do, else a forward as long as fewer than
-    `stages - rank` micro-batches are under way."""
+    """PipeDream's rule has no program: a stage does a backward if there is one to do, else a forward as long as
+    fewer than `stages - rank` micro-batches are under way."""
     done: list[list[tuple[str, int]]] = [[] for _ in range(stages)]
     busy_until: list[Fraction | None] = [None] * stages
     doing: list[tuple[str, int] | None] = [None] * stages
@@ -198,7 +198,7 @@ def test_arrangement_is_when_consumers_need_the_flows(drawn: tuple[int, int, lis
 
 @pytest.mark.parametrize(("stages", "batches"), [(2, 1), (2, 5), (3, 2), (4, 8), (5, 3)])
 def test_arrangement_of_equal_stages(stages: int, batches: int) -> None:
-    """F while the consumer fills the pipeline, then F + B, but for the wait for the first backward."""
+    """The distance is F while the consumer fills the pipeline, then F + B, but for the wait for the first backward."""
     f, b = Fraction(2), Fraction(3)
     gaps = {
         h.name: [late - early for early, late in pairwise(h.offsets_s)]

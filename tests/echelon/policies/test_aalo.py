@@ -46,7 +46,9 @@ def sized(active: Callable[..., ActiveFlow]) -> Callable[..., ActiveFlow]:
 def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """A came first and sends 1000 bytes; then B, in the first queue still, all of its 500; then A the rest."""
+    """Coflow A comes first and sends 1000 bytes; then B, still in the first queue, sends all of its 500; then A
+    sends the rest.
+    """
     flows = [sized(1, links(1, 2), 5000, job="a"), sized(2, links(1, 2), 500, job="b")]
     assert completions(aalo(star(2)), flows) == {"b": Fraction(3, 2), "a": Fraction(11, 2)}
 
@@ -54,7 +56,7 @@ def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
 def test_in_a_queue_the_first_to_arrive_goes_first(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """A, B and C send 1000 bytes each, then what they have left one after the other: 4000, 2000 and 1000."""
+    """Coflows A, B and C send 1000 bytes each, then their rests one after the other: 4000, 2000 and 1000."""
     sizes = {"a": 5000, "b": 3000, "c": 2000}
     flows = [sized(k, links(1, 2), size, job=job) for k, (job, size) in enumerate(sizes.items())]
     assert completions(aalo(star(2)), flows) == {"a": 7, "b": 9, "c": 10}

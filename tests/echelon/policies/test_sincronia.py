@@ -113,7 +113,7 @@ def test_the_order_and_its_completion_times_are_within_their_bounds(
 def test_rates_keep_the_order(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], coflows: list[Shuffle]
 ) -> None:
-    """A flow is held back only by flows of its own coflow and of those before it."""
+    """A flow is held back only by flows of its own coflow and of coflows before it."""
     flows = [
         active(10 * k + n, links(src, dst), job=f"j{k}", remaining_bytes=size)
         for k, shuffle in enumerate(coflows)

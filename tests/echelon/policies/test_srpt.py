@@ -43,7 +43,7 @@ def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
 def test_flows_finish_as_in_a_model_of_bytes(star: Callable[..., Fabric], arrivals: list[tuple[int, int]]) -> None:
-    """Mean completion times; with ties the order of names decides, which the two break differently."""
+    """Mean completion times agree; in ties the order of names decides, which the two break differently."""
     jobs = [flow_job(f"j{k}", Fraction(at, 1000), size) for k, (at, size) in enumerate(arrivals)]
     result = simulate(jobs, star(2), Srpt(), 1, until="exactly", ideal=True)
     finishes = [float(record.iterations[0].finish or 0) for record in result.jobs.values()]

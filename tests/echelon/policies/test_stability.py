@@ -102,8 +102,8 @@ def histories(draw: st.DrawFn) -> list[list[Job]]:
 def test_a_plan_does_not_say_less_for_having_been_made_before(
     history: list[list[Job]], make: Callable[[], Policy]
 ) -> None:
-    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy that knows no past, but
-    for what balances jobs against each other."""
+    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy without a past,
+    except for what balances jobs against each other."""
     policy = make()
     for jobs in history:
         plan = policy.plan(jobs, FABRIC)

@@ -112,7 +112,7 @@ def test_coflows_after_a_skipped_one_get_their_rates(
 
 
 def test_skipped_flows_share_evenly(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """Two skipped coflows have a port in common that nobody else needs: half each, though one came first."""
+    """Two skipped coflows share a port that no other coflow needs: each gets half, though one came first."""
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=1000),
         active(1, (up(3), down(2)), job="b", remaining_bytes=2000),

@@ -39,7 +39,7 @@ def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[F
 @settings(max_examples=100, deadline=None)
 @given(made=lines, steps=steps)
 def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
-    """Brute force: levels are those of the definition just after now, halfway, and just before a hold ends."""
+    """The levels are those of the definition just after now, halfway, and just before a hold ends, by brute force."""
     levels, holds = relative_levels(made, [steps] * len(made))
     times = change_times(made, steps)
     soon = min(times, default=Fraction(1)) / 2
@@ -113,7 +113,7 @@ def ranked(unit_s: int, head_start: Fraction = Fraction(0)) -> Deadline:
 
 
 def test_who_was_late_goes_first_in_the_next_iteration() -> None:
-    """Two equal jobs, of which one finishes 4 s later than alone: E = 3 s of 10 s put the other five levels below."""
+    """Two jobs are equal, and one finishes 4 s later than alone: E = 3 s of 10 s puts the other five levels below."""
     execution = DeadlineExecution(lambda number: number)
     for job, late_s in (("a", 2), ("b", 6)):
         present = flow(job, 1, Fraction(0))

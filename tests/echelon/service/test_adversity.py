@@ -111,7 +111,7 @@ def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.L
 
 
 def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
-    """Two jobs are said to have one number."""
+    """Two jobs have one number in the store."""
     document = {"numbers": {"FLOW": {"keys": ["f"], "at": {"leaf1": [[0, 7, 1]]}}}, "routes": []}
 
     async def run() -> None:

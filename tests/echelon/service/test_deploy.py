@@ -133,7 +133,7 @@ def test_prometheus_loads_the_rules_and_scrapes_what_they_ask_for() -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (Debian's package prometheus)")
 def test_prometheus_itself_agrees(tmp_path: Path) -> None:
-    """Its checks of configuration, rules and metrics; and every alert fires when it should, and only then."""
+    """Prometheus accepts configuration, rules and metrics, and every alert fires when it should, and only then."""
     token = tmp_path / "token"
     token.write_text("any")
     for source in (DEPLOY / "rules.yml", Path(__file__).with_name("rules_test.yml")):
@@ -203,7 +203,7 @@ def test_systemd_understands_the_units(unit: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_are_confined(unit: str) -> None:
-    """systemd's own judgement: below 2.5 of 10 is called OK."""
+    """systemd's own score is below 2.5 of 10, which it calls OK."""
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(DEPLOY / unit)],
         capture_output=True,
@@ -281,7 +281,9 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
-    """Ready when it says so, healthy by the container's own check, scraped as Prometheus would, ended in order."""
+    """The service is ready when it says so, healthy by the container's own check, scraped as Prometheus would, and
+    ends in order.
+    """
     (health,) = [text for name, text in instructions() if name == "HEALTHCHECK"]
     command = json.loads(health[health.index("CMD") + len("CMD") :])
 

@@ -210,7 +210,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 @settings(max_examples=50, deadline=None)
 @given(value=words, event=words)
 def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> None:
-    """Whatever a name holds, it neither looks like another record nor moves the cursor."""
+    """The record neither looks like another one nor moves the cursor, whatever a name holds."""
     out = io.StringIO()
     logs.configure(style, "info", out)
     logs.get("x").info(event, name=value)

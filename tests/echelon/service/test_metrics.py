@@ -88,7 +88,9 @@ def test_every_method_counts_where_it_should() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no label in a name."""
+    """The names follow prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no
+    label in a name.
+    """
     for name, family in families(exercised()).items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
         assert family.documentation, name
@@ -191,7 +193,7 @@ def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
 
 
 def test_what_callers_send_makes_no_series() -> None:
-    """Methods, routes and roles come from outside, or nearly: whatever they are, the series stay few."""
+    """The series stay few whatever the methods, routes and roles are, which come from outside."""
     metrics = Metrics("1")
     for index in range(1000):
         metrics.request(f"BREW{index}", None, 405, f"nobody{index}", 0.1)

@@ -313,7 +313,7 @@ def test_what_is_wanted_meanwhile_is_written_on_return(
 def test_a_switch_process_that_is_killed_and_comes_back_empty(
     make_intent: MakeIntent, wanted: Callable[[Intent], list[bytes]]
 ) -> None:
-    """Prints how long it takes from the opening of the port to the last entry."""
+    """The test prints how long it takes from the opening of the port to the last entry."""
     # It has no ports, so no queues.
     intent = replace(make_intent(), queues=())
     entries = wanted(intent)
@@ -795,7 +795,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
 
 
 def test_our_own_lost_stream_is_outranked(station: Station) -> None:
-    """The switch has not noticed that a session ended, whose election id we still have."""
+    """The switch has not noticed that a session ended, whose election id is still ours."""
     station.start()
     asked: list[int] = []
 
@@ -1037,7 +1037,7 @@ def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> None:
 
 
 def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_intent: MakeIntent) -> None:
-    """A controller that has just started does not know yet what to want."""
+    """A controller that has just started does not know its intent yet."""
     station.start()
 
     async def main() -> None:

@@ -294,7 +294,7 @@ ODD = tuple(
 
 
 def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
-    """Rates that are no whole bytes, and weights that are not the smallest: read back as they were asked for."""
+    """Rates that are no whole bytes, and weights that are not the smallest, are read back as they were asked for."""
 
     async def main() -> None:
         queues = driver(wire)
@@ -481,7 +481,7 @@ def test_without_permission() -> None:
 
 
 def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
-    """The figure of the kernel here: 2048 bytes for the frame of 1514 and the skb's data, 256 for the skb."""
+    """The kernel's figure here is 2048 bytes for the frame of 1514 and the skb's data, and 256 for the skb."""
     assert socket_bytes(1514) == 2304
     deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
     with pytest.raises(SouthboundError, match=r"switch s1: depth 10000: 8 queues of this depth exceed .*give \d+"):

@@ -163,7 +163,7 @@ def batches(rig: Any) -> list[list[tuple[int, int]]]:
 
 
 def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
-    """No packet may be classified when what its class needs is not there yet, or gone already."""
+    """No packet may be classified while the entries that its class needs are not there yet, or no longer there."""
 
     async def work(session: SwitchSession) -> None:
         lookups = [table.id for table in session.schema.tables]
@@ -365,7 +365,7 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
 def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
-    """After so many turns of the event loop: while entries are encoded, read or written."""
+    """The call is cancelled after so many turns of the event loop: while entries are encoded, read or written."""
     old = Intent("s1", (Part("old", tuple(flow_entry(number) for number in range(3000))),))
     new = Intent("s1", tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)))
 

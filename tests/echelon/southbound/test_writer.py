@@ -291,7 +291,7 @@ def test_a_switch_that_contradicts_itself_is_not_asked_for_ever() -> None:
 
 
 def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
-    """And no further than the next: the intent is not encoded all at once."""
+    """Only the next entries are made ready: the intent is not encoded all at once."""
     made: list[int] = []
 
     def chunks() -> Iterator[Chunk]:

@@ -33,7 +33,7 @@ def pipelines(draw: st.DrawFn, stages: int | None = None) -> Job:
 @settings(max_examples=examples(40))
 @given(pipelines(), st.data())
 def test_computed_distances_hold_on_every_network(job: Job, data: st.DataObject) -> None:
-    """Whatever each flow takes: by the graph's own longest paths, the flows start that long after the head."""
+    """The flows start that long after the head by the graph's own longest paths, whatever each flow takes."""
     takes = {flow.name: data.draw(times) for flow in job.flows}
     start_s = earliest_start_s(job, lambda flow: takes[flow.name])
     stages = len(job.workers)
@@ -187,7 +187,7 @@ def test_unequal_workers_have_the_consumers_pace() -> None:
 
 
 def test_echelonflows_that_contradict_each_other_change_nothing() -> None:
-    """One slow worker is no wrong profile: forward twice as slow as profiled, backward as profiled."""
+    """One slow worker is no wrong profile: forward passes take twice as long as profiled, backward passes as long."""
     graph = gpipe(["h1", "h2"], 4, [Fraction(1)] * 2, [1000], [Fraction(2)] * 2)
     job = Job("j", graph.computes, graph.flows, graph.echelonflows)
     corrections = Corrections(job)
@@ -213,7 +213,7 @@ def test_coflows_and_absurd_factors_are_left_alone() -> None:
 
 @pytest.mark.parametrize("clock_s", [Fraction(0), Fraction(10**6, 7)])
 def test_from_events_to_offsets(clock_s: Fraction) -> None:
-    """Through the tracker: first switch, modulo 256, one flow after the other on a connection."""
+    """Events pass through the tracker: first switch, modulo 256, one flow after the other on a connection."""
     profile, truth = pipeline(), pipeline(Fraction(3, 2))
     tracker = Tracker()
     path = ("h1", "s1", "s2", "h2")

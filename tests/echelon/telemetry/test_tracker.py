@@ -164,7 +164,7 @@ def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
 @settings(max_examples=examples(10))
 @given(histories(count=5), st.data())
 def test_other_jobs_make_no_difference(history: History, data: st.DataObject) -> None:
-    """Jobs come and go, their flows have the same names, and unknown ones are reported."""
+    """Jobs come and go, flows of theirs have the same names, and unknown ones are reported."""
     alone, among = followed(), followed()
     for heard in history.heard:
         alone.observe(heard)
@@ -194,7 +194,7 @@ def test_a_lost_finish_does_not_fill_up_256_iterations_later() -> None:
 
 
 def test_memory_does_not_grow_with_time() -> None:
-    """Whatever is lost; the serialised tracker is what it holds."""
+    """The serialised tracker, which is all that it holds, does not grow, whatever is lost."""
     tracker = Tracker()
     tracker.add(job(FIRST, SECOND), {f: through("s0", last_switch(f)) for f in (*FIRST, *SECOND, "alone")})
     sizes = []
@@ -222,7 +222,7 @@ def test_iterations_that_end_in_disorder_are_listed_in_order() -> None:
 
 
 def test_switches_that_count_for_themselves_are_not_put_together() -> None:
-    """Senders without a shim: the same epoch is another iteration at another switch."""
+    """The same epoch of senders without a shim is another iteration at another switch."""
     tracker = Tracker()
     paths = {"f0": through("s1"), "f1": through("s2"), "g0": through("s0", "s1"), "g1": through("s0", "s1")}
     tracker.add(job(FIRST[:2], SECOND), paths | {"alone": through("s1")}, numbered_by_sender=False)
@@ -308,7 +308,7 @@ def test_a_new_session_ends_what_was_under_way_at_that_switch_alone() -> None:
 
 
 def test_a_job_started_anew_counts_its_iterations_from_one() -> None:
-    """After 40 iterations it starts again: all of the new run is seen, nothing of the two is put together."""
+    """The job starts again after 40 iterations: all of the new run is seen, and no figure spans the two runs."""
     tracker = Tracker()
     tracker.add(job(FIRST), ONE_SWITCH)
     run(tracker, range(1, 41))

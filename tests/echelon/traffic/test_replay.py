@@ -177,7 +177,7 @@ class Relay:
 
 
 def test_starts_do_not_wait_for_flows_that_are_stuck(silent: tuple[str, int]) -> None:
-    """Open loop: ten flows of 50 MB to one who never reads, and then one that is served."""
+    """The schedule has ten flows of 50 MB to a receiver that never reads, and then one that is served."""
     stuck = [ScheduledFlow(at * 100, "a", "stuck", 50_000_000) for at in range(10)]
     last = ScheduledFlow(50_000, "a", "b", 5000)
     with receiving(1) as receiver:

@@ -44,7 +44,7 @@ def test_xxh64_published_values() -> None:
 
 
 def test_toeplitz_examples_of_the_rss_specification() -> None:
-    """Verification suite of Microsoft's receive-side scaling: source, destination, ports are hashed in that order."""
+    """The suite is Microsoft's for receive-side scaling: source, destination and ports are hashed in that order."""
     key = bytes.fromhex("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
     function = hashes.toeplitz(key)
     source, destination = bytes([66, 9, 149, 187]), bytes([161, 142, 100, 80])

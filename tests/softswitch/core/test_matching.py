@@ -255,7 +255,7 @@ def test_an_action_that_does_not_fit_is_refused_by_name(
 
 
 def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(new_switch: Callable[[str], Switch]) -> None:
-    """Entries of equal masks share one dictionary: the order of masks is all that is sorted."""
+    """Entries of equal masks share one dictionary: only the order of masks is sorted."""
     switch = new_switch("matching")
     table: Table = switch.tables["I.masked"]
     for i in range(200):

@@ -183,7 +183,7 @@ def test_slices(program: Any) -> None:
 def test_refusals_amid_updates_that_look_alike(
     twins: tuple[Device, Device], program: Any, table: str, room: int
 ) -> None:
-    """Entries that exist already, and then a table that is full."""
+    """The refusals are of entries that exist already, and then of a full table."""
     random_ = random.Random(table)
     for device in twins:
         assert device.switch is not None

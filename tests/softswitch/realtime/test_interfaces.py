@@ -219,7 +219,7 @@ for first in range(0, int(sys.argv[1]), BATCH):
 
 
 def test_a_ring_that_overflowed_goes_on(namespace: Any) -> None:
-    """The kernel fills slots while they are given back; whatever it drops meanwhile, none of the others is missed."""
+    """The kernel fills slots while they are given back; none of the frames that it does not drop is missed."""
     namespace.veth("a0")
     port = namespace.inside(lambda: PacketSocketPort("a0"))
     sent = 64 * 1000

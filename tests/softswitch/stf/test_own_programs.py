@@ -84,7 +84,7 @@ def test_committed_output_is_what_p4c_makes(source: Path) -> None:
 
 
 def test_random_numbers_are_even() -> None:
-    """Chi-square of 16 values of a byte: 15 degrees of freedom exceed 37.7 in one of a thousand seeds."""
+    """The chi-square of 16 values of a byte, with 15 degrees of freedom, exceeds 37.7 for one of a thousand seeds."""
     switch = Switch(program("randoms"), seed=5)
     drawn = Tally(through(switch, "01 00 0000 0000 00000000 0000000000000000")[1] for _ in range(3200))
     assert set(drawn) == set(range(0x30, 0x40))

@@ -147,7 +147,7 @@ def test_a_packet_that_grows_in_egress_takes_its_new_length(stand_in: Any, sent:
 
 
 def test_a_requeued_packet_goes_through_the_queues_again(stand_in: Any, sent: Any, waiting: Any) -> None:
-    """A clone to another port, and a recirculation."""
+    """The packet has a clone to another port and a recirculation."""
 
     def egress(packet: Any) -> list[Any]:
         if packet.rounds:

@@ -112,7 +112,7 @@ def test_new_reno_sends_one_more_of_several_losses_each_round_trip(path: Callabl
 
 
 def test_two_duplicates_let_new_segments_go(path: Callable[..., Any]) -> None:
-    """RFC 3042: with two segments behind the lost one there are no three duplicates without it."""
+    """There are no three duplicates with only two segments behind the lost one; RFC 3042 helps."""
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS, there=lose(7))
     p.connection.establish()
     p.write(14 * MSS)
@@ -143,7 +143,9 @@ def test_time_outs_double(path: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("segments", [200, 20])
 def test_a_time_out_that_was_impatience_costs_one_segment(path: Callable[..., Any], segments: int) -> None:
-    """RFC 3522: everything is held up for 300 ms, as a starved queue does; nothing is lost, more to send or not."""
+    """Nothing is lost when everything is held up for 300 ms, as in a starved queue, whether there is more to send or
+    not (RFC 3522).
+    """
 
     # What was sent at 10 ms reaches its destination at once at 310 ms, and what was sent again at 210 ms behind it.
     def starved(number: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -196,7 +198,7 @@ def test_a_time_out_that_was_right_begins_anew(path: Callable[..., Any]) -> None
 def test_what_is_idle_for_longer_than_a_time_out_starts_slowly(
     path: Callable[..., Any], pause_ms: int, burst: int
 ) -> None:
-    """RFC 5681, 4.1. 50 segments open the window to 32: it grows as long as it is what holds them back."""
+    """The window grows as long as it limits the sender: 50 segments open it to 32 (RFC 5681, 4.1)."""
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS)
     p.connection.establish()
     p.write(50 * MSS)

@@ -30,7 +30,7 @@ def test_two_jobs_of_40_and_60_ms() -> None:
 
 @pytest.mark.parametrize(("communication", "score"), [(30, 1.0), (50, 1.0), (60, 0.8), (75, 0.5)])
 def test_two_identical_jobs(communication: int, score: float) -> None:
-    """They fit as long as neither communicates for more than half of the time."""
+    """The jobs fit as long as neither communicates for more than half of the time."""
     rotation = rotate([job(100, communication), job(100, communication)])
     assert rotation.score == pytest.approx(score, abs=1e-9)
 

@@ -28,7 +28,7 @@ def bulk(name: str, src: str, dst: str, period_ms: int, communication_ms: int) -
 
 @pytest.mark.parametrize("communication", [Fraction(2, 5), Fraction(1, 2)])
 def test_hosts_separate_two_jobs_at_once(star: Callable[..., Fabric], communication: Fraction) -> None:
-    """Fair sharing leaves them at 1.38 and 1.48 for ever (MLTCP's example)."""
+    """Fair sharing leaves the jobs at 1.38 and 1.48 for ever (MLTCP's example)."""
     jobs = two_jobs(communication)
     result = simulate(jobs, star(2), make_policy("cassini"), 5)
     for job in jobs:

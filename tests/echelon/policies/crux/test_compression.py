@@ -53,7 +53,7 @@ def test_orders_follow_the_edges(graph: tuple[list[str], Graph], seed: int) -> N
 
 
 def test_every_order_can_come_up() -> None:
-    """Three jobs below one: six orders."""
+    """Three jobs below one have six orders."""
     jobs = ["a", "b", "c", "d"]
     edges = {("a", other): Fraction(1) for other in "bcd"}
     random = Random(1)

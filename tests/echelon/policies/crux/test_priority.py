@@ -75,7 +75,7 @@ loops = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(0, 8)).map(
 @settings(max_examples=15)
 @given(loops, loops)
 def test_transmitting_is_what_the_jobs_do_on_a_link(star: Callable[..., Fabric], first: Loop, second: Loop) -> None:
-    """Measured in the fluid engine over a window that is long against the periods."""
+    """The measurement is made in the fluid engine over a window that is long compared with the periods."""
     window_s = 600
     jobs = [closed_loop("first", "h1", first), closed_loop("second", "h2", second)]
     result = simulate(jobs, star(3), make_policy("unfair"), None, until=Fraction(window_s), ideal=True)

@@ -40,7 +40,7 @@ def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
 
 
 def test_the_most_intense_job_has_a_spine_to_itself() -> None:
-    """Two jobs of little computing share what the third leaves."""
+    """Two jobs with little computing share what the third leaves."""
     jobs = [job("b", "h1", "h4", 1000, 1), job("c", "h2", "h5", 1000, 2), job("a", "h3", "h6", 1500, 30)]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "c": {"s2"}, "b": {"s2"}}
 

@@ -129,7 +129,7 @@ def test_the_size_of_bodies(http: httpx.Client, api: Api, send: Callable[[bytes]
 def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
     http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its check takes seconds; on the loop nobody else would be answered meanwhile."""
+    """The body's check takes seconds; on the loop, no other request would be answered meanwhile."""
     threads: list[threading.Thread] = []
 
     def seen(*arguments: Any) -> Any:

@@ -250,7 +250,7 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
-    """Or a program that a controller started would keep a standby waiting."""
+    """A program that a controller started would keep a standby waiting if it inherited the lock."""
 
     async def body() -> None:
         async with await open_sqlite(tmp_path / "state.db") as store:
