@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 Until: TypeAlias = Literal["all-done", "exactly"]
-"""Whether a job that has finished its iterations before the others goes on (``all-done``) or stops (``exactly``)."""
+"""The rule for a job that has finished its iterations before the others: it continues (``all-done``) or stops
+(``exactly``).
+"""
 
 
 class Completion:

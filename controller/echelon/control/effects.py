@@ -33,7 +33,7 @@ from echelon.policies import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tell a client what came of its request: the job, policy or link's ends that the request is about."""
+    """The answer to a client's request: the job, policy or link's ends that the request is about."""
 
     request: int
     value: Any
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell a client why its request is not carried out."""
+    """The reason, for a client, why its request is not carried out."""
 
     request: int
     error: ServiceError | DocumentError

@@ -20,7 +20,7 @@ class ServiceError(CodedError):
 
 
 class UnknownError(ServiceError):
-    """There is no job, switch or link of that name."""
+    """The error for an unknown job, switch or link."""
 
     status = 404
     code: Code = "unknown-name"

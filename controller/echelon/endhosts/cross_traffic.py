@@ -216,7 +216,7 @@ class _Player:
             transfer.failed = f"nothing was acknowledged through {MAX_TIMEOUTS} time-outs"
 
     def refuse(self, transfer: _Transfer) -> None:
-        """Note that there is no connection to be had."""
+        """Note that no connection can be opened."""
         transfer.failed = f"host {transfer.flow.src} has no port left"
 
     def _outcome(self, transfer: _Transfer, now_s: float) -> FlowOutcome:

@@ -85,7 +85,7 @@ class _Executed:
 
 
 class PlanExecution:
-    """Executes a plan that does not change, neighbourhood by neighbourhood."""
+    """The execution of a plan that does not change, neighbourhood by neighbourhood."""
 
     whole = False
 

@@ -20,7 +20,7 @@ class BackgroundFlow:
     dst: str
     start_s: Fraction = Fraction(0)
     size_bytes: int | None = None
-    """None: it goes on as long as the run."""
+    """The bytes to send; None: it lasts as long as the run."""
     max_rate_Bps: Fraction | None = None  # noqa: N815
     """Bytes per second that the sender does not exceed; None: no limit."""
 

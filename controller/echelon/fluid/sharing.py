@@ -49,7 +49,7 @@ class SharedPort:
 
 
 class QueueSharing:
-    """Ports, everything that a flow at them can be, and the rates that follow.
+    """The ports, the possible standings of a flow at them, and the rates that follow.
 
     `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the same path, before all
     flows.

@@ -62,7 +62,7 @@ class _Loop(NamedTuple):
     """A training loop."""
 
     model: str | None
-    """The ranks that exchange activations: `model`, `others`, `all`, or None if nobody does."""
+    """The ranks that exchange activations: `model`, `others`, `all`, or None."""
     data: str | None
     """The ranks that exchange gradients of weights."""
     weights_first: bool = False

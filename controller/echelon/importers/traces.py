@@ -23,12 +23,12 @@ from echelon.importers.workload import (
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000
-"""Redundant dependencies are looked for in traces of up to so many nodes; the memory grows with the square."""
+"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Computing."""
+    """A piece of computing."""
 
     duration_s: Fraction
 

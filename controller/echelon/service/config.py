@@ -166,8 +166,8 @@ def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> N
 
 
 class _SwitchReader:
-    """Reads a switch's entry: what all have and what its target adds, as one model, so that an unknown key is compared
-    with all that are known and the path of a fault is right."""
+    """A reader of a switch's entry as one model, of the keys that all have and those that its target adds, so that
+    an unknown key is compared with all that are known and the path of a fault is right."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ControllerService:
-    """Implements `echelon.service.interface.Service`. A standby answers nothing but status and readiness."""
+    """The implementation of `echelon.service.interface.Service`. A standby answers nothing but status and readiness."""
 
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None

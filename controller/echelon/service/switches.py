@@ -80,7 +80,7 @@ class Switches:
         return connection
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:
-        """Return what is known of every switch now."""
+        """Return a snapshot of every switch."""
         return [connection.snapshot() for connection in self._connections.values()]
 
     def states(self) -> dict[State, int]:

@@ -73,7 +73,7 @@ class SwitchProcess(Protocol):
 
 
 class SwitchLauncher(Protocol):
-    """Starts switches of one target as processes."""
+    """A launcher of switches of one target as processes."""
 
     @property
     def unix_ports(self) -> bool:

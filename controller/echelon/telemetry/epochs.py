@@ -15,7 +15,7 @@ switches.
 
 
 def ahead(epoch: int, of: int) -> int:
-    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative if it is behind."""
+    """Return the number of iterations by which `epoch` is ahead of the epoch `of`; negative if it is behind."""
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 

@@ -55,7 +55,7 @@ class TcpStack:
         self._ends.pop(address.key, None)
 
     def has(self, address: TcpAddress) -> bool:
-        """Return whether somebody takes what comes from `address`."""
+        """Return whether a receiver takes what comes from `address`."""
         return address.key in self._ends
 
     def deliver(self, now_ns: int, frame: bytes) -> bool:

@@ -33,7 +33,7 @@ MOST_CUTS = 700
 
 
 class PartitionError(ValueError):
-    """There are too many cuts, or no machines."""
+    """The error for too many cuts, or no machines."""
 
 
 @dataclass(frozen=True, slots=True)
