@@ -93,7 +93,7 @@ def _job(name: str, is_ring: bool, rng: Random) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Seconds, for one policy and number of jobs."""
+    """The seconds of one policy with one number of jobs."""
 
     jobs: int
     flows: int

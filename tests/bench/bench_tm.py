@@ -49,7 +49,7 @@ class _Sent:
 
 
 class _Through:
-    """Forwards from port 0 to port 1."""
+    """A pipeline that forwards from port 0 to port 1."""
 
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[_Packet]:
         return [_Packet(1, 0, data)]

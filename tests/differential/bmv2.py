@@ -39,7 +39,7 @@ COMMAND = "simple_switch_grpc"
 PRIORITY_QUEUES = 8
 
 _QUEUE_PACKETS = 60
-"""BMv2 keeps 64 packets per queue and drops the next without a word."""
+"""The most packets in a queue of BMv2, which keeps 64 and drops the next without a word."""
 
 
 def installed() -> bool:

@@ -64,7 +64,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Written:
-    """Status codes (google.rpc.Code), one per update."""
+    """The status codes (google.rpc.Code), one per update."""
 
     codes: tuple[int, ...]
 

@@ -37,7 +37,7 @@ def encode(value: int) -> bytes:
 
 
 class Controller:
-    """Makes updates and remembers what is there, as far as it knows."""
+    """A controller that makes updates and remembers what is there, as far as it knows."""
 
     def __init__(self, subject: Subject, vocabulary: Vocabulary, rng: random.Random) -> None:
         self._info: P4InfoIndex = index_p4info(subject.p4info)

@@ -35,7 +35,8 @@ def free_ports(count: int) -> list[int]:
 
 
 class SwitchProcess:
-    """Runs `command` until `stop`; ready once it accepts connections at all of `ports` (of 127.0.0.1).
+    """A switch that runs `command` until `stop`; it is ready once it accepts connections at all of `ports` (of
+    127.0.0.1).
 
     Raises TargetError, with the end of what the command printed, if that does not come to be.
     """

@@ -175,7 +175,7 @@ def service(fresh: Installed, directory: Path) -> Iterator[tuple[Client, str]]:
 
 
 class Controller(Daemon):
-    """`echelon serve` of the fresh environment."""
+    """The process of `echelon serve` in the fresh environment."""
 
     def __init__(self, fresh: Installed, config: Path) -> None:
         Process.__init__(

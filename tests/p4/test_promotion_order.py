@@ -103,7 +103,7 @@ class Arrival:
     flow: int
     queue: int
     entered_us: int
-    """Its queue behind the switch."""
+    """The time when it entered its queue behind the switch."""
     leaves_us: Fraction
     drain: bool
 

@@ -84,7 +84,9 @@ class Queued:
 
 @dataclass
 class Twin:
-    """Tables are plain dictionaries; registers are dictionaries with 0 for what was never written."""
+    """A twin of the program. Tables are plain dictionaries; registers are dictionaries with 0 for what was never
+    written.
+    """
 
     shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)
     tcp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)

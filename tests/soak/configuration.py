@@ -30,7 +30,9 @@ PORTS = 12
 
 
 class Configuration:
-    """Writes `switch`; every value is drawn from `rng` and `vocabulary`, so a seed gives the same switch again."""
+    """A configuration of `switch`; every value is drawn from `rng` and `vocabulary`, so a seed gives the same switch
+    again.
+    """
 
     def __init__(self, switch: Switch, vocabulary: Vocabulary, rng: random.Random) -> None:
         self._switch = switch

@@ -26,7 +26,7 @@ WARM = 0.1
 
 
 class SoakError(AssertionError):
-    """Something does not add up; the message says when, and what."""
+    """The error when something does not add up; the message says when, and what."""
 
 
 @dataclass(frozen=True)

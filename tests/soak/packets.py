@@ -63,7 +63,7 @@ class Outcome:
 
 
 class Driver:
-    """Puts packets through a switch, in and out of its queues, and keeps the account of them."""
+    """A driver that passes packets through a switch, in and out of its queues, and keeps account of them."""
 
     def __init__(self, switch: Switch, rng: random.Random) -> None:
         self._switch = switch

@@ -44,7 +44,7 @@ class RatedCase(Case):
 
     @property
     def expected_bps(self) -> dict[int, Fraction]:
-        """Minimum rates first, then levels from the highest on. Exact."""
+        """The exact rates: minimum rates first, then levels from the highest on."""
         wanted = {c.queue: min(c.offered_bps, self.maximum.get(c.queue, c.offered_bps)) for c in self.classes}
         out = {queue: Fraction(min(rate, self.minimum.get(queue, 0))) for queue, rate in wanted.items()}
         left = PORT_RATE_BPS - sum(out.values())

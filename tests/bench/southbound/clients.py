@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
+    """The rate of `entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
 
     entries: int
     seconds: float

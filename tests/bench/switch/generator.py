@@ -134,7 +134,7 @@ class _Ring:
 
 
 class _Sender:
-    """Inside the generator's process."""
+    """The part of the generator inside its process."""
 
     def __init__(self, interface: str, far_end: str) -> None:
         self._far_end = far_end
@@ -203,7 +203,9 @@ def _serve(connection: Connection, interface: str, far_end: str) -> None:
 
 
 class Generator:
-    """Sends on `interface`; counts what comes out at `far_end`. A context manager: the process lives inside."""
+    """A generator that sends on `interface` and counts what comes out at `far_end`. A context manager: the process
+    lives inside.
+    """
 
     def __init__(self, interface: str, far_end: str) -> None:
         context = multiprocessing.get_context("spawn")

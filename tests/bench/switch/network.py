@@ -27,7 +27,7 @@ _STATISTICS = Path("/proc/thread-self/net/dev")
 
 
 class NetworkError(Exception):
-    """No namespace or no interfaces can be had; the text says what to do."""
+    """The error when no namespace or no interfaces can be had; the text says what to do."""
 
 
 def is_private() -> bool:

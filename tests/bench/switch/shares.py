@@ -40,12 +40,12 @@ _TOS_AT = 15
 
 
 class NothingArrivedError(Exception):
-    """No frame came out in the window."""
+    """The error when no frame came out in the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Traffic of one queue: what is offered, and how the queue is served."""
+    """The traffic of one queue: what is offered, and how the queue is served."""
 
     queue: int
     offered_bps: int
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Relative to what was expected; to the port's rate where that is nothing."""
+        """The error relative to the expectation, or to the port's rate where nothing is expected."""
         return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
 
     @property

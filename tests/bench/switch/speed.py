@@ -34,7 +34,7 @@ _SETTLE_S = 0.1
 _FIRST_GUESS_PPS = 40_000.0
 
 Progress = Callable[[str], None]
-"""Told what is being measured, at each step."""
+"""The callback that is told at each step what is being measured."""
 
 
 class WrongForwardingError(Exception):
@@ -43,7 +43,7 @@ class WrongForwardingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EntryLoad:
-    """Entries to write for the clock: so many into each table, of the program that has them."""
+    """The entries to write for the clock: so many into each table, of the program that has them."""
 
     p4info: Path
     program: Path

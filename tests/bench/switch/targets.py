@@ -21,7 +21,7 @@ QUEUES = 8
 BMV2_QUEUE_PACKETS = 4096
 """Depth of each of BMv2's queues; its default of 64 would drop what its egress threads are about to take."""
 _NICE = -20
-"""Whatever else this machine does is not to disturb the switch under test."""
+"""The niceness of the switch under test, so that nothing else on this machine disturbs it."""
 _START_S = 20.0
 _STOP_S = 10.0
 _TAIL_BYTES = 2000

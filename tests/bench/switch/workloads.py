@@ -35,7 +35,7 @@ _DESTINATION = slice(30, 34)
 
 
 Faults = Callable[[bytes, bytes], list[str]]
-"""(a frame as it came, as it left) -> what is wrong with the latter"""
+"""The function that takes a frame as it came and as it left, and returns what is wrong with the latter."""
 
 
 @dataclass(frozen=True, slots=True)

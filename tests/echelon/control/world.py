@@ -105,7 +105,7 @@ class SwitchModel:
     writing: Install | None = None
     acknowledged: int | None = None
     known: bool = False
-    """This session has written, and the last write came about."""
+    """Whether this session has written, and the last write succeeded."""
 
 
 @dataclass

@@ -69,7 +69,7 @@ some_background = st.sampled_from(
 
 
 class Watch:
-    """Checks each allocation and adds up what it moves until the next."""
+    """A check of each allocation that adds up what it moves until the next."""
 
     def __init__(self, capacities: dict[Link, Fraction]) -> None:
         self.capacities = capacities

@@ -181,7 +181,7 @@ def test_unreachable_hosts_are_named(star: Callable[..., Fabric], bulk: Callable
 
 
 class Stubborn(Fifo):
-    """Answers with what it was made with."""
+    """A policy that answers with what it was made with."""
 
     def __init__(self, allocation: Allocation) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_a_policy_that_stalls_is_refused(
 
 
 class Recorded(Fifo):
-    """Remembers which plan it was asked for."""
+    """A policy that remembers which plan it was asked for."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         self.asked = [job.name for job in jobs]

@@ -25,7 +25,7 @@ MARK = "ECHELON_TEST_RUN"
 
 @dataclass
 class Run:
-    """`tests.echelon.hosts.inside` as a process; `marked` finds all that it has started."""
+    """The process of `tests.echelon.hosts.inside`; `marked` finds all that it has started."""
 
     scenario: Path
     arguments: tuple[str, ...]

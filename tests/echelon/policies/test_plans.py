@@ -144,7 +144,7 @@ def test_echelon_refuses_what_it_cannot_normalise(star: Callable[..., Fabric]) -
 
 
 class Detour:
-    """Takes every connection over the second spine."""
+    """A chooser that takes every connection over the second spine."""
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         return {

@@ -28,9 +28,9 @@ from tests.faults import coded
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
-"""Cuts the levels into one band for each job: a job that comes may move the others' bands."""
+"""The policy that cuts the levels into one band for each job: a job that comes may move the others' bands."""
 COMPARING = {"cassini", "crux", "srpt", "unfair"}
-"""They compare jobs with each other: a job that comes or goes may change what the others have."""
+"""The policies that compare jobs with each other: a job that comes or goes may change what the others have."""
 UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),

@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 class Process:
-    """Writes lines to a pipe; they are kept, and can be waited for."""
+    """A process that writes lines to a pipe; they are kept, and can be waited for."""
 
     def __init__(self, name: str, command: list[str | Path], *, cwd: Path) -> None:
         self.name = name
@@ -128,7 +128,7 @@ class Process:
 
 
 class Daemon(Process):
-    """`echelon serve`."""
+    """The process of `echelon serve`."""
 
     def __init__(self, config: Path, *options: str) -> None:
         super().__init__(config.stem, [BIN / "echelon", "serve", "--config", str(config), *options], cwd=config.parent)
@@ -148,7 +148,7 @@ class Daemon(Process):
 
 
 class Switch:
-    """`softswitch`, without a program until a controller brings one."""
+    """The process of `softswitch`, without a program until a controller brings one."""
 
     def __init__(self, directory: Path, name: str, device_id: int, ports: list[int]) -> None:
         self.name = name

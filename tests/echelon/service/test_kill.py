@@ -75,7 +75,7 @@ def test_nothing_acknowledged_is_lost(build: Build, kills: int, seed: int) -> No
 
 
 class Operator:
-    """Registers, changes and removes jobs, and remembers what it was told."""
+    """An operator who registers, changes and removes jobs, and remembers the answers."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

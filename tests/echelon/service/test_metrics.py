@@ -210,7 +210,7 @@ def test_names_of_any_kind_are_escaped() -> None:
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs come and go; their series with them, and never more than are allowed."""
+    """Jobs that come and go; their series come and go with them, and are never more than allowed."""
 
     def __init__(self) -> None:
         super().__init__()

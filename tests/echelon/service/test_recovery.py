@@ -193,7 +193,7 @@ def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
 
 
 class Late:
-    """Registers a job with a controller that does not answer at the moment."""
+    """A client that registers a job with a controller that does not answer at the moment."""
 
     def __init__(self, url: str) -> None:
         self._status: int | None = None

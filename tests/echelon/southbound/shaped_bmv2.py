@@ -131,7 +131,9 @@ def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps
 
 
 class Line:
-    """Sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow never comes."""
+    """A line that sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow
+    never comes.
+    """
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = flows

@@ -117,7 +117,7 @@ class Station:
 
 
 class Owner:
-    """Takes note of what a connection tells."""
+    """An owner that records what a connection reports."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

@@ -68,7 +68,7 @@ class World(RuleBasedStateMachine):
         self.good: int | None = None
         """The version that this session has written as a whole, and nothing since."""
         self.higher: int | None = None
-        """Another controller's id, seen, above our term."""
+        """The id of another controller that was seen above our term."""
         self.reports: list[int] = []
 
     def feed(self, event: Event) -> None:
@@ -288,7 +288,7 @@ TestWorld.settings = settings(max_examples=examples(150), stateful_step_count=40
 
 
 class Highest(random.Random):
-    """Always the longest delay."""
+    """A source of random numbers that always gives the longest delay."""
 
     def uniform(self, a: float, b: float) -> float:
         return b

@@ -87,7 +87,7 @@ def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
 
 
 class Prober:
-    """Sends a packet of every flow, of a new iteration each time, and takes down where it goes."""
+    """A prober that sends a packet of every flow, of a new iteration each time, and records where it goes."""
 
     def __init__(self, rig: Any, fabric: Fabric) -> None:
         self._device = rig.device
@@ -121,7 +121,7 @@ def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_
     allowed: dict[tuple[str, str], set[Way]] = {}
     probes = 0
     wrong: list[str] = []
-    """Said at the end: what is raised in the server's thread would be the switch's refusal of an update."""
+    """The errors found; they are raised at the end, because in the server's thread they would refuse an update."""
 
     def one_by_one(request: Any) -> None:
         nonlocal probes

@@ -83,7 +83,9 @@ def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., 
 
 
 class _Recorder:
-    """Answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the client's is."""
+    """A server that answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the
+    client's is.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []

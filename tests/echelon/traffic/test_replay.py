@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 
 
 class Receiving:
-    """`receive` in a thread of this process; its own processes do the work."""
+    """A `receive` in a thread of this process; its own processes do the work."""
 
     def __init__(self, processes: int) -> None:
         self._ready, self._stop = threading.Event(), threading.Event()
@@ -136,7 +136,7 @@ def test_long_flows_use_one_connection_each_and_keep_their_rate() -> None:
 
 
 class Relay:
-    """Counts connections between sender and receiver."""
+    """A relay that counts connections between sender and receiver."""
 
     def __init__(self, listener: socket.socket, port: int) -> None:
         self.connections = 0

@@ -226,7 +226,7 @@ def test_waiting_gives_up(learner: Any) -> None:
 
 
 class PseudoCode:
-    """Section "DigestEntry", transcribed; for one digest and one controller."""
+    """A transcription of section "DigestEntry", for one digest and one controller."""
 
     def __init__(self, config: DigestConfig) -> None:
         self.config = config

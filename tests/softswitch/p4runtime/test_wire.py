@@ -28,7 +28,7 @@ EVERYTHING = [
     p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
 ]
 UNSUITABLE = ("idle_table", "profile_table")
-"""Tables whose entries have more than templates know."""
+"""The tables whose entries have more than templates know."""
 
 
 @pytest.fixture

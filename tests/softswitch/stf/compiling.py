@@ -16,7 +16,7 @@ from typing import Any
 
 
 class CompileError(Exception):
-    """p4c does not take a program; the message is what it says."""
+    """The error for a program that p4c does not compile; the message is what it says."""
 
 
 @dataclass(frozen=True)

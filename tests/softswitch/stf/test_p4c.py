@@ -23,7 +23,7 @@ EXCUSED = {
     "extern-funcs-bmv2": "calls an extern function that is a shared library of BMv2's",
     "counter3": "counts four more bytes a packet (a frame's CRC) than BMv2, where p4c does not check counters",
 }
-"""Tests that ask for what is no part of v1model as BMv2 has it."""
+"""The tests that ask for what is no part of v1model as BMv2 has it."""
 
 
 _NO_P4_14 = "Illegal language version"

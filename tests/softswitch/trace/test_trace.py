@@ -15,7 +15,7 @@ from softswitch.trace import Event, events
 PROGRAMS = Path(__file__).parent.parent / "programs"
 ALL = ("arithmetic", "checksums", "matching", "parsing", "replication", "selected", "stateful")
 ONE_WAY = ("arithmetic", "checksums", "matching", "parsing", "selected", "stateful")
-"""Those that neither copy packets nor bring them back."""
+"""The programs that neither copy packets nor bring them back."""
 
 
 def loaded(name: str) -> Program:

@@ -17,7 +17,7 @@ S = 1000 * MS
 MSS = 1184
 PACKET = TcpSettings(1250)
 FAST = 10**12
-"""Bits per second: a packet takes no time to speak of."""
+"""The bits per second of a link on which a packet takes practically no time."""
 
 
 def first_byte(path: Any) -> int:

@@ -20,7 +20,9 @@ S = 1000 * MS
 
 
 class Trouble:
-    """Loses, repeats and holds up packets, at random but always alike; not `patience` times in a row."""
+    """A fault model that loses, repeats and holds up packets, at random but always alike; not `patience` times in a
+    row.
+    """
 
     def __init__(self, seed: int, lose: float, repeat: float, hold: float, hold_ns: int) -> None:
         self._rng = Random(seed)

@@ -30,7 +30,7 @@ def run(out: Path, *arguments: str) -> Result:
 
 
 class Unseen:
-    """Progress that nobody watches."""
+    """A progress that is not shown."""
 
     def stage(self, tasks: int, /) -> None:
         return

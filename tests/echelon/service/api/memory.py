@@ -37,7 +37,7 @@ class MemoryService:
         self.problem_list: list[str] = []
         self.reports: list[DistanceReport] = []
         self.fault: Exception | None = None
-        """Raised by the next calls."""
+        """The fault that the next calls raise."""
         self.release = asyncio.Event()
         """The event that `installed` waits for, and `difference` if `busy`."""
         self.busy = False

@@ -17,7 +17,7 @@ from echelon.service.store.sqlite import open_sqlite, path_of
 
 ME = Candidate("me", "http://me")
 COUNT = 500
-"""Documents: more than one transaction of etcd takes."""
+"""The number of documents, which is more than one transaction of etcd takes."""
 
 
 def add_version(documents: Documents) -> Documents:

@@ -18,7 +18,7 @@ from echelon.service.store import Candidate, Changes, Key, Snapshot, StoreError,
 CONCURRENT = 4
 BIG_EVERY = 7
 BIG = 300
-"""Documents in a big change: more than one transaction of etcd takes."""
+"""The number of documents in a big change, which is more than one transaction of etcd takes."""
 
 
 def change(number: int) -> Changes:
