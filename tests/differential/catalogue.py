@@ -100,8 +100,10 @@ def _whole(length: int) -> Steer:
 
 
 def _stateful(data: bytes) -> bytes:
-    """`stateful.p4`: indices are below 10 and 4, loops short, no random number (8), and no signed
-    register (16, see `deviations`)."""
+    """Return a packet for `stateful.p4` with indices below 10 and 4 and short loops.
+
+    It asks for no random number (8) and no signed register (16, see `deviations`).
+    """
     data = data.ljust(17, b"\0")
     ask = data[0] % 16
     if ask == 8:
@@ -112,7 +114,7 @@ def _stateful(data: bytes) -> bytes:
 
 
 def _replication(data: bytes) -> bytes:
-    """`replication.p4`: no failing assertion (12), no endless resubmission (13)."""
+    """Return a packet for `replication.p4` without a failing assertion (12) or endless resubmission (13)."""
     data = data.ljust(13, b"\0")
     ask = data[0] % 18
     return bytes([1 if ask in (12, 13) else ask]) + data[1:]

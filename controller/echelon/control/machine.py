@@ -190,7 +190,7 @@ class Machine:
         return []
 
     def _hear(self, event: Event, now: Instant) -> list[Effect]:
-        """Take what a switch tells, or what came of raising the term."""
+        """Handle news of a switch, or the outcome of raising the term."""
         match event:
             case events.SwitchConnected(switch):
                 self._following.reconnected(switch)

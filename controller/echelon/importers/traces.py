@@ -78,7 +78,7 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
     waits: dict[str, dict[str, None]] = {}
     for rank, trace in enumerate(traces):
         instead: dict[int, tuple[str, ...]] = {}
-        """What a node that waits for this one waits for."""
+        """The names to wait for in place of each node."""
         for node in _in_order(sources[rank], trace):
             after = dict.fromkeys(name for number in node.after for name in instead[number])
             name = names.get((rank, node.number))

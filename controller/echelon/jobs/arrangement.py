@@ -163,7 +163,7 @@ class _Graph:
         return {at: offset for at, offset in offsets.items() if offset is not None}
 
     def _consumed_after(self, at: int, begins: Mapping[int, int], end: int, known: dict[int, int | None]) -> int | None:
-        """Return when the first consumer of `at` begins, of those in `begins`; `end` if nobody computes on it."""
+        """Return when the first consumer of `at` begins, of those in `begins`; `end` if none computes on it."""
         stack = [at]
         while stack:
             top = stack[-1]

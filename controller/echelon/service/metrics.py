@@ -254,7 +254,7 @@ class Metrics:
         self._drift.labels(switch).inc(drift)
 
     def digests(self, switch: str, events: int, unknown: int) -> None:
-        """Note flow events of the switch; `unknown` reports besides name no flow of ours."""
+        """Note flow events of the switch; `unknown` counts further reports, which name no flow of ours."""
         self._digests.labels(switch).inc(events)
         self._unknown.labels(switch).inc(unknown)
 

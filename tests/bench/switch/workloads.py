@@ -95,7 +95,7 @@ def _router_entries() -> Iterator[TableEntry]:
 
 
 def _router_destination(flow: int) -> tuple[str, int]:
-    """Address of a flow, and its next hop: by each kind of route in turn."""
+    """Return the address of a flow, and its next hop: by each kind of route in turn."""
     index, kind = flow % _ROUTES, flow // _ROUTES % 4
     if kind == 3:
         return f"192.0.2.{index}", 0

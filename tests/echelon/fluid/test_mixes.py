@@ -30,7 +30,7 @@ MIXES = [("dp", 4, 1.0), ("pp", 6, 1.2), ("mix", 4, 1.0), ("mix", 6, 1.2)]
 def slowdowns(
     star: Callable[..., Fabric], pipeline: Callable[..., Job], bulk: Callable[..., Job]
 ) -> Callable[..., tuple[float, float]]:
-    """Mean and worst slowdown of the jobs that the model makes, as it counts them."""
+    """Return the mean and worst slowdown of the jobs that the model makes, as it counts them."""
     fabric = star(2, 8 * BYTES)
 
     def exact(number: float) -> Fraction:

@@ -65,7 +65,7 @@ Arrival = Callable[[str, int, int, Fraction], Fraction]
 def run(
     stages: int, batches: int, forward_s: Sequence[Fraction], backward_s: Sequence[Fraction], arrival: Arrival
 ) -> dict[tuple[str, int, int], tuple[Fraction, Fraction]]:
-    """Start and finish of each (direction, rank, micro-batch): whoever can start the next unit of its program does."""
+    """Return start and finish of each (direction, rank, micro-batch): each rank starts its next unit once it can."""
     programs = [lane(rank, stages, batches) for rank in range(stages)]
     free = [Fraction(0)] * stages
     times: dict[tuple[str, int, int], tuple[Fraction, Fraction]] = {}

@@ -121,7 +121,7 @@ class Process:
         os.kill(self._popen.pid, number)
 
     def join(self) -> int:
-        """Exit status."""
+        """Wait for the end, and return the exit status."""
         status = self._popen.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
         return status
@@ -134,7 +134,7 @@ class Daemon(Process):
         super().__init__(config.stem, [BIN / "echelon", "serve", "--config", str(config), *options], cwd=config.parent)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Log records of that event, so far."""
+        """Return the log records of that event so far."""
         return [record for record in map(_record, list(self.lines)) if record.get("event") == name]
 
     def wait_event(self, name: str, **fields: object) -> dict[str, Any]:

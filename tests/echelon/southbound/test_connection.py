@@ -81,7 +81,7 @@ class Station:
         return kinds
 
     def held(self) -> list[bytes]:
-        """Read past all clients."""
+        """Return the entries, read past all clients."""
         return serialized(iter(self._read()))
 
     def state(self) -> object:

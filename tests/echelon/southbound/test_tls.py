@@ -139,7 +139,7 @@ def test_halves_pairs_that_do_not_match_and_locked_keys(certificates: Certificat
 
 @pytest.fixture(scope="module")
 def strict_switch(certificates: Certificates) -> Iterator[str]:
-    """Address of one that shows a certificate and asks for one."""
+    """Yield the address of a switch that shows a certificate and asks for one."""
     certificate, key = map(str, certificates.switch)
     server = ("--grpc-server-ssl", "--grpc-server-cert", certificate, "--grpc-server-key", key)
     clients = ("--grpc-server-cacert", str(certificates.authority.certificate), "--grpc-server-with-client-auth")
