@@ -1,4 +1,4 @@
-"""How a job's flows get from host to host: over the shim's own transport, or over TCP connections that stay open."""
+"""The carriers of a job's flows from host to host: the shim's own transport, or TCP connections that stay open."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HostNetwork:
 
 
 class Carrier(Protocol):
-    """Takes one job's flows to their destinations."""
+    """A carrier of one job's flows to their destinations."""
 
     @property
     def tally(self) -> PacketTally:
@@ -107,7 +107,7 @@ class ShimCarrier:
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
 
     def open(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing, because there are no connections."""
 
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
         """Send a flow now; call `on_complete` when its last byte has arrived."""

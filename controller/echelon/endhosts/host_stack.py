@@ -71,7 +71,7 @@ class HostStack:
         self._background[src_port] = stats
 
     def deliver(self, now_ns: int, frame: bytes) -> None:
-        """Take a frame that has arrived; one for nobody here is ignored."""
+        """Take a frame that has arrived, or ignore it if it is for no receiver here."""
         if self.tcp.closed:
             return
         found = read_frame(frame)

@@ -26,7 +26,7 @@ _Standing = tuple[tuple[int, ...], int, Number | None]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How senders open their windows, and the cost of acknowledgements.
+    """The windows of senders, and the cost of acknowledgements.
 
     A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
     wait, this doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
@@ -85,7 +85,7 @@ class _Executed:
 
 
 class PlanExecution:
-    """Executes a plan that does not change, neighbourhood by neighbourhood."""
+    """The execution of a plan that does not change, neighbourhood by neighbourhood."""
 
     whole = False
 

@@ -37,7 +37,7 @@ from echelon.rankings.fixed import Fixed
 
 
 class Mfs:
-    """Flows wait in the lowest queue, and are promoted as their laxity runs out.
+    """A policy whose flows wait in the lowest queue, and are promoted as their laxity runs out.
 
     Flows that are in no EchelonFlow have no deadline: they are best effort.
     """

@@ -33,7 +33,7 @@ class Relative:
     alone_tardiness_s: Fraction
     """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual finish time."""
     idle_s: Fraction
-    """The time after which a flow that has not sent is no longer at the port."""
+    """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
 
     def profile(self, lowest: int, highest: int, key_bits: int) -> LevelProfile:

@@ -41,7 +41,7 @@ def fabric_of(hosts: int) -> Fabric:
 
 
 def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int = 10) -> Job:
-    """Compute, send, compute at the other end."""
+    """Return a job that computes, sends, and computes at the other end."""
     return Job(
         name,
         (
@@ -306,7 +306,7 @@ def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None
 
 
 def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
-    """The flow has arrived although its sender does not know; what the sender repeats is of the past and ignored."""
+    """The flow has arrived although its sender does not know; repeated packets belong to the past and are ignored."""
     nothing_missing = bytes(4)
     hub.link.fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()

@@ -60,11 +60,11 @@ class TcpStack:
         self._ends.pop(address.key, None)
 
     def has(self, address: TcpAddress) -> bool:
-        """Return whether somebody takes what comes from `address`."""
+        """Return whether a receiver takes what comes from `address`."""
         return address.key in self._ends
 
     def deliver(self, now_ns: int, frame: bytes) -> bool:
-        """Take a frame that has arrived; return whether it was for anybody here."""
+        """Take a frame that has arrived; return whether it was for a connection here."""
         if frame[PROTOCOL] != TCP or frame[_IPV4] != _PLAIN_IPV4 or len(frame) < _SHORTEST:
             return False
         end = self._ends.get(frame[KEY])
