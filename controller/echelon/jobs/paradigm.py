@@ -1,4 +1,4 @@
-"""What a paradigm of training is: a section of the job file and the iteration graph that it describes."""
+"""The base of training paradigms: a section of the job file, and the iteration graph that it describes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Paradigm(Section):
     compute_times: ClassVar[frozenset[str]]
     """The keys that hold profiled compute times, in seconds; `scaled` multiplies them."""
     fixed_order: ClassVar[bool] = True
-    """Whether the flows of a connection start in the same order whatever takes how long. Only then can switches tell
-    them apart by counting bytes."""
+    """Whether the flows of a connection start in the same order however long anything takes. Only then can switches
+    tell them apart by counting bytes."""
 
     nests: ClassVar[frozenset[str]] = frozenset()
     """The axes that the section nests in its key `order`; a job file may give them as `parallelism: [data, ...]`."""
