@@ -146,9 +146,10 @@ def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
     if not offsets_s:
         return job
     known = {h.name: h for h in job.echelonflows}
-    changed = {
-        name: replace(_checked(job, known, name, of_it), offsets_s=tuple(of_it)) for name, of_it in offsets_s.items()
-    }
+    changed = {}
+    for name, of_it in offsets_s.items():
+        h = _checked(job, known, name, of_it)
+        changed[name] = replace(h, offsets_s=tuple(h.slack_s + offset_s for offset_s in of_it))
     return replace(job, echelonflows=tuple(changed.get(h.name, h) for h in job.echelonflows))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -24,8 +24,6 @@ class RankedParadigm(Paradigm):
 
     Rank r, from 0, is on worker r // `ranks_per_worker`.
     """
-
-    fixed_order: ClassVar[bool] = False
 
     ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     local_bandwidth: Rate | None = None
@@ -56,6 +54,9 @@ class RankedParadigm(Paradigm):
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         return self.free(len(workers)).iteration(workers)
+
+    def counting_refusal(self) -> str | None:
+        return "needs flows that follow each other in the same order in every iteration, which these need not do"
 
     def check(self, workers: Sequence[str]) -> None:
         ranks = len(workers) * self.ranks_per_worker

@@ -21,13 +21,17 @@ def _collectives(workers: int) -> st.SearchStrategy[dict[str, object]]:
 
 @st.composite
 def all_reduce(draw: st.DrawFn, workers: int) -> dict[str, object]:
-    return {"compute": draw(TIMES), "gradient": draw(_bytes(workers, 10_000)), **draw(_collectives(workers))}
+    section: dict[str, object] = {"compute": draw(TIMES), "gradient": draw(_bytes(workers, 10_000))}
+    section |= draw(_collectives(workers))
+    return {**section, "local_steps": draw(st.integers(1, 9))} if draw(st.booleans()) else section
 
 
 @st.composite
 def overlapping(draw: st.DrawFn, workers: int) -> dict[str, object]:
     buckets = draw(st.integers(1, 5))
+    stale = draw(st.integers(0, buckets))
     return {
+        **({"stale_buckets": stale} if stale else {}),
         "forward": draw(TIMES),
         "backward": draw(TIMES),
         "buckets": buckets,

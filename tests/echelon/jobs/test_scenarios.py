@@ -24,6 +24,8 @@ SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ALONE_S = {
     # forward + backward + the last bucket, which takes as long as a quarter of the backward pass
     "overlap": Fraction(300 + 800 + 200, 1000),
+    # all-reduces are hidden: 800 ms of them, which begin with that of the last iteration
+    "staleness": Fraction(300 + 800, 1000),
     # Followed by hand: stage 1 begins its last forward when the first gradient has come back to it, so the longest path
     # goes down the pipeline and back twice, each time over three stages and twice two boundaries of 80 ms.
     "pipeline_1f1b": Fraction(2 * (3 * (100 + 200) + 4 * 80), 1000),
