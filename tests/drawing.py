@@ -1,4 +1,4 @@
-"""How many examples property tests draw."""
+"""The number of examples that property tests draw."""
 
 from __future__ import annotations
 

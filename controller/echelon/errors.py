@@ -81,7 +81,7 @@ Code = Literal[
     "run-failed",
     "failed",
 ]
-"""What kind of fault it is."""
+"""The kind of fault."""
 
 
 class CodedError(Exception):

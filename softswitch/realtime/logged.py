@@ -60,7 +60,7 @@ def log_step() -> Tracer:
 
 
 class LoggedPipelines:
-    """`switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
+    """The pipelines of `switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
 
     Args:
         switch: the pipelines that do the work.

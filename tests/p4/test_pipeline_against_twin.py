@@ -32,7 +32,9 @@ def insert(
 
 
 def configure(switch: Switch) -> Twin:
-    """The same configuration in both: flows of every ranking by shim, three connections by 5-tuple, three hosts."""
+    """Configure the switch, and return a twin with the same flows of every ranking by shim, three connections by
+    5-tuple, and three hosts.
+    """
     twin = Twin()
     twin.shim_flow = {
         (1, 0): 1, (1, 1): 2, (2, 0): 3, (2, 1): 4, (1, 2): 9, (2, 2): 10, (3, 0): 11, (3, 1): 12, (3, 2): 13
@@ -150,7 +152,7 @@ class Step:
     wait_us: int
     frame: bytes
     leave: int
-    """How many waiting packets leave first."""
+    """The number of waiting packets that leave first."""
 
 
 def frames() -> st.SearchStrategy[bytes]:
@@ -239,8 +241,11 @@ def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None
 
 
 def few_flows() -> st.SearchStrategy[bytes]:
-    """Packets of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
-    queues behind it: what waits for promotion."""
+    """Return a strategy for packets that wait for promotion.
+
+    They are of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
+    queues behind it.
+    """
     flags = st.sampled_from([0, 0, 0, 8, 12])
     body = st.sampled_from([30, 500]).map(bytes)
     shims = st.builds(
@@ -272,7 +277,9 @@ def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> Non
 
 
 def competing_flows() -> st.SearchStrategy[bytes]:
-    """Packets of two jobs that are ranked relative to each other at one port, over a few iterations."""
+    """Return a strategy for packets of two jobs that are ranked relative to each other at one port, over a few
+    iterations.
+    """
     told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
     shims = st.builds(
         lambda job, epoch, fl, heard: shim(job, 2, epoch, 0, flags=fl, age_us=heard[0], memory=heard[1]),

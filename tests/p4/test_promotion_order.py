@@ -25,7 +25,7 @@ SHIM_FLAGS_AT = 42
 OUTER = OuterQueues(depth_packets=3, frame_bytes=1000)
 MIN_RATE_BPS = 100_000
 FRAME_US = 80_000
-"""At the minimum rate."""
+"""The time of a frame at the minimum rate."""
 SETTINGS = [QueueSetting(PORT, queue, queue, 1, MIN_RATE_BPS if queue < 7 else 0, None) for queue in range(8)]
 HOLD_US = hold_us(SETTINGS[0], OUTER)
 STEP_US = 49_000
@@ -40,7 +40,9 @@ def compiled() -> Program:
 
 
 def ranked(compiled: Program) -> Switch:
-    """SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, late as soon as they have started, to one port."""
+    """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from their start, to
+    one port.
+    """
     switch = Switch(compiled)
     i = "EchelonIngress."
     c = i + "classifier."
@@ -78,7 +80,7 @@ class OuterQueue:
     leaves_us: list[Fraction] = field(default_factory=list)
 
     def enter(self, now_us: int, lateness: Fraction) -> Fraction | None:
-        """When the packet leaves; None: the queue is full."""
+        """Return the time at which the packet leaves; None: the queue is full."""
         if sum(leaves > now_us for leaves in self.leaves_us) >= OUTER.depth_packets:
             return None
         earliest = max([Fraction(now_us), *self.leaves_us[-1:]])
@@ -91,9 +93,9 @@ class Sent:
     wait_us: int
     flow: int
     lateness: Fraction
-    """Of its service, as a part of the longest time."""
+    """The delay of its service, as a part of the longest time."""
     inside_us: int
-    """In the switch."""
+    """The time in the switch."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,13 @@ class Arrival:
     flow: int
     queue: int
     entered_us: int
-    """Its queue behind the switch."""
+    """The time when it entered its queue behind the switch."""
     leaves_us: Fraction
     drain: bool
 
 
 def carried(compiled: Program, packets: Sequence[Sent]) -> list[Arrival]:
-    """What became of those that were not dropped, in the order in which they were sent."""
+    """Return the arrivals of the packets that were not dropped, in the order in which they were sent."""
     switch, queues = ranked(compiled), [OuterQueue() for _ in range(8)]
     out: list[Arrival] = []
     now_us = 1_000_000

@@ -69,7 +69,7 @@ _Size = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class AicbOptions(astra_sim.AstraSimOptions):
-    """What a list does not say, or what part of it to take. `layers` and `model` are for text workloads."""
+    """The values that a list lacks, and the part of it to take. `layers` and `model` are for text workloads."""
 
     iterations: Span | None = None
     """The iterations to take from a list, counted from 1. None: the first."""
@@ -156,7 +156,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """What the ranks of a stage do."""
+    """The rows of a stage's ranks."""
 
     ranks: tuple[int, ...]
     """Empty: the list does not say."""

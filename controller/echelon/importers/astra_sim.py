@@ -62,7 +62,7 @@ class _Loop(NamedTuple):
     """A training loop."""
 
     model: str | None
-    """The ranks that exchange activations: `model`, `others`, `all`, or None if nobody does."""
+    """The ranks that exchange activations: `model`, `others`, `all`, or None."""
     data: str | None
     """The ranks that exchange gradients of weights."""
     weights_first: bool = False
@@ -119,7 +119,7 @@ class _Header:
 
 
 class AstraSimOptions(importer.ImportOptions):
-    """What a text workload does not say, or what part of it to take."""
+    """The values that a text workload lacks, and the part of it to take."""
 
     layers: Span | None = None
     """The layers to take, counted from 1. None: all."""

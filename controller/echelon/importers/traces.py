@@ -22,12 +22,12 @@ from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000
-"""Redundant dependencies are looked for in traces of up to so many nodes; the memory grows with the square."""
+"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Computing."""
+    """A piece of computing."""
 
     duration_s: Fraction
 
@@ -38,7 +38,7 @@ class Joined:
 
     kind: CollectiveKind
     group: str
-    """What the ranks are called, in the names of nodes."""
+    """The name of the group of ranks, as the names of nodes have it."""
     ranks: tuple[int, ...]
     size_bytes: int
 
@@ -78,7 +78,7 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
     waits: dict[str, dict[str, None]] = {}
     for rank, trace in enumerate(traces):
         instead: dict[int, tuple[str, ...]] = {}
-        """What a node that waits for this one waits for."""
+        """The names to wait for in place of each node."""
         for node in _in_order(sources[rank], trace):
             after = dict.fromkeys(name for number in node.after for name in instead[number])
             name = names.get((rank, node.number))

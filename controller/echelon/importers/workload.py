@@ -1,4 +1,4 @@
-"""What an importer has read: a graph of computing and communication on numbered ranks, and what became of the file."""
+"""The workload that an importer has read: computing and communication on numbered ranks, and notes about the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReadCounts:
     derived: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    """What else the reader should know, a line each."""
+    """Anything else that the reader should know, one line each."""
 
     def __add__(self, other: ReadCounts) -> ReadCounts:
         return ReadCounts(
@@ -54,7 +54,7 @@ def contracted(workload: Workload) -> Workload:
     """
     followers: Counter[str] = Counter(name for node in workload.nodes for name in dict.fromkeys(node.after))
     instead: dict[str, tuple[str, ...]] = {}
-    """What to wait for in the place of a node that was left out."""
+    """The nodes to wait for in place of each node that was left out."""
     kept: dict[str, Step] = {}
     chained = dropped = 0
     for node in workload.nodes:

@@ -89,7 +89,9 @@ class _Graph:
                 self._after[other].append(at)
                 start[at] = max(start[at], start[other] + self._lasts[other])
         self.consumed = [math.inf] * len(nodes)
-        """When the first rank computes on what each node has brought, on an infinitely fast network; or infinity."""
+        """The time at which the first rank uses each node's result, on an infinitely fast network; infinity if none
+        does.
+        """
         self._consumers_end = [0] * len(nodes)
         """The last place of those that consume it, or the end."""
         for at in reversed(range(len(nodes))):
@@ -192,7 +194,7 @@ class _Graph:
     def _consumed_after(
         self, at: int, head: int, begins: Sequence[_Begin], end: int, known: dict[int, int | None]
     ) -> int | None:
-        """Return when the first consumer of `at` begins that follows from `head`; `end` if nobody computes on it."""
+        """Return when the first consumer of `at` begins that follows from `head`; `end` if none computes on it."""
         stack = [at]
         while stack:
             top = stack[-1]

@@ -1,4 +1,4 @@
-"""What a paradigm of training is: a section of the job file and the iteration graph that it describes."""
+"""The base of training paradigms: a section of the job file, and the iteration graph that it describes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Paradigm(Section):
     def counting_refusal(self) -> str | None:
         """Return what keeps switches from telling the flows of a connection apart by counting bytes, or None.
 
-        They can if flows start in the same order whatever takes how long, and connections pause between iterations.
+        They can if flows start in the same order however long anything takes, and connections pause between iterations.
         """
         return None
 

@@ -28,7 +28,7 @@ class RankedParadigm(Paradigm):
 
     ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     local_bandwidth: Rate | None = None
-    """Between two ranks of one worker, whose transfers are no flows. None: they take no time."""
+    """The rate between two ranks of one worker, whose transfers are no flows. None: they take no time."""
 
     @abstractmethod
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:

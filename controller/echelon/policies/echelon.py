@@ -91,7 +91,7 @@ class Echelon:
             self.name,
             self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=strict(MIN_SHARE),
-            hosts_in_order=True,
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
             shifts_s=self._shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifts else {},
         )

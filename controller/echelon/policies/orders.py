@@ -146,7 +146,8 @@ class NormalisedTardiness:
 
 
 class TardinessWithMemory:
-    """Tardiness that remembers past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes first.
+    """An order by tardiness with memory of past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes
+    first.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
     the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go

@@ -1,4 +1,4 @@
-"""Whether a job's profile is wrong, judged by what switches see, and what its arrangement functions should be then.
+"""The check of a job's profile against what switches see, and the arrangement functions that it should have.
 
 An arrangement function is made of profiled compute times of the *consumer*; what a switch can see are the starts of
 flows, which are the *producer's* pace. What both have in common is a profile that is wrong as a whole: taken on another
@@ -28,7 +28,7 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Job
 TOLERANCE = Fraction(1, 10)
 """A right profile is within a few percent, and plans tolerate 20 % (docs/policies.md)."""
 AGREEING = 8
-"""How many iterations in a row must have factors within TOLERANCE of each other."""
+"""The number of iterations in a row whose factors must be within TOLERANCE of each other."""
 MAX_FACTOR = 16
 """The largest credible factor, and one over it the smallest. Beyond them, the flows belong to a different job."""
 _MICROSECONDS = 1_000_000

@@ -33,7 +33,7 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def only_line(result: Result, status: int = 2) -> str:
-    """The one line on standard error of a command that failed."""
+    """Return the one line on standard error of a command that failed."""
     assert result.exit_code == status, result.output
     [line] = result.stderr.splitlines()
     assert "Traceback" not in result.output
@@ -42,7 +42,7 @@ def only_line(result: Result, status: int = 2) -> str:
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
-    """Puts a runner in the place of the target `fluid`."""
+    """Return a function that replaces the runner of the target `fluid`."""
 
     def put(runner: Callable[..., Any]) -> None:
         monkeypatch.setattr("echelon.virtual.fluid_run.run", runner)

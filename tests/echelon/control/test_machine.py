@@ -112,7 +112,7 @@ TestController.settings = settings(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_sequences(seed: int) -> None:
-    """As ``python -m tests.soak control`` plays them."""
+    """Each seed plays as ``python -m tests.soak control`` plays it."""
     play(seed, 50)
 
 
@@ -127,7 +127,7 @@ def test_a_sequence_is_the_same_every_time() -> None:
 
 @cache
 def nodes() -> dict[str, list[ast.AST]]:
-    """By module: its syntax tree."""
+    """Return the syntax tree of each module."""
     return {
         path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text())))
         for path in PACKAGE.rglob("*.py")
@@ -136,7 +136,7 @@ def nodes() -> dict[str, list[ast.AST]]:
 
 @cache
 def callers() -> dict[str, set[str]]:
-    """By name of a class or function: the modules that call it."""
+    """Return the modules that call each class or function, by its name."""
     out: dict[str, set[str]] = {}
     for module, of_module in nodes().items():
         for node in of_module:
@@ -150,7 +150,7 @@ def calls(name: str) -> set[str]:
 
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
-    """Nothing but the machine follows digests, numbers flows or reacts; its two shells run the machine."""
+    """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
     assert calls("Machine") == {"service/leader.py", "virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"control/machine.py"}
@@ -161,7 +161,7 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
 
 
 def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
-    """It is a function of the events that it is told of."""
+    """The machine is a function of its events."""
     forbidden = {
         "asyncio",
         "threading",

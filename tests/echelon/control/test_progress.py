@@ -1,4 +1,4 @@
-"""Which jobs are where: against a model that asks every question anew."""
+"""The progress of jobs, against a model that asks every question anew."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Model(RuleBasedStateMachine):
         self.switches: dict[str, frozenset[str]] = {}
         self.flows: dict[tuple[str, int], tuple[FlowPlan, ...]] = {}
         self.in_plan: dict[str, dict[int, int]] = {}
-        """By job: the first version that has that generation of it."""
+        """The first version that has each generation of each job."""
         self.problems: dict[str, str] = {}
         self.held: dict[str, int] = {}
 

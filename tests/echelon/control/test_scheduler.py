@@ -38,7 +38,7 @@ def make() -> CentralScheduler:
 
 
 def shares(scheduler: CentralScheduler) -> dict[str, Fraction]:
-    """Of the active flows at the port to h2, by the queues that the plan in force has."""
+    """Return the shares of the active flows at the port to h2, by the queues that the plan in force has."""
     port = scheduler.plan.schedules[OUT]
     queue = {f.flow: f.ranking.queue for f in scheduler.plan.flows if isinstance(f.ranking, Fixed)}
     weights = {name: port[queue[name]].weight for _, name in scheduler.active}

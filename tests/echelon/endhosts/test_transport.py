@@ -37,7 +37,7 @@ def answer(sender: FlowSender, now_ns: int, ack: AckSegment) -> list[DataSegment
 
 
 def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataSegment, AckSegment | None]]:
-    """A whole flow over a network without faults: each packet and what it is answered with."""
+    """Carry a whole flow over a network without faults, and yield each packet and its answer."""
     flight = list(sender.start(0))
     while flight:
         ack = give(receiver, frame := flight.pop(0))
@@ -47,12 +47,14 @@ def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataS
 
 
 def opening(window: int) -> int:
-    """Packets sent while the window is not fully open: one, and two for each but the last acknowledgement it takes."""
+    """Return the packets sent while the window is not fully open: one, and two for each but the last acknowledgement it
+    takes.
+    """
     return max(0, 2 * window - 3)
 
 
 def opened(packets: int, packet: int, window: int) -> tuple[FlowSender, FlowReceiver, PacketTally, list[DataSegment]]:
-    """A flow whose window is fully open, and what is in flight: nothing of the last `packets` has arrived yet."""
+    """Return a flow whose window is fully open, and the packets in flight: none of the last `packets` has arrived."""
     sender, receiver, tally = make(packet * (opening(window) + packets), packet, window)
     flight = list(sender.start(0))
     for _ in range(opening(window)):
@@ -324,7 +326,7 @@ def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear
 
 
 def test_a_lost_request_does_not_spoil_the_next_one() -> None:
-    """The sender hears only of the second, and drains with packets in flight that are behind the first one's window."""
+    """The sender hears only of the second request, and drains with packets in flight behind the first one's window."""
     sender, receiver, tally, flight = opened(50, 200, 8)
     assert give(receiver, with_drain(flight.pop(0))) is not None  # and is lost
     ack = give(receiver, flight.pop(0))

@@ -21,7 +21,7 @@ uses_of = st.lists(
 
 
 def stepwise(arrivals: list[Arrival], capacity: list[Step], until_s: float) -> list[Fraction | None]:
-    """The same by brute force: exact fractions, from one event to the next, every flow's rest kept and reduced."""
+    """Return the same by brute force: in exact fractions, reduce every flow's rest from one event to the next."""
     rest = {i: Fraction(flow.size_bytes) for i, flow in enumerate(arrivals)}
     ends: list[Fraction | None] = [None] * len(arrivals)
     now = Fraction(capacity[0].at_s)

@@ -49,7 +49,7 @@ def as_job(arguments: dict[str, object]) -> Job:
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
 def test_dependencies(arguments: dict[str, object]) -> None:
-    """The schedule as a table: what each stage does in which order, and what each piece of work must receive first."""
+    """The schedule is a table: what each stage does in which order, and what each piece of work must receive first."""
     job = as_job(arguments)
     stages, batches = len(arguments["workers"]), arguments["micro_batches"]  # type: ignore[arg-type]
     backward = arguments["backward_s"] is not None
@@ -136,7 +136,9 @@ def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
 def test_identity_of_tardiness_and_consumer_finish(
     finish_and_compute: list[tuple[Fraction, Fraction]], reference_s: Fraction
 ) -> None:
-    """Consumer finish = tardiness + r + sum of its compute times, for any finish times (report S11, generalised)."""
+    """The consumer's finish is tardiness + r + the sum of its compute times, for any finish times (report S11,
+    generalised).
+    """
     finish = [f for f, _ in finish_and_compute]
     compute = [c for _, c in finish_and_compute]
     offsets = tuple(sum(compute[:j], Fraction(0)) for j in range(len(compute)))

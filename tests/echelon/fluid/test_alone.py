@@ -47,7 +47,7 @@ def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
 
 
 def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
-    """Four hosts on two leaves, two spines; the rates of all cables are given."""
+    """Return four hosts on two leaves, and two spines; the rates of all cables are given."""
     ends = [(f"{prefix}{i}", 0, f"l{(i + 1) // 2}", i) for i in range(1, 5)]
     ends += [(f"l{i}", 10 + j, f"s{j}", i) for i in (1, 2) for j in (1, 2)]
     return Fabric(
@@ -66,7 +66,7 @@ fabrics = st.lists(st.sampled_from([8_000, 16_000, 24_000]), min_size=8, max_siz
 
 @st.composite
 def any_job(draw: st.DrawFn) -> Job:
-    """Steps that come after earlier ones at random; many flows that start together, and some without bytes."""
+    """Draw steps that come after earlier ones at random; many flows start together, and some have no bytes."""
     hosts = st.sampled_from([f"h{i}" for i in range(1, 5)])
     durations = st.fractions(0, 3, max_denominator=2)
     computes = [ComputeUnit("c0", draw(hosts), draw(durations))]

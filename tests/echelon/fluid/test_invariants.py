@@ -1,4 +1,4 @@
-"""What holds for every policy on any jobs: capacities, work conservation, bytes, order, determinism."""
+"""The invariants of every policy on any jobs: capacities, work conservation, bytes, order, determinism."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICIES: list[Callable[[], Policy]] = [
 
 @st.composite
 def any_job(draw: st.DrawFn, name: str) -> Job:
-    """Steps that come after earlier ones at random, on random hosts; the flows cut into EchelonFlows."""
+    """Draw steps that come after earlier ones at random, on random hosts, with the flows cut into EchelonFlows."""
     hosts = st.sampled_from([f"h{i}" for i in range(1, HOSTS + 1)])
     durations = st.fractions(0, 2, max_denominator=3)
     computes = [ComputeUnit("c0", draw(hosts), Fraction(1))]
@@ -69,7 +69,7 @@ some_background = st.sampled_from(
 
 
 class Watch:
-    """Checks each allocation and adds up what it moves until the next."""
+    """A check of each allocation that adds up what it moves until the next."""
 
     def __init__(self, capacities: dict[Link, Fraction]) -> None:
         self.capacities = capacities

@@ -19,7 +19,7 @@ from echelon.rankings.fixed import Fixed
 from echelon.rankings.window import Window
 
 MEGABYTE = 1_000_000
-"""What the star's links carry in a second."""
+"""The bytes that the star's links carry in a second."""
 
 
 class Ranked:
@@ -92,7 +92,7 @@ def test_a_switch_counts_what_crosses_it(star: Callable[..., Fabric], exact: boo
 def test_a_window_ranks_by_the_time_of_the_period(
     star: Callable[..., Fabric], exact: bool, begin_s: str, end_s: str, steady_s: float
 ) -> None:
-    """Two jobs send 1 MB each through one port: whoever waits, they are finished after 2 s together."""
+    """Two jobs that send 1 MB each through one port are finished after 2 s together, whichever of them waits."""
     window = Window(Fraction(1), Fraction(begin_s), Fraction(end_s), inside=3, outside=1)
     jobs = [job("timed", 3, MEGABYTE), job("steady", 6, MEGABYTE)]
     assert finishes(star, jobs, exact, timed=window, steady=Fixed(2)) == pytest.approx([2, steady_s], abs=1e-9)

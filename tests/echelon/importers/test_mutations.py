@@ -48,7 +48,7 @@ def graph() -> list[Source]:
 
 
 def same_rows(sources: Sequence[Source], workload: Workload) -> None:
-    """The collectives and sends of a list are those of the lines in their names."""
+    """Check that the collectives and sends of a list are those of the lines in their names."""
     lines = re.split(r"\r\n|\r|\n|\v|\f|[\x1c-\x1e\x85\u2028\u2029]", sources[0].data.decode())
     for node in workload.nodes:
         assert not isinstance(node, ComputeUnit)
@@ -59,7 +59,7 @@ def same_rows(sources: Sequence[Source], workload: Workload) -> None:
 
 
 def same_layers(sources: Sequence[Source], workload: Workload) -> None:
-    """The times and bytes of a text are those of the layers in the names of nodes."""
+    """Check that the times and bytes of a text are those of the layers in the names of nodes."""
     lines = [line.split() for line in sources[0].data.decode().splitlines() if line.split()]
     for node in workload.nodes:
         phase, layer, *_ = node.name.split("-")
@@ -72,7 +72,7 @@ def same_layers(sources: Sequence[Source], workload: Workload) -> None:
 
 
 def same_times(sources: Sequence[Source], workload: Workload) -> None:
-    """A pipeline computes what its profile says, for each mini-batch."""
+    """Check that a pipeline computes for as long as its profile says, for each mini-batch."""
     said = re.findall(r"^\S.*?_time=([\d.]+), \w+_time=([\d.]+), ", sources[0].data.decode(), re.MULTILINE)
     total = sum((Fraction(time) for times in said for time in times), Fraction(0)) / 1000
     computed = sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0))
@@ -80,7 +80,7 @@ def same_times(sources: Sequence[Source], workload: Workload) -> None:
 
 
 def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
-    """Bytes of a trace are those that the protobuf library reads."""
+    """Check that the bytes of a trace are those that the protobuf library reads."""
     sizes = {
         attribute.int64_val
         for source in sources
@@ -96,7 +96,7 @@ def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
 
 
 def same_elements(sources: Sequence[Source], workload: Workload) -> None:
-    """Bytes of PyTorch's traces are those of elements in the files."""
+    """Check that the bytes of PyTorch's traces are those of elements in the files."""
     numbers = {int(word) for source in sources for word in re.findall(r"\d+", source.data.decode())}
     for node in workload.nodes:
         if isinstance(node, CollectiveStep) and node.operation != "barrier":

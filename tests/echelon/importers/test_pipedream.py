@@ -69,7 +69,7 @@ PUBLISHED = {
     ("gnmt", 4): [1, 1, 1, 1],
 }
 SAME = {("vgg16", 4), ("vgg16", 8), ("gnmt", 4)}
-"""Those that 10 Gbit/s between all workers reproduces; the authors do not say with which rates they planned."""
+"""The profiles that 10 Gbit/s between all workers reproduces; the authors do not say with which rates they planned."""
 
 
 @pytest.mark.parametrize(("model", "workers"), PUBLISHED)

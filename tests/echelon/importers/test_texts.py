@@ -23,7 +23,7 @@ def read(format_name: str, data: str | Path, **options: object) -> Workload:
 
 
 def counted(workload: Workload) -> Counter[tuple[str, str]]:
-    """Bytes of all collectives by kind and kind of group."""
+    """Return the bytes of all collectives by kind and kind of group."""
     count: Counter[tuple[str, str]] = Counter()
     for node in workload.nodes:
         if isinstance(node, CollectiveStep):
@@ -74,7 +74,7 @@ LAYERS = (
 
 
 def order(loop: str, **options: object) -> list[str]:
-    """The nodes of rank 0 and of the groups that it is in."""
+    """Return the nodes of rank 0 and of the groups that it is in."""
     workload = read("astra-sim", HEAD.format(loop) + LAYERS, ranks=4, **options)
     return [node.name for node in workload.nodes if node.name.endswith(("-r0", "-g0"))]
 

@@ -21,7 +21,7 @@ def _bytes(least: int, most: int) -> st.SearchStrategy[str]:
 
 
 def _collectives(workers: int) -> st.SearchStrategy[dict[str, object]]:
-    """A collective that suits the number of workers, or none."""
+    """Return a strategy for a collective that suits the number of workers, or none."""
     names = [name for name, algorithm in ALL_REDUCES.items() if algorithm.refusal(workers) is None]
     return st.sampled_from([{}, *({"collective": name} for name in names)])
 
@@ -76,7 +76,9 @@ SECTIONS = [("data", all_reduce), ("data", overlapping), ("parameter_server", pa
 
 @st.composite
 def job_documents(draw: st.DrawFn, most_workers: int = 5) -> dict[str, object]:
-    """Of any paradigm, with workers h1, h2, ... in any order and, where there is one, the parameter server ps."""
+    """Draw a job of any paradigm, with workers h1, h2, ... in any order and, where there is one, the parameter
+    server ps.
+    """
     workers = draw(st.permutations([f"h{i + 1}" for i in range(draw(st.integers(2, most_workers)))]))
     parallelism, section = draw(st.sampled_from(SECTIONS))
     return {

@@ -1,4 +1,4 @@
-"""How flows are recognised, from the job file to the entries of a switch."""
+"""The recognition of flows, from the job file to the entries of a switch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Varys, Aalo and Sincronia have in common."""
+"""The common behaviour of Varys, Aalo and Sincronia."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_link_is_idle_or_overfull(
 def test_a_link_is_busy_to_the_end(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], make: Callable[[], Allocator], sizes: list[int]
 ) -> None:
-    """On one link the last coflow ends when the sum of all bytes has passed; Varys and Sincronia serve the shortest
+    """The last coflow on one link ends when the sum of all bytes has passed; Varys and Sincronia serve the shortest
     first, which is the least sum of completion times."""
     flows = [
         replace(active(k, (("h1", "s1"), ("s1", "h2")), job=f"j{k}", remaining_bytes=100 * size), size_bytes=100 * size)

@@ -116,7 +116,7 @@ def test_progressive_filling_as_by_linear_programming(
 
 
 def test_the_textbook_chain(active: Callable[..., ActiveFlow]) -> None:
-    """One flow over two links and one on each: thirds on the narrow link, the rest of the wide one."""
+    """Three flows get thirds of the narrow link; one of them also crosses the wide link, whose other flow gets more."""
     a, b = LINKS[:2]
     flows = [active(0, (a, b)), active(1, (a,)), active(2, (b,)), active(3, (a,))]
     rates = [Fraction(0)] * 4

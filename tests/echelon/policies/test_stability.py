@@ -28,9 +28,9 @@ from tests.faults import coded
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
-"""Cuts the levels into one band for each job: a job that comes may move the others' bands."""
+"""The policy that cuts the levels into one band for each job: a job that comes may move the others' bands."""
 COMPARING = {"cassini", "crux", "srpt", "unfair"}
-"""They compare jobs with each other: a job that comes or goes may change what the others have."""
+"""The policies that compare jobs with each other: a job that comes or goes may change what the others have."""
 UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),
@@ -83,7 +83,7 @@ workers = st.lists(st.sampled_from(sorted(HOSTS)), min_size=2, max_size=4, uniqu
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Job]]:
-    """Sets of jobs, each with one more or one less than the one before, or with one changed."""
+    """Draw sets of jobs, each with one more or one less than the one before, or with one changed."""
     present: dict[str, Job] = {}
     out = []
     for _ in range(draw(st.integers(2, 6))):
@@ -102,8 +102,8 @@ def histories(draw: st.DrawFn) -> list[list[Job]]:
 def test_a_plan_does_not_say_less_for_having_been_made_before(
     history: list[list[Job]], make: Callable[[], Policy]
 ) -> None:
-    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy that knows no past, but
-    for what balances jobs against each other."""
+    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy without a past,
+    except for what balances jobs against each other."""
     policy = make()
     for jobs in history:
         plan = policy.plan(jobs, FABRIC)

@@ -176,7 +176,7 @@ def usable(table: P4Table) -> bool:
 
 @st.composite
 def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
-    """Of any table, with its fields and parameters in any order, and those that may be left out there or not."""
+    """Draw an entry of any table, with fields and parameters in any order, and optional ones present or not."""
     table = draw(st.sampled_from([table for table in schema.tables if usable(table)]))
     fields = draw(st.permutations(list(table.match_fields)))
     match = tuple(

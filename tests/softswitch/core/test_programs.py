@@ -12,7 +12,7 @@ import pytest
 
 
 def without_source_info(value: Any) -> Any:
-    """The sources' line numbers are left out of the committed programs."""
+    """Return the document without the sources' line numbers, which the committed programs leave out."""
     if isinstance(value, dict):
         return {k: without_source_info(v) for k, v in value.items() if k != "source_info"}
     return [without_source_info(v) for v in value] if isinstance(value, list) else value

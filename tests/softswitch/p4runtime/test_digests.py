@@ -29,7 +29,7 @@ def enable(controller: Any, size: int, timeout_ns: int, ack_ns: int, kind: str =
 
 @pytest.fixture
 def learner(controller: Any) -> Any:
-    """A primary of a device that learns from every packet."""
+    """Return a primary of a device that learns from every packet."""
     controller.do("INSERT", LEARN_ALL)
     controller.inbox.clear()
     return controller
@@ -42,7 +42,7 @@ def receive(controller: Any, now_ns: int, *sources: int, port: int = 3) -> None:
 
 
 def lists(controller: Any) -> list[tuple[int, list[int]]]:
-    """(timestamp, learnt addresses) of each list received so far."""
+    """Return (timestamp, learnt addresses) of each list received so far."""
     return [
         (
             message.digest.timestamp,
@@ -226,7 +226,7 @@ def test_waiting_gives_up(learner: Any) -> None:
 
 
 class PseudoCode:
-    """Section "DigestEntry", transcribed; for one digest and one controller."""
+    """A transcription of section "DigestEntry", for one digest and one controller."""
 
     def __init__(self, config: DigestConfig) -> None:
         self.config = config

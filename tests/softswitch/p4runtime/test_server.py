@@ -474,7 +474,7 @@ def test_gnmi_polls_and_changes() -> None:
 
 
 def counted(port: int) -> PortCounters:
-    """Counters that tell the port."""
+    """Return counters that identify the port."""
     return PortCounters(port, 10 * port, 100 * port, 1000 * port)
 
 
@@ -504,6 +504,6 @@ def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, 
 
 
 def calls_remembered() -> int:
-    """The calls that gRPC's server still keeps something of."""
+    """Return the number of calls that gRPC's server still keeps something of."""
     gc.collect()
     return sum(type(found).__name__ == "_RPCState" and "callbacks" in vars(found) for found in gc.get_objects())

@@ -99,7 +99,7 @@ def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple
 
 
 def arrivals_of(draw: list[tuple[int, int, int, int, int]]) -> list[tuple[int, bytes]]:
-    """Packets that come at instants of their own.
+    """Return packets that come at instants of their own.
 
     Who goes first of a packet that comes and one that goes round at the same instant is nobody's promise. All rates
     here take multiples of 200 ns a byte, so that what begins with one arrival never ends at the instant of another.

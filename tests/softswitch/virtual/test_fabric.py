@@ -32,7 +32,7 @@ class Star:
 
 
 def by_first_bytes(port: int, data: bytes) -> list[tuple[int, int]]:
-    """(port, queue) as the packet says."""
+    """Return the (port, queue) that the packet names."""
     return [(data[0], data[1])]
 
 
@@ -147,7 +147,7 @@ def test_a_packet_that_grows_in_egress_takes_its_new_length(stand_in: Any, sent:
 
 
 def test_a_requeued_packet_goes_through_the_queues_again(stand_in: Any, sent: Any, waiting: Any) -> None:
-    """A clone to another port, and a recirculation."""
+    """The packet has a clone to another port and a recirculation."""
 
     def egress(packet: Any) -> list[Any]:
         if packet.rounds:
@@ -253,7 +253,7 @@ def test_an_injected_packet_is_processed_at_once(stand_in: Any) -> None:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int]]:
-    """For each packet: where ingress sends copies, what egress does with each in turn, how the length changes."""
+    """Draw for each packet: where ingress sends copies, what egress does with each in turn, how the length changes."""
     targets = st.tuples(st.sampled_from([0, 1, 2, 2, 3, 7]), st.sampled_from([0, 1, 7, 8]))
     script = st.tuples(
         st.lists(targets, max_size=3),

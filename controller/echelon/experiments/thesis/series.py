@@ -34,7 +34,7 @@ class Measured:
     iterations_s: Sequence[float]
     compute_s: float
     result: Mapping[str, Any]
-    """As `echelon.experiments.measure` has it, not scaled."""
+    """The result as `echelon.experiments.measure` returns it, not scaled."""
     wall_s: float
 
     @property

@@ -28,7 +28,7 @@ _MOST_CUTS = {1: 600, 2: 250}
 
 
 class PipeDreamOptions(importer.ImportOptions):
-    """What a profile does not say."""
+    """The values that a profile lacks."""
 
     bandwidth: Annotated[Rate, Field(description="the rate between hosts, e.g. 10 Gbit/s")]
     batches: Annotated[int, Field(ge=1, le=10_000)] | None = None

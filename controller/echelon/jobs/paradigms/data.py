@@ -97,7 +97,7 @@ class Data(Paradigm):
     forward: Duration | None = None
     """Seconds of the whole forward pass."""
     backward: Duration | None = None
-    """Seconds of the whole backward pass. What it has computed is all-reduced while it goes on."""
+    """Seconds of the whole backward pass. Gradients are all-reduced as it computes them."""
     buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None
     """Into how many equal units the backward pass is cut, each with an all-reduce of its own."""
     stale_buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] | None = None

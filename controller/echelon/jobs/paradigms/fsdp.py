@@ -50,7 +50,7 @@ class Fsdp(RankedParadigm):
     compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward", "optimizer"})
 
     zero: Literal[1, 2, 3] = 3
-    """What is sharded: 1, the optimiser's state; 2, gradients too; 3, parameters too."""
+    """The state that is sharded: 1, the optimiser's; 2, gradients too; 3, parameters too."""
     layers: Annotated[int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")]
     forward: Annotated[Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")]
     backward: Annotated[Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")]
@@ -58,7 +58,7 @@ class Fsdp(RankedParadigm):
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
-    """How many layers ahead are gathered; only with `zero: 3`, where the default is 1."""
+    """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
     """How long a rank updates its part of the parameters, seconds."""
     collective: AllReduceName = "ring"

@@ -45,11 +45,11 @@ class Node(Section):
     compute: Duration | None = None
     """How long `rank` computes, seconds."""
     kind: Name = "compute"
-    """What the rank computes, in a word; pictures show its first letter."""
+    """The kind of computing, in a word; pictures show its first letter."""
     send: Annotated[tuple[Rank, ...], Field(min_length=2, max_length=2)] | None = None
     """The sending and the receiving rank."""
     bytes: Size | None = None
-    """How much is sent, or the size of the tensor of a collective."""
+    """The bytes sent, or the size of a collective's tensor."""
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
     matrix: tuple[tuple[SizeOrNone, ...], ...] | None = None
     """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""

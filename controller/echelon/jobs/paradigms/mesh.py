@@ -62,16 +62,16 @@ class MeshOfRanks(RankedParadigm):
     nests: ClassVar[frozenset[str]] = frozenset(AXES)
 
     data: Length = 1
-    """How many replicas of the model there are."""
+    """The number of replicas of the model."""
     pipeline: Length = 1
-    """How many workers share the layers of a replica: its stages."""
+    """The number of stages: the workers that share the layers of a replica."""
     tensor: Length = 1
-    """How many ranks share every layer of a stage."""
+    """The number of ranks that share every layer of a stage."""
     order: Annotated[tuple[Axis, ...], Field(min_length=1, max_length=3)] = AXES
     """The axes from the outermost to the innermost."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
     chunks: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
-    """How many parts of the model every stage has; only with `schedule: interleaved`."""
+    """The number of parts of the model that each stage has; only with `schedule: interleaved`."""
     micro_batches: Annotated[
         Annotated[int, Field(strict=True, ge=1, le=10_000)]
         | Annotated[tuple[PositiveReal, ...], Field(min_length=1, max_length=10_000)],
@@ -86,7 +86,7 @@ class MeshOfRanks(RankedParadigm):
     gradient: Sizes | None = None
     """The bytes that each rank of a stage all-reduces with its replicas; needed if there are several."""
     layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
-    """How many layers a stage has, each with collectives of its own if ranks share it."""
+    """The number of layers of a stage, each with collectives of its own if ranks share it."""
     sequence_parallel: bool = False
     """Whether ranks that share a layer divide the tokens where they do not divide matrices."""
     collective: AllReduceName = "ring"

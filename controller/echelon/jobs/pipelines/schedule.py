@@ -42,7 +42,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What crosses one stage boundary in one direction in an iteration: one EchelonFlow."""
+    """The transfers across one stage boundary in one direction in an iteration: one EchelonFlow."""
 
     name: str
     """``activation-s1``: from stage 1 to 2; ``gradient-s2``: from stage 2 to 1."""

@@ -20,7 +20,9 @@ S = 1000 * MS
 
 
 class Trouble:
-    """Loses, repeats and holds up packets, at random but always alike; not `patience` times in a row."""
+    """A fault model that loses, repeats and holds up packets, at random but always alike; not `patience` times in a
+    row.
+    """
 
     def __init__(self, seed: int, lose: float, repeat: float, hold: float, hold_ns: int) -> None:
         self._rng = Random(seed)
@@ -38,7 +40,7 @@ class Trouble:
 
 
 class Books:
-    """What has come to the receiver, byte by byte, without any of TCP's ideas."""
+    """The bytes that have come to the receiver, recorded one by one, without any of TCP's ideas."""
 
     def __init__(self, path: Any) -> None:
         self._path = path
