@@ -410,8 +410,8 @@ class _List:
             return
         self.builder.tally.read["collectives"] += 1
         for number, ranks in enumerate(groups):
-            name = self.builder.group(row.group.removesuffix("_group"), ranks)
-            self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], name, ranks, row.size_bytes)
+            group = row.group.removesuffix("_group")
+            self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes)
 
 
 def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:

@@ -370,10 +370,9 @@ class _Training:
         self.builder.tally.read["collectives"] += not suffix
         gathered = part.kind == "all-gather" and self.gathers_input
         for number, ranks in enumerate(self.groups[scope]):
-            group = self.builder.group(scope, ranks)
             size_bytes = part.size_bytes * (len(ranks) if gathered else 1)
             name = self._name(layer, phase, number, suffix)
-            self.builder.collective(name, part.kind, group, ranks, size_bytes, waits=waits)
+            self.builder.collective(name, part.kind, scope, ranks, size_bytes, waits=waits)
 
     def _wait(self, layer: _Layer, phase: Phase) -> None:
         """Let every rank wait for the collective that a layer has started."""

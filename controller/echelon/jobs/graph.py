@@ -93,7 +93,8 @@ class EchelonFlow:
     """Flows of one iteration related by an arrangement function.
 
     `flows` are flow names in ascending order of ideal finish time; the first is the head flow. `offsets_s[j]` is the
-    ideal finish time of `flows[j]` relative to the reference time, in seconds. If all offsets are equal, the
+    ideal finish time of `flows[j]` relative to the reference time, in seconds. The first offset is 0, as in the paper,
+    unless the head flow has slack: then nobody needs it until so long after its start. If all offsets are equal, the
     EchelonFlow is a coflow.
     """
 
@@ -112,6 +113,11 @@ class EchelonFlow:
         """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22, eq. 5)."""
         names = tuple(flows)
         return cls(name, names, (Fraction(0),) * len(names))
+
+    @property
+    def slack_s(self) -> Fraction:
+        """Return how long after its start the head flow should finish, in seconds."""
+        return self.offsets_s[0]
 
     @property
     def is_coflow(self) -> bool:

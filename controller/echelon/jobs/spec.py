@@ -173,14 +173,8 @@ class JobSpec(Section):
             raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
         if self.recognition.by == "shim":
             return self
-        if not self.paradigm.fixed_order:
-            raise problem(
-                f"'bytes' needs flows that follow each other in the same order in every iteration, which "
-                f"'parallelism: {self.parallelism}' does not promise (use the shim)",
-                "recognition",
-                "by",
-                code="not-allowed",
-            )
+        if refusal := self.paradigm.counting_refusal():
+            raise problem(f"'bytes' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
         carried = self.paradigm.connection_bytes(len(self.workers))
         if carried >= COUNTED_BYTES:
             raise problem(

@@ -43,19 +43,14 @@ class FlowStart:
     """None: there was none, or its end is unknown."""
 
 
-def computed_distances_s(job: Job, echelonflow: EchelonFlow) -> tuple[Fraction, ...] | None:
+def computed_distances_s(
+    computes: Mapping[str, ComputeUnit], after: Mapping[str, Sequence[str]], echelonflow: EchelonFlow
+) -> tuple[Fraction, ...] | None:
     """Return how many seconds after the head flow each flow starts, if only computing decides that, else None.
 
     Only computing decides if all that the flows wait for are compute units that depend on the one of the head flow.
+    `computes` has the job's compute units by name, `after` what each of its flows waits for.
     """
-    computes = {unit.name: unit for unit in job.computes}
-    after = {flow.name: flow.after for flow in job.flows}
-    return _distances_s(computes, after, echelonflow)
-
-
-def _distances_s(
-    computes: Mapping[str, ComputeUnit], after: Mapping[str, Sequence[str]], echelonflow: EchelonFlow
-) -> tuple[Fraction, ...] | None:
     head_needs = after[echelonflow.flows[0]]
     if len(head_needs) != 1 or head_needs[0] not in computes:
         return None
@@ -133,7 +128,7 @@ class Corrections:
         computes = {unit.name: unit for unit in job.computes}
         after = {flow.name: flow.after for flow in job.flows}
         for one in self._echelonflows:
-            distances_s = _distances_s(computes, after, one)
+            distances_s = computed_distances_s(computes, after, one)
             if distances_s is not None and any(distances_s):
                 self.evidence[one.name] = Evidence(one.flows, distances_s)
         self.factor = Fraction(1)

@@ -18,9 +18,9 @@ from echelon.jobs.collectives import OPERATIONS
 from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, ranks_of
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, Job
-from echelon.jobs.paradigms.graph import section_of
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
+from tests.echelon.jobs.documents import graph_section
 
 
 def document(*nodes: dict[str, Any], workers: int = 2, **section: object) -> dict[str, object]:
@@ -82,7 +82,7 @@ def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
 @settings(max_examples=examples(100), deadline=None)
 def test_a_file_says_all_of_a_graph(drawn: tuple[FreeGraph, int]) -> None:
     graph, workers = drawn
-    data = document(workers=workers) | {"graph": section_of(graph)}
+    data = document(workers=workers) | {"graph": graph_section(graph)}
     spec = parse_document(JobSpec, data, "job")
     job = build_job(spec)
     assert (job.computes, job.flows, job.echelonflows) == graph.iteration(spec.workers)

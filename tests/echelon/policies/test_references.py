@@ -50,10 +50,10 @@ def test_all_hops_count_from_the_first(star: Callable[..., Fabric]) -> None:
     """The second hop, alone, begins 3 s after the first. Its flows then start 2 s apart, but are due 1 s apart, as
     arranged."""
     assert planned(two_hops(), star(3)) == {
-        "a1": ("A", 0),
-        "a2": ("A", 1),
-        "b1": ("A", 3),
-        "b2": ("A", 4),
+        "a1": Due("A", Fraction(0)),
+        "a2": Due("A", Fraction(1)),
+        "b1": Due("A", Fraction(3)),
+        "b2": Due("A", Fraction(4)),
     }
 
 
@@ -63,10 +63,10 @@ def test_a_wrong_profile_moves_later_hops(star: Callable[..., Fabric]) -> None:
     """
     believed = with_profile_error(two_hops(), Fraction(1, 5))
     assert planned(believed, star(3)) == {
-        "a1": ("A", 0),
-        "a2": ("A", Fraction(6, 5)),
-        "b1": ("A", Fraction(16, 5)),
-        "b2": ("A", Fraction(22, 5)),
+        "a1": Due("A", Fraction(0)),
+        "a2": Due("A", Fraction(6, 5)),
+        "b1": Due("A", Fraction(16, 5)),
+        "b2": Due("A", Fraction(22, 5)),
     }
 
 
@@ -75,7 +75,7 @@ def test_a_single_echelonflow_counts_from_its_own_beginning(star: Callable[..., 
     computes = (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", Fraction(5), ("c1",)))
     flows = (Flow("f1", "h1", "h2", 1000, ("c1",)), Flow("f2", "h1", "h2", 1000, ("c2",)))
     job = Job("job", computes, flows, (EchelonFlow("H", ("f1", "f2"), (Fraction(0), Fraction(2))),))
-    assert planned(job, star(2)) == {"f1": ("H", 0), "f2": ("H", 2)}
+    assert planned(job, star(2)) == {"f1": Due("H", Fraction(0)), "f2": Due("H", Fraction(2))}
 
 
 def test_flows_that_start_together_keep_their_arrangement(star: Callable[..., Fabric]) -> None:
@@ -84,7 +84,11 @@ def test_flows_that_start_together_keep_their_arrangement(star: Callable[..., Fa
     flows = tuple(Flow(name, "h1", "h2", 1000, ("c",)) for name in names)
     held = EchelonFlow("H", names, (Fraction(0), Fraction(2), Fraction(7)))
     job = Job("job", (ComputeUnit("c", "h1", ONE),), flows, (held,))
-    assert planned(job, star(2)) == {"f1": ("H", 0), "f2": ("H", 2), "f3": ("H", 7)}
+    assert planned(job, star(2)) == {
+        "f1": Due("H", Fraction(0)),
+        "f2": Due("H", Fraction(2)),
+        "f3": Due("H", Fraction(7)),
+    }
 
 
 def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., Fabric]) -> None:
@@ -105,7 +109,9 @@ def ready(star: Callable[..., Fabric]) -> References:
     held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
     job = Job("j", computes, flows, held)
     reference = References()
-    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {"j": {"f0": ("H", 0), "f1": ("H", 3)}}
+    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {
+        "j": {"f0": Due("H", Fraction(0)), "f1": Due("H", Fraction(3))}
+    }
     return reference
 
 

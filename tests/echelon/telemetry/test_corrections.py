@@ -38,8 +38,9 @@ def test_computed_distances_hold_on_every_network(job: Job, data: st.DataObject)
     start_s = earliest_start_s(job, lambda flow: takes[flow.name])
     stages = len(job.workers)
     told = {}
+    computes, after = {unit.name: unit for unit in job.computes}, {flow.name: flow.after for flow in job.flows}
     for echelonflow in job.echelonflows:
-        distances_s = computed_distances_s(job, echelonflow)
+        distances_s = computed_distances_s(computes, after, echelonflow)
         if distances_s is not None:
             head_s = start_s[echelonflow.flows[0]]
             assert distances_s == tuple(start_s[flow] - head_s for flow in echelonflow.flows)
@@ -51,9 +52,8 @@ def test_where_other_things_decide_when_a_flow_starts() -> None:
     one = Fraction(1)
 
     def distances(computes: Sequence[ComputeUnit], flows: Mapping[str, tuple[str, ...]]) -> object:
-        made = tuple(Flow(name, "h1", "h2", 1, after) for name, after in flows.items())
         echelonflow = EchelonFlow("e", ("f0", "f1"), (Fraction(0), one))
-        return computed_distances_s(Job("j", tuple(computes), made, (echelonflow,)), echelonflow)
+        return computed_distances_s({unit.name: unit for unit in computes}, flows, echelonflow)
 
     first, second = ComputeUnit("c0", "h1", one), ComputeUnit("c1", "h1", 2 * one, ("c0",))
     assert distances([first, second], {"f0": ("c0",), "f1": ("c1",)}) == (0, 2)

@@ -255,7 +255,7 @@ def test_a_change_of_path_mixes_nothing() -> None:
     tracker.observe(event("f0", 4, 40, 5))
     before = tracker.view("j")
     assert list(before.iteration_times_s) == [10, 10]
-    tracker.replan("j", OTHER_SWITCH)
+    tracker.add(job(FIRST), OTHER_SWITCH)
     for name in FIRST[1:]:
         tracker.observe(event(name, 4, 10**6, 7, switch="s2"))
     assert tracker.view("j") == before
@@ -272,8 +272,7 @@ def test_the_same_job_again_keeps_its_history_and_another_of_its_name_does_not()
     tracker.add(job(FIRST), ONE_SWITCH)
     run(tracker, range(1, 5))
     before = tracker.view("j")
-    tracker.add(job(FIRST), dict(ONE_SWITCH))
-    tracker.replan("j", {name: list(path) for name, path in ONE_SWITCH.items()})
+    tracker.add(job(FIRST), {name: list(path) for name, path in ONE_SWITCH.items()})
     assert tracker.view("j") == before
     tracker.observe(event("f0", 5, 50))
     assert list(tracker.view("j").iteration_times_s) == [10, 10, 10]

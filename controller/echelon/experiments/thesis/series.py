@@ -13,6 +13,7 @@ from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.configurations import CONFIGURATIONS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import CONFIGURATION_OF
+from echelon.experiments.thesis.policies import BASELINE
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.points.store import Stored
 
@@ -92,7 +93,7 @@ class Curves:
 
     @property
     def policies(self) -> list[str]:
-        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != "fifo", policy))
+        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != BASELINE, policy))
 
     @property
     def wall_s(self) -> float:

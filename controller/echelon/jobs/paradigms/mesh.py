@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,10 +28,9 @@ from echelon.jobs.mesh import Mesh
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.pipelines.schedule import Pass, connected
 from echelon.jobs.pipelines.schedules import SCHEDULES
-from echelon.jobs.ranked import RankedParadigm
+from echelon.jobs.ranked import RankedParadigm, value_of
 from echelon.jobs.tensor_layers import BLOCKS, TensorLayers
 
-V = TypeVar("V")
 Axis = Literal["data", "pipeline", "tensor"]
 AXES: tuple[Axis, ...] = ("data", "pipeline", "tensor")
 Length = Annotated[int, Field(strict=True, ge=1, le=100_000)]
@@ -180,7 +179,7 @@ class MeshOfRanks(RankedParadigm):
                 f"gradient-s{stage + 1}-t{t + 1}",
                 "all-reduce",
                 [groups[d, stage][t] for d in places["data"]],
-                _of(self.gradient or 1, stage),
+                value_of(self.gradient or 1, stage),
                 self.collective,
             )
             for stage in places["pipeline"]
@@ -227,21 +226,17 @@ class MeshOfRanks(RankedParadigm):
     def _size_bytes(self, share: Fraction, worker: int) -> int:
         """Return the activations that leave a worker; behind the last one, those that enter it."""
         place = min(worker, len(self.activation) - 1) if isinstance(self.activation, tuple) else 0
-        return max(1, round(share * _of(self.activation, place)))
+        return max(1, round(share * value_of(self.activation, place)))
 
     def _lasts_s(self, direction: str, worker: int) -> Fraction:
         if direction == "forward":
-            return _of(self.forward, worker)
+            return value_of(self.forward, worker)
         return self._weights_s(worker) if direction == "weights" else self._backward_s(worker)
 
     def _weights_s(self, worker: int) -> Fraction:
         if not SCHEDULES[self.schedule].splits_backward:
             return Fraction(0)
-        return _of(self.backward, worker) / 2 if self.weights is None else _of(self.weights, worker)
+        return value_of(self.backward, worker) / 2 if self.weights is None else value_of(self.weights, worker)
 
     def _backward_s(self, worker: int) -> Fraction:
-        return _of(self.backward, worker) - self._weights_s(worker)
-
-
-def _of(value: V | tuple[V, ...], place: int) -> V:
-    return value[place] if isinstance(value, tuple) else value
+        return value_of(self.backward, worker) - self._weights_s(worker)
