@@ -271,7 +271,7 @@ def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> None:
     room = {"queue_to_dscp": 8, "traffic_class": 4}
 
     @settings(
-        max_examples=examples(200),
+        max_examples=200,
         deadline=None,
         derandomize=True,
         database=None,
