@@ -17,7 +17,7 @@ from echelon.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = ("echelon", "softswitch", "make", "python", "python3", "pip", "mn", "sudo", "ptf", "curl", "systemctl")
+PROGRAMS = ("echelon", "echo", "softswitch", "make", "python", "python3", "pip", "mn", "sudo", "ptf", "curl", "systemctl")
 PATIENCE_S = 300
 
 ELSEWHERE = {
