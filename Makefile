@@ -43,7 +43,7 @@ test-fast: $(STAMP)
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long
 
-# Property tests with all their examples; `make test` draws half of them.
+# Property tests with all their examples; `make test` draws a quarter of them.
 test-properties: $(STAMP)
 	ECHELON_EXAMPLES=all $(RUN)/pytest -n auto --dist loadgroup -m 'hypothesis and not long and not quiet'
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -21,9 +21,10 @@ from .compiler.apply import profile_actions
 from .load import load_ir
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
-from .trace.events import Tracer
-from .trace.recorder import Recorder
 from .valuesets import ValueSet
+
+if TYPE_CHECKING:
+    from .trace.events import Tracer
 
 DROP_PORT = 511
 RESUBMIT_LIMIT = 64
@@ -188,6 +189,9 @@ class Switch:
         if tracer is None:
             self.ingress, self.egress = program.build(self)
         else:
+            # Only traced switches need the events, whose classes take a tenth of a switch's start to build.
+            from .trace.recorder import Recorder
+
             self.ingress, self.egress = program.traced_build(Recorder(self, spec, tracer))
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:

@@ -10,12 +10,14 @@ import sys
 import pytest
 from hypothesis import settings
 
+from tests.drawing import examples
+
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No deadline: a busy machine is not a failure. The same examples in every run; `make soak` draws random ones.
-settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=examples(100))
 settings.load_profile("suite")
 
 
@@ -26,13 +28,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Shorten the identifier of a long text: every report carries it, and one text is of five megabytes."""
-    return f"{val[:60]!a} and so on" if isinstance(val, str) and len(val) > 200 else None
+    return f"{val[:60]!a} and so on" if isinstance(val, str | bytes) and len(val) > 200 else None
 
 
 def pytest_collection_finish() -> None:
     """Exempt the modules and thousands of tests that stay in memory from garbage collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Exempt what the tests of a folder leave in memory, too.
+
+    It grows to millions of objects, and each collection, which tests of memory ask for, would look at all of them.
+    """
+    if nextitem is not None and nextitem.path.parent != item.path.parent:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""What a test expects of an error: its code and the things that it names, rather than its wording."""
+"""The expectations of an error: its code and the things that it names, rather than its wording."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Allocation:
 
 @runtime_checkable
 class Allocator(Protocol):
-    """Gives every flow under way a rate."""
+    """A policy that gives every flow under way a rate."""
 
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of `flows` from now on."""

@@ -1,4 +1,4 @@
-"""When a run is over, and whether a job begins another iteration before that. No I/O, no clock.
+"""The rule for the end of a run and for further iterations of jobs that are ahead. No I/O, no clock.
 
 Virtual runs, runs on real hosts and the fluid simulator share this rule:
 
@@ -14,11 +14,13 @@ from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 Until: TypeAlias = Literal["all-done", "exactly"]
-"""Whether a job that has finished its iterations before the others goes on (``all-done``) or stops (``exactly``)."""
+"""The rule for a job that has finished its iterations before the others: it continues (``all-done``) or stops
+(``exactly``).
+"""
 
 
 class Completion:
-    """How far each job of a run has come, and what follows from it.
+    """The progress of a run's jobs, and what follows from it.
 
     `iterations` is the number that every job has to finish; None means that the run never ends by itself.
     """
@@ -49,5 +51,5 @@ class Completion:
 
     @property
     def common_iterations(self) -> int:
-        """How many iterations every job has finished; 0 for a run without jobs."""
+        """The number of iterations that every job has finished; 0 for a run without jobs."""
         return min(self._finished.values(), default=0)

@@ -41,7 +41,7 @@ from echelon.quantities import (
 )
 
 MAX_DOCUMENT_BYTES = 4 << 20
-"""The size of the largest file that is read; a larger one is certainly not what was meant."""
+"""The size of the largest file that is read; a larger one is certainly a mistake."""
 
 MAX_DEPTH = 64
 """Greatest depth of nested lists and mappings."""
@@ -342,7 +342,7 @@ def _check_depth(text: str) -> None:
 
 
 class _Fault(yaml.constructor.ConstructorError):
-    """Something that this module refuses although YAML allows it."""
+    """A fault that this module refuses although YAML allows it."""
 
     code: Code
 

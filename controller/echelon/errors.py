@@ -81,7 +81,7 @@ Code = Literal[
     "run-failed",
     "failed",
 ]
-"""What kind of fault it is."""
+"""The kind of fault."""
 
 
 class CodedError(Exception):
@@ -93,8 +93,3 @@ class CodedError(Exception):
         super().__init__(*args)
         if code is not None:
             self.code = code
-
-
-def code_of(error: BaseException) -> Code:
-    """Return the code of `error`; "failed" if it has none."""
-    return error.code if isinstance(error, CodedError) else "failed"

@@ -77,8 +77,8 @@ class Plan:
     """Seconds by which the host agents delay the first iteration of a job, by its name; absent: 0."""
     rates_Bps: Mapping[FlowKey, Fraction] = field(default_factory=dict)  # noqa: N815
     """Bytes per second, on the wire, at which the host agents send flows that are under way; absent: no limit."""
-    hosts_in_order: bool = False
-    """Whether host agents send the flows of a host in the order in which they started, and acknowledgements first.
+    hosts_rank: bool = False
+    """Whether a host sends its flows by their rankings, and acknowledgements first.
 
     Otherwise packets leave a host as they come. No switch ranks them on their first link.
     """
@@ -102,6 +102,11 @@ class Plan:
         return tuple(
             replace(job, start_s=job.start_s + shifts_s[job.name]) if shifts_s.get(job.name) else job for job in jobs
         )
+
+    @cached_property
+    def ranking(self) -> Mapping[FlowKey, Ranking]:
+        """Return the ranking of each flow."""
+        return {(flow.job, flow.flow): flow.ranking for flow in self.flows}
 
     @cached_property
     def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:

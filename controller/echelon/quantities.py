@@ -23,7 +23,7 @@ _QUANTITY = re.compile(
 _NUMBER = re.compile(r"[+-]?[0-9.]+(?:[eE][+-]?[0-9]{1,2})?|[0-9]+/[0-9]+", re.ASCII)
 
 MAX_TEXT = 64
-"""The longest text that is parsed; nobody writes a longer quantity on purpose."""
+"""The length of the longest text that is parsed; a longer quantity is a mistake."""
 
 # Lists may refer to each other, so their full text may be arbitrarily long.
 _SHORT = reprlib.Repr()

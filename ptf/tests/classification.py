@@ -1,4 +1,4 @@
-"""How the switch finds the flow and iteration of a packet: by shim, by 5-tuple and bytes seen, or not at all."""
+"""The tests of how a switch finds a packet's flow and iteration: by shim, by 5-tuple and bytes seen, or not at all."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ByShim(EchelonTest):
 
 
 class ByShimNeedsJobAndFlow(EchelonTest):
-    """A flow of another job, or another flow of the job, is nobody's."""
+    """A flow of another job, or another flow of the job, is not recognised."""
 
     def runTest(self) -> None:
         flow = self.shim_flow(Fixed(3))
@@ -85,7 +85,7 @@ class ShimOfAnotherVersion(EchelonTest):
 
 
 class ShimCutShort(EchelonTest):
-    """A datagram to the shim's port that is too short for a shim is somebody else's."""
+    """A datagram to the shim's port that is too short for a shim is not recognised."""
 
     def runTest(self) -> None:
         for payload_bytes in (0, 4, 12, 19):

@@ -23,7 +23,7 @@ _STEP_US = 300_000
 
 class _PassingTimeTest(EchelonTest):
     def levels_over_time(self, flow: Flow, earliest: int, below: Mapping[int, int]) -> list[int]:
-        """Queues of the flow's packets until its slack is below all thresholds of its profile.
+        """Return the queues of the flow's packets until its slack is below all thresholds of its profile.
 
         Every packet is marked as the flow's last one, so that a digest tells its slack: which queue it belongs to does
         not depend on how fast anybody is.

@@ -83,7 +83,10 @@ class NextIterationAnew(_ReferenceTest):
 
 
 class _EpochTest(_ReferenceTest):
-    """What the second of two epochs is, `ahead` of the first modulo 256. Only a new iteration starts the flow anew."""
+    """A test of the order of two epochs, the second of which is `ahead` of the first modulo 256.
+
+    Only a new iteration restarts the flow.
+    """
 
     def second(self, first: int, ahead: int) -> str:
         flow = self.deadline_flow(self.at_once_tardy)

@@ -1,4 +1,4 @@
-"""From slack to level: thresholds of each job's own, edges, saturation.
+"""The tests of levels by slack: thresholds of each job's own, edges, saturation.
 
 A flow that is to finish long before or after another one of its EchelonFlow has any slack that a test wants at once,
 tardy or not, and the thresholds are tens of seconds apart: nothing depends on how fast the machine is.

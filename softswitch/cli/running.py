@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
@@ -23,8 +23,10 @@ from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
 from softswitch.rpc.status import RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
-from softswitch.trace import Tracer
 from softswitch.virtual.switch import Pipelines
+
+if TYPE_CHECKING:
+    from softswitch.trace import Tracer
 
 __all__ = ["run_switch"]
 

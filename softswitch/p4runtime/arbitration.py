@@ -46,7 +46,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """`stream` must be closed with `status`."""
+    """A notice that `stream` must be closed with `status`."""
 
     stream: Hashable
     status: Status

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from finsy.proto import U128, p4r
 
@@ -30,7 +30,9 @@ from softswitch.p4runtime.pipeline import Pipeline
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
 from softswitch.p4runtime.wire import WireRequest
 from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
-from softswitch.trace import Tracer
+
+if TYPE_CHECKING:
+    from softswitch.trace import Tracer
 
 __all__ = ["LOG_LENGTH", "ControllerStream", "Device", "RpcRecord"]
 

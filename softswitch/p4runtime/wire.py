@@ -359,7 +359,7 @@ class _Code:
 
 
 _NUMBERS = {1: "B", 2: "H", 3: "HB", 4: "I", 5: "IB", 6: "IH", 7: "IHB", 8: "Q"}
-"""The parts of a number of so many bytes, in the notation of `struct`."""
+"""The parts of a number of each length, in the notation of `struct`."""
 
 _BITS = {"B": 8, "H": 16, "I": 32, "Q": 64}
 

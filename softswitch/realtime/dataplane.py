@@ -27,7 +27,7 @@ _IDLE_LOOK_NS = 10**9
 """The interval between two such looks while nothing happens."""
 
 _REOPEN_NS = 200_000_000
-"""How often to try to open a port that is down, in case the kernel's news of it is lost."""
+"""The interval between attempts to open a port that is down, in case the kernel's news of it is lost."""
 
 
 class Controllers(Protocol):

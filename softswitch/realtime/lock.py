@@ -32,7 +32,7 @@ class HandoverLock:
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for it."""
+        """The number of threads that wait for the lock."""
         return len(self._waiting)
 
     @property

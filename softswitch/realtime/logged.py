@@ -6,10 +6,12 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from softswitch.trace import Event, Tracer, TraceText, plain
 from softswitch.virtual.switch import DepartedPacket, Pipelines, QueuedPacket
+
+if TYPE_CHECKING:
+    from softswitch.trace import Event, Tracer
 
 __all__ = ["LoggedPipelines", "log_step", "log_to"]
 
@@ -50,6 +52,8 @@ def log_to(console: bool, file: Path | None, level: str, flushing: bool) -> None
 
 def log_step() -> Tracer:
     """Return a tracer that writes each step of each packet to the log, at level trace."""
+    from softswitch.trace import TraceText, plain
+
     text = TraceText()
 
     def step(event: Event) -> None:
@@ -60,7 +64,7 @@ def log_step() -> Tracer:
 
 
 class LoggedPipelines:
-    """`switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
+    """The pipelines of `switch`, with a message for each packet that arrives, is queued, is dropped or leaves.
 
     Args:
         switch: the pipelines that do the work.

@@ -14,7 +14,8 @@ __all__ = ["TappedPort"]
 
 
 class TappedPort:
-    """`port`, with its received packets in DIRECTORY/NAME_in.pcap and its sent ones in DIRECTORY/NAME_out.pcap.
+    """The port `port`, with its received packets in DIRECTORY/NAME_in.pcap and its sent ones in
+    DIRECTORY/NAME_out.pcap.
 
     Raises OSError if a file cannot be written.
     """

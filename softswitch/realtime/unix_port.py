@@ -64,7 +64,7 @@ class UnixPort:
         return send_all(self._send_one, packets)
 
     def reopen(self) -> bool:
-        """Return False: a socket stays as it is."""
+        """Return False, because a socket stays as it is."""
         return False
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class RefusedError(Exception):
 
 
 class BatchFailedError(Exception):
-    """At least one element of a Write or Read batch failed.
+    """The failure of at least one element of a Write or Read batch.
 
     `statuses` has one element per element of the request, in its order. The RPC as a whole ends with UNKNOWN.
     """

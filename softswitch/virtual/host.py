@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
 
 from softswitch.virtual.eventloop import EventLoop
 from softswitch.virtual.wire import Wire
 
+Urgency = Callable[[int], tuple[float, ...]]
+"""The urgency of packets at a time in nanoseconds, as numbers that decide in their order."""
+
 
 class VirtualHost:
-    """A host whose interface is an unbounded queue at the rate of the host's link.
+    """A host whose interface has unbounded queues at the rate of the host's link.
 
-    It is a FIFO, unless a sender says since when a packet counts as waiting.
+    Packets with the same urgency function wait in one FIFO. The interface serves the most urgent of these FIFOs.
+    Packets without urgency wait in another FIFO, which takes turns with the most urgent packets.
     """
 
     __slots__ = (
         "_awake",
-        "_given",
         "_loop",
-        "_waiting",
+        "_ranked",
+        "_ranked_next",
+        "_unranked",
         "backlog_bytes",
         "name",
         "on_idle",
@@ -32,8 +37,11 @@ class VirtualHost:
 
     def __init__(self, loop: EventLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
-        self._waiting: list[tuple[int, int, bytes]] = []  # a heap of time, number and packet
-        self._given = 0  # numbers packets, so that those of one time stay in order
+        self._unranked: deque[bytes] = deque()
+        self._ranked: dict[Urgency, deque[bytes]] = {}
+        """The packets that wait, by urgency. None of the queues is empty."""
+        self._ranked_next = True
+        """Whether it is the turn of a packet with urgency, if both kinds wait."""
         self._awake = False  # an event at the end of the packet on the wire is scheduled
         self.name = name
         self.on_packet = on_packet
@@ -60,14 +68,16 @@ class VirtualHost:
         self.check_free(port)
         self.wire = wire
 
-    def send(self, data: bytes, since_ns: int | None = None) -> None:
-        """Send a packet after those that have waited since `since_ns` or longer; None: since now."""
+    def send(self, data: bytes, urgency: Urgency | None = None) -> None:
+        """Send a packet when it is its turn."""
         wire = self.wire
         if wire is None:
             self.packets_dropped += 1
-        elif self._waiting or wire.line.free_ns > self._loop.now_ns:
-            self._given += 1
-            heappush(self._waiting, (self._loop.now_ns if since_ns is None else since_ns, self._given, data))
+        elif self.backlog_bytes or wire.line.free_ns > self._loop.now_ns:
+            if urgency is None:
+                self._unranked.append(data)
+            else:
+                self._ranked.setdefault(urgency, deque()).append(data)
             self.backlog_bytes += len(data)
             self._wake(wire)
         else:
@@ -81,8 +91,23 @@ class VirtualHost:
     def _transmit(self, wire: Wire, data: bytes) -> None:
         self.packets_sent += 1
         wire.transmit(data)
-        if self._waiting or self.on_idle is not None:
+        if self.backlog_bytes or self.on_idle is not None:
             self._wake(wire)
+
+    def _take(self) -> bytes:
+        """Take the packet that is sent next."""
+        ranked, unranked = self._ranked, self._unranked
+        if unranked and not (ranked and self._ranked_next):
+            self._ranked_next = True
+            return unranked.popleft()
+        self._ranked_next = False
+        now_ns = self._loop.now_ns
+        first = next(iter(ranked)) if len(ranked) == 1 else max(ranked, key=lambda urgency: urgency(now_ns))
+        packets = ranked[first]
+        data = packets.popleft()
+        if not packets:
+            del ranked[first]
+        return data
 
     def _wake(self, wire: Wire) -> None:
         if not self._awake:
@@ -93,8 +118,8 @@ class VirtualHost:
         self._awake = False
         if wire.line.free_ns > self._loop.now_ns:
             self._wake(wire)  # a packet given at this very instant, before this event, went first
-        elif self._waiting:
-            _, _, data = heappop(self._waiting)
+        elif self.backlog_bytes:
+            data = self._take()
             self.backlog_bytes -= len(data)
             self._transmit(wire, data)
         elif self.on_idle is not None:

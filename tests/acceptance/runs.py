@@ -54,12 +54,12 @@ class Run:
         return [float(i.finish - i.start) for i in self.record(job).iterations if i.finish is not None]
 
     def compute_finish_s(self, job: str, number: int = 1) -> float:
-        """End of the last compute unit, from the iteration's start."""
+        """Return the end of the last compute unit, from the iteration's start."""
         iteration = self.iteration(job, number)
         return float(max(span.finish for span in iteration.computes.values() if span.finish) - iteration.start)
 
     def slowdowns(self) -> dict[str, float]:
-        """Mean iteration time over the time alone, by job, once a third of the iterations have passed."""
+        """Return the mean iteration time over the time alone, by job, once a third of the iterations have passed."""
         out = {}
         for job in self.scenario.jobs:
             times = self.iteration_times_s(job.name)
@@ -75,7 +75,7 @@ def perform(target: Callable[..., PolicyRun], which: Scenario, policy: str, **pa
 
 @cache
 def softswitch(name: str, policy: str, **changes: object) -> Run:
-    """From packets; `changes` replace values of the scenario."""
+    """Run `policy` over packets; `changes` replace values of the scenario."""
     return perform(virtual_run.run, replace(scenario(name), **changes), policy)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,10 @@ ROWS = [
 
 
 def mean_slowdown(run: Run) -> float:
-    """Over all iterations. Which of several like jobs gets ahead is chaotic, so that single jobs may differ more."""
+    """Return the mean slowdown over all iterations.
+
+    Which of several like jobs gets ahead is chaotic, so single jobs may differ more.
+    """
     alone = {job.name: float(alone_iteration_s(job, run.scenario.fabric)) for job in run.scenario.jobs}
     return fmean(fmean(run.iteration_times_s(job)) / alone_s for job, alone_s in alone.items())
 

@@ -1,4 +1,4 @@
-"""What happens when the controller is gone, the profile is wrong, or a worker is late."""
+"""The behaviour of jobs when the controller is gone, the profile is wrong, or a worker is late."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def test_memory_does_not_need_right_profiles(error: Fraction) -> None:
 @pytest.mark.long
 @pytest.mark.xdist_group("dp_pair")
 def test_after_a_late_worker_both_jobs_are_back_within_two_iterations() -> None:
-    """Half an iteration late once, in the sixth: the two jobs collide again, and are in step again in the eighth."""
+    """One worker is half an iteration late in the sixth iteration: the two jobs collide again, and are in step again
+    in the eighth.
+    """
     late = (Delay("first", "a1", 6, Fraction(2)),)
     run = softswitch("dp_pair", "echelon", delays=late, iterations=10)
     undisturbed = softswitch("dp_pair", "echelon")

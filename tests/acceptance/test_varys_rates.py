@@ -36,7 +36,7 @@ policies: [varys]
 
 
 def test_fourteen_flows_at_a_port_have_the_rates_of_varys(tmp_path: Path) -> None:
-    """More flows of two coflows than a port has queues for: iterations within 2 % of exact arithmetic.
+    """Iterations of two coflows with more flows than a port has queues are within 2 % of exact arithmetic.
 
     While flows shared queues and senders did not know their rates, they took 6 and 13 % longer.
     """

@@ -1,4 +1,4 @@
-"""How fast the fluid engine runs: jobs on a leaf-spine fabric, in floats and in exact fractions.
+"""The speed of the fluid engine: jobs on a leaf-spine fabric, in floats and in exact fractions.
 
 `python -m tests.bench fluid` prints, for every policy, the milliseconds of an event (a moment at which rates are set)
 of 8 jobs on 64 hosts, and how many times as long exact fractions take. `python -m tests.bench.bench_fluid [HOSTS:JOBS
@@ -38,7 +38,7 @@ SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
 
 
 def leaf_spine(hosts: int) -> Fabric:
-    """Leaves of 16 hosts, and 8 spines."""
+    """Return a fabric of leaves of 16 hosts each, and 8 spines."""
     leaves = [f"l{i}" for i in range(hosts // HOSTS_PER_LEAF)]
     spines = [f"s{i}" for i in range(SPINES)]
     names = [f"h{i}" for i in range(hosts)]
@@ -64,7 +64,7 @@ def leaf_spine(hosts: int) -> Fabric:
 
 
 def jobs_of(count: int, hosts: int, seed: int = 1) -> list[Job]:
-    """Rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on random hosts; hosts may serve several."""
+    """Return rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on hosts that may serve several."""
     rng = Random(seed)
     return [_job(f"job{number}", number % 2 == 0, hosts, rng) for number in range(count)]
 

@@ -18,7 +18,7 @@ ROUNDS = 7
 
 
 def configured() -> tuple[Switch, Twin]:
-    """64 deadline-ranked flows of 8 jobs, as `echelon` would install them."""
+    """Return a switch and a twin with 64 deadline-ranked flows of 8 jobs, as `echelon` would install them."""
     switch, twin = Switch(load_program(program().binary.read_bytes())), Twin()
     ingress = "EchelonIngress."
     for flow in range(FLOWS):

@@ -1,4 +1,4 @@
-"""How long a plan takes, and its lowering, for 10 to 1,000 jobs of 10 to 1,000 flows on a fabric of 1,024 hosts.
+"""The time of a plan and of its lowering, for 10 to 1,000 jobs of 10 to 1,000 flows on a fabric of 1,024 hosts.
 
 `python -m tests.bench.bench_plan` prints the whole curve for every policy, and the exponent k of the best fit
 time = c (n log n)^k over flows n; one column is the first plan, the next the plan after one job has come. What a switch
@@ -40,7 +40,7 @@ FEWEST_FLOWS, MOST_FLOWS = 10, 1000
 
 
 def leaf_spine() -> Fabric:
-    """64 leaves of 16 hosts, 16 spines."""
+    """Return a fabric of 64 leaves of 16 hosts each, and 16 spines."""
     leaves, spines = [f"l{i}" for i in range(HOSTS // HOSTS_PER_LEAF)], [f"s{i}" for i in range(SPINES)]
     hosts = [f"h{i}" for i in range(HOSTS)]
     cables = [
@@ -69,7 +69,7 @@ def leaf_spine() -> Fabric:
 
 
 def jobs_of(count: int, seed: int = 1) -> list[Job]:
-    """Jobs of 10 to 1,000 flows, evenly by the logarithm; rings and pipelines in turn, on hosts in a row."""
+    """Return jobs of 10 to 1,000 flows, evenly by the logarithm; rings and pipelines in turn, on hosts in a row."""
     rng = Random(seed)
     return [_job(f"job{number}", number % 2 == 0, rng) for number in range(count)]
 
@@ -93,7 +93,7 @@ def _job(name: str, is_ring: bool, rng: Random) -> Job:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Seconds, for one policy and number of jobs."""
+    """The seconds of one policy with one number of jobs."""
 
     jobs: int
     flows: int
@@ -121,7 +121,7 @@ class Rig:
         return self.lowering.lower(plan, identities, version=self.version)
 
     def clear(self, policy: Policy) -> None:
-        """All jobs are gone, and the switches have said so."""
+        """Remove all jobs, with the switches' acknowledgement."""
         self.lower(policy.plan([], self.fabric), {})
         for switch in self.fabric.switches:
             self.lowering.numbering.settle(switch, self.version)
@@ -150,7 +150,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
 
 
 def exponent(points: Sequence[Point], time_s: Callable[[Point], float]) -> float:
-    """k of the least-squares line of log(time) over log(n log n), n flows."""
+    """Return the slope k of the least-squares line of log(time) over log(n log n), n flows."""
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
     y = [math.log(time_s(point)) for point in points]
     mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)

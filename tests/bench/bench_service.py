@@ -1,4 +1,5 @@
-"""From `POST /jobs` to the last entry acknowledged: the real daemon, 32 in-process softswitches, a job of 1,000 flows.
+"""The time from `POST /jobs` to the last entry acknowledged: the real daemon, 32 in-process softswitches, a job of
+1,000 flows.
 
 The switches share one Python process and so one processor: `rpc` is mostly their own work. Entries are encoded while
 switches are at work on others, so that the shares come to more than 100 % together.

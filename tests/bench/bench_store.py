@@ -29,7 +29,7 @@ def _change(number: int) -> Changes:
 
 
 async def _commits(store: Store, concurrent: int) -> list[float]:
-    """Duration of each commit (s), in a run of `_SECONDS`."""
+    """Return the duration of each commit (s), in a run of `_SECONDS`."""
     durations: list[float] = []
     end = perf_counter() + _SECONDS
     numbers = iter(range(1 << 30))

@@ -14,7 +14,7 @@ _FRAME = bytes(1250)
 
 
 def _scheduler_rate(queues: Sequence[QueueConfig]) -> float:
-    """Packets per second through a port whose queues always have some waiting."""
+    """Return the packets per second through a port whose queues always have some waiting."""
     port = PortScheduler(10**10, queues)
     for queue in range(len(queues)):
         for _ in range(16):
@@ -49,7 +49,7 @@ class _Sent:
 
 
 class _Through:
-    """Forwards from port 0 to port 1."""
+    """A pipeline that forwards from port 0 to port 1."""
 
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[_Packet]:
         return [_Packet(1, 0, data)]
@@ -59,7 +59,7 @@ class _Through:
 
 
 def _loop_rate() -> float:
-    """Empty events per second, with 1000 pending."""
+    """Return the empty events per second, with 1000 pending."""
     loop = EventLoop()
 
     def again(step_ns: int) -> None:
@@ -73,7 +73,7 @@ def _loop_rate() -> float:
 
 
 def _fabric_rates() -> tuple[float, float]:
-    """Events and switch hops per second of a saturated chain: host, three switches, host."""
+    """Return the events and switch hops per second of a saturated chain: host, three switches, host."""
     loop = EventLoop()
     fabric = VirtualFabric(loop)
     received = 0
@@ -101,7 +101,7 @@ def _fabric_rates() -> tuple[float, float]:
 
 
 def bench() -> list[tuple[str, float, str]]:
-    """(name, value, unit) of each measurement."""
+    """Return the name, value and unit of each measurement."""
     cases: list[tuple[str, Callable[[], float]]] = [
         ("tm: 8 strict levels", lambda: _scheduler_rate([QueueConfig(level=level) for level in range(8)])),
         ("tm: 8 weights in one level", lambda: _scheduler_rate([QueueConfig(weight=1 + 3 * i) for i in range(8)])),

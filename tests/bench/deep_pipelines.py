@@ -105,7 +105,7 @@ class Edf:
             job: tuple(FlowPlan(job, flow, Fixed(LEVELS - 1 - places[flow]), path) for flow, path in of_job.items())
             for job, of_job in of_jobs.items()
         }
-        return Plan.of_jobs(self.name, flows, default_schedule=strict(), hosts_in_order=True)
+        return Plan.of_jobs(self.name, flows, default_schedule=strict(), hosts_rank=True)
 
 
 def slowest_s(run: PolicyRun) -> float:

@@ -337,7 +337,7 @@ def _plain(which: str) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print three tables."""
+    """Measure and print three tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="for each measurement that is repeated")
     parser.add_argument("--rounds", type=int, default=5, help="of each; the best is printed")

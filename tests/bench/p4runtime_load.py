@@ -26,14 +26,14 @@ from google.protobuf import text_format
 __all__ = ["Load", "Rate", "load_p4info", "updates"]
 
 BATCH = 1000
-"""Updates a WriteRequest."""
+"""The number of updates in a WriteRequest."""
 
 _SERVICE = "/p4.v1.P4Runtime/"
 
 
 @dataclass(frozen=True)
 class Rate:
-    """`count` entries in `seconds`."""
+    """The rate of `count` entries in `seconds`."""
 
     count: int
     seconds: float
@@ -129,7 +129,7 @@ class Load:
 
 
 class _Requests:
-    """What goes out on the stream, as the iterator that gRPC wants."""
+    """The requests on the stream, as the iterator that gRPC wants."""
 
     def __init__(self) -> None:
         from queue import SimpleQueue

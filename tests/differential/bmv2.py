@@ -39,16 +39,16 @@ COMMAND = "simple_switch_grpc"
 PRIORITY_QUEUES = 8
 
 _QUEUE_PACKETS = 60
-"""BMv2 keeps 64 packets per queue and drops the next without a word."""
+"""The most packets in a queue of BMv2, which keeps 64 and drops the next without a word."""
 
 
 def installed() -> bool:
-    """Whether BMv2 is here."""
+    """Return whether BMv2 is installed."""
     return shutil.which(COMMAND) is not None
 
 
 def _message_class() -> Any:
-    """PacketStreamRequest; PacketStreamResponse is the same on the wire."""
+    """Return the class of PacketStreamRequest; PacketStreamResponse is the same on the wire."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="differential_packet.proto", package="differential", syntax="proto3")
     message = file.message_type.add(name="Packet")
@@ -85,7 +85,9 @@ class Bmv2Target:
         self.stop()
 
     def install(self, subject: Subject) -> None:
-        """In a new process: BMv2 keeps the multicast groups of the program before, and forgets that it has them."""
+        """Install the program in a new process: BMv2 keeps the multicast groups of the program before, and forgets that
+        it has them.
+        """
         self.stop()
         self._running = _Running(subject)
 
@@ -96,7 +98,9 @@ class Bmv2Target:
         return self._switch.connection.read(queries)
 
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
-        """`hint.burst` bounds how many packets may be inside at once, so that no queue overflows; without it, one."""
+        """Send packets; `hint.burst` bounds how many may be inside at once, so that no queue overflows; without it,
+        one.
+        """
         if hint is not None and hint.burst > _QUEUE_PACKETS:
             raise TargetError(f"a packet has {hint.burst} copies in one queue, BMv2's queues do not take so many")
         size = 1 if hint is None or self._switch.serial else max(1, _QUEUE_PACKETS // hint.burst)
@@ -161,7 +165,7 @@ class _Running:
                 yield Output(start + response.id - first, response.port, response.packet)
 
     def _await_packet_service(self) -> None:
-        """BMv2 serves packets a moment after it has a program; until then it says UNAVAILABLE."""
+        """Wait until BMv2 serves packets, a moment after it has a program; until then it answers UNAVAILABLE."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:

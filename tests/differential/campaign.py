@@ -40,7 +40,7 @@ def judge(subject: Subject, case: Case, ours: Target, theirs: Target) -> Verdict
 
 
 def campaign(subject: Subject, seed: int, packet_count: int, ours: Target, theirs: Target) -> Iterator[Verdict]:
-    """Cases of `packet_count` packets altogether; the same for the same seed."""
+    """Yield the results of cases of `packet_count` packets altogether; the same for the same seed."""
     number = 0
     while packet_count > 0:
         rng = random.Random(f"{seed} {subject.name} {number}")

@@ -64,14 +64,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Written:
-    """Status codes (google.rpc.Code), one per update."""
+    """The status codes (google.rpc.Code), one per update."""
 
     codes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What left, in the order in which it was seen; `burst` is the most copies one packet had in any one queue."""
+    """The packets that left, in the order in which they were seen.
+
+    `burst` is the most copies that one packet had in any one queue.
+    """
 
     outputs: tuple[Output, ...]
     burst: int = 1
@@ -86,12 +89,12 @@ class Outcome:
 
 
 def text(message: Any) -> str:
-    """A protobuf message on one line."""
+    """Return a protobuf message on one line."""
     return str(text_format.MessageToString(message, as_one_line=True))
 
 
 def dump(case: Case, outcome: Outcome, note: str) -> str:
-    """A counterexample as a file; `note` says what it showed."""
+    """Return a counterexample as the text of a file; `note` says what it showed."""
     steps: list[dict[str, Any]] = []
     for step in case.steps:
         if isinstance(step, Write):
@@ -112,7 +115,7 @@ def dump(case: Case, outcome: Outcome, note: str) -> str:
 
 
 def parse(source: str) -> tuple[Case, Outcome]:
-    """The inverse of `dump`."""
+    """Return the case and outcome of a text that `dump` made."""
     body = json.loads(source)
     steps = tuple(map(_step, body["steps"]))
     results = tuple(map(_result, steps, body["outcome"]["results"]))

@@ -93,13 +93,17 @@ def _ir(source: bytes, name: str) -> ir.ProgramIR:
 
 
 def _whole(length: int) -> Steer:
-    """Programs that read a header without asking whether it is valid: its `length` bytes are always there."""
+    """Return a steer for programs that read a header without checking its validity: its `length` bytes are always
+    there.
+    """
     return lambda data: data.ljust(length, b"\0")
 
 
 def _stateful(data: bytes) -> bytes:
-    """`stateful.p4`: indices are below 10 and 4, loops short, no random number (8), and no signed
-    register (16, see `deviations`)."""
+    """Return a packet for `stateful.p4` with indices below 10 and 4 and short loops.
+
+    It asks for no random number (8) and no signed register (16, see `deviations`).
+    """
     data = data.ljust(17, b"\0")
     ask = data[0] % 16
     if ask == 8:
@@ -110,7 +114,7 @@ def _stateful(data: bytes) -> bytes:
 
 
 def _replication(data: bytes) -> bytes:
-    """`replication.p4`: no failing assertion (12), no endless resubmission (13)."""
+    """Return a packet for `replication.p4` without a failing assertion (12) or endless resubmission (13)."""
     data = data.ljust(13, b"\0")
     ask = data[0] % 18
     return bytes([1 if ask in (12, 13) else ask]) + data[1:]
@@ -131,13 +135,13 @@ _BORROWED: dict[str, Steer] = {
 
 
 def names() -> list[str]:
-    """All programs, in order."""
+    """Return the names of all programs, in order."""
     return sorted([*_BORROWED, "echelon", "everything", *(path.stem for path in (HERE / "programs").glob("*.p4"))])
 
 
 @cache
 def subject(name: str) -> Subject:
-    """The program of that name; KeyError if there is none."""
+    """Return the program of that name. Raises KeyError if there is none."""
     if name in _BORROWED:
         return _load(name, BORROWED / f"{name}.json", HERE / "programs" / f"{name}.p4info.txtpb", _BORROWED[name])
     if name == "everything":

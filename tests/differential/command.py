@@ -95,7 +95,7 @@ class CommandTarget:
 
 
 def _bursts(packets: Sequence[tuple[int, bytes]], most: int) -> Iterator[range]:
-    """Numbers of packets in a row that come in at one port: between ports there is no order."""
+    """Yield the numbers of packets in a row that come in at one port: between ports there is no order."""
     start = 0
     for number in range(1, len(packets) + 1):
         if number == len(packets) or number - start == most or packets[number][0] != packets[start][0]:

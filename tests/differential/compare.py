@@ -1,4 +1,4 @@
-"""Whether two outcomes of a case are the same.
+"""The comparison of two outcomes of a case.
 
 Packets of different queues may leave in any order; packets of one queue may not. BMv2 does not tell the queue, so its
 packets are first matched, by cause, port and bytes, with those of softswitch, which does.
@@ -15,7 +15,7 @@ from tests.differential.deviations import allowed
 
 
 def differences(subject: Subject, case: Case, ours: Outcome, theirs: Outcome) -> list[str]:
-    """One line for each difference between softswitch's outcome and another's; empty if there is none.
+    """Return one line for each difference between softswitch's outcome and another's; empty if there is none.
 
     The copies of one packet in one queue have an order too, unless the program loops or a group has a port twice.
     """
@@ -40,7 +40,7 @@ def _differences(case: Case, ours: Outcome, theirs: Outcome, strict: bool) -> It
 
 
 def _replicates_twice(case: Case) -> bool:
-    """Whether some group or session sends two copies to one port: which of them goes first is nobody's business."""
+    """Return whether some group or session sends two copies to one port: which of them goes first is not specified."""
     for step in case.steps:
         for update in step.updates if isinstance(step, Write) else ():
             entry = update.entity.packet_replication_engine_entry
@@ -68,7 +68,7 @@ def _packet_differences(step: Packets, ours: Sequence[Output], theirs: Sequence[
 
 
 def _order_differences(ours: Sequence[Output], theirs: Sequence[Output], strict: bool) -> Iterator[str]:
-    """Compares the order in each queue; both have the same packets. Copies of one packet have an order if `strict`."""
+    """Compare the order in each queue; both have the same packets. Copies of one packet have an order if `strict`."""
     queues: dict[tuple[int, int, bytes], deque[int | None]] = defaultdict(deque)
     expected: dict[tuple[int, int | None], list[tuple[int, bytes]]] = defaultdict(list)
     for output in ours:

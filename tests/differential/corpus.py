@@ -36,12 +36,12 @@ _RETRIED = 6
 
 
 def sources(directory: Path) -> list[Path]:
-    """The v1model programs of a directory."""
+    """Return the v1model programs of a directory."""
     return [path for path in sorted(directory.glob("*.p4")) if "v1model.p4" in path.read_text()]
 
 
 def compiled(source: Path, scratch: Path) -> Subject | None:
-    """The program, None if p4c-bm2-ss does not compile it."""
+    """Return the program, or None if p4c-bm2-ss does not compile it."""
     json, p4info = scratch / "p.json", scratch / "p.p4info.txtpb"
     command = ["p4c-bm2-ss", *_FLAGS, "-o", str(json), "--p4runtime-files", str(p4info), str(source)]
     if subprocess.run(command, capture_output=True, check=False).returncode:
@@ -53,7 +53,7 @@ def compiled(source: Path, scratch: Path) -> Subject | None:
 
 
 def refusal(subject: Subject, target: Target) -> str:
-    """Why a switch does not run the program, empty if it does."""
+    """Return the reason why a switch does not run the program, empty if it does."""
     try:
         run(target, subject, Case(subject.name, ()))
     except TargetError as error:
@@ -62,7 +62,7 @@ def refusal(subject: Subject, target: Target) -> str:
 
 
 def alone(subject: Subject, case: Case, ours: Target, theirs: Target) -> Iterator[str]:
-    """The differences that each packet makes after the entries and nothing else."""
+    """Yield the differences that each packet makes after the entries and nothing else."""
     retried = 0
     for number, step in enumerate(case.steps):
         if not isinstance(step, Packets):

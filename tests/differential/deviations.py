@@ -1,4 +1,4 @@
-"""Where softswitch differs from BMv2 on purpose."""
+"""The differences between softswitch and BMv2 that are intended."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
 
 
 def allowed(update: p4r.Update, ours: int, theirs: int) -> bool:
-    """Whether the two status codes of an update may differ as they do. Both must refuse or both accept."""
+    """Return whether the two status codes of an update may differ as they do. Both must refuse or both accept."""
     if (ours == Code.OK) != (theirs == Code.OK):
         return False
     return any(d.applies is not None and d.applies(update, ours, theirs) for d in DEVIATIONS)

@@ -32,12 +32,12 @@ _INSERT, _MODIFY, _DELETE = p4r.Update.INSERT, p4r.Update.MODIFY, p4r.Update.DEL
 
 
 def encode(value: int) -> bytes:
-    """P4Runtime's canonical byte string."""
+    """Return P4Runtime's canonical byte string."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 class Controller:
-    """Makes updates and remembers what is there, as far as it knows."""
+    """A controller that makes updates and remembers what is there, as far as it knows."""
 
     def __init__(self, subject: Subject, vocabulary: Vocabulary, rng: random.Random) -> None:
         self._info: P4InfoIndex = index_p4info(subject.p4info)
@@ -53,7 +53,7 @@ class Controller:
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def populate(self, per_table: int) -> list[p4r.Update]:
-        """What a controller writes first: members and groups, replication, then about `per_table` entries a table."""
+        """Return a controller's first writes: members, groups, replication, then about `per_table` entries a table."""
         updates: list[p4r.Update] = []
         for profile in filter(lambda profile: profile.table_ids, self._info.profiles.values()):
             updates += self._members_and_groups(profile)
@@ -72,7 +72,7 @@ class Controller:
         return updates
 
     def churn(self, count: int) -> list[p4r.Update]:
-        """Changes of what is there: entries modified, deleted, inserted, and counters set."""
+        """Return changes of the present state: entries modified, deleted, inserted, and counters set."""
         updates: list[p4r.Update] = []
         tables = [table for table in self._tables if _writable(table)]
         for _ in range(count):
@@ -92,7 +92,7 @@ class Controller:
         return updates
 
     def broken(self, count: int) -> list[p4r.Update]:
-        """Updates that a switch must refuse, or take for what they are."""
+        """Return updates that a switch must refuse, or accept as they are."""
         tables = [table for table in self._tables if _writable(table)]
         if not tables:
             return []
@@ -304,7 +304,7 @@ class Controller:
         return None
 
     def loose_bits(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
-        """A value with bits set where its mask or prefix does not care."""
+        """Return an update with a value that has bits set where its mask or prefix does not care."""
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
                 match.ternary.value, match.ternary.mask = encode(3 & ((1 << field.width) - 1)), encode(2)
@@ -315,7 +315,7 @@ class Controller:
         return None
 
     def explicit_wildcard(self, table: TableInfo, entry: p4r.TableEntry) -> p4r.Update | None:
-        """A don't-care field that is there although it must be left out."""
+        """Return an update with a don't-care field that is present although it must be left out."""
         for match, field in _with_fields(table, entry):
             if field.kind is MatchKind.TERNARY:
                 match.ternary.value = match.ternary.mask = encode(0)

@@ -15,14 +15,16 @@ ENTRIES_PER_TABLE = 12
 
 
 def make(subject: Subject, rng: random.Random, packet_count: int) -> Case:
-    """Entries, packets, broken updates, changes of the entries, packets: half of `packet_count` each time."""
+    """Return a case of entries, packets, broken updates, changes of the entries, packets: half of `packet_count` each
+    time.
+    """
     program = subject.program
     vocabulary = Vocabulary(program, rng)
     controller = Controller(subject, vocabulary, rng)
     source = packets(program, vocabulary, rng)
 
     def traffic(count: int) -> Packets:
-        """In most cases a packet comes in where the one before did."""
+        """Return packets, most of which come in at the same port as the one before."""
         made: list[tuple[int, bytes]] = []
         port = rng.choice(PORTS)
         for data in islice(source, count):

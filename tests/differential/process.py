@@ -26,7 +26,7 @@ CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports of this machine that nobody uses, all different."""
+    """Return TCP ports of this machine that are free, all different."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -35,7 +35,8 @@ def free_ports(count: int) -> list[int]:
 
 
 class SwitchProcess:
-    """Runs `command` until `stop`; ready once it accepts connections at all of `ports` (of 127.0.0.1).
+    """A switch that runs `command` until `stop`; it is ready once it accepts connections at all of `ports` (of
+    127.0.0.1).
 
     Raises TargetError, with the end of what the command printed, if that does not come to be.
     """
@@ -58,7 +59,7 @@ class SwitchProcess:
         self._log.close()
 
     def failure(self, what: str, error: Any) -> TargetError:
-        """`what` failed with an RpcError: the error to raise, with what the process says."""
+        """Return the error to raise when `what` failed with an RpcError, with the end of the process's output."""
         died = ""
         with contextlib.suppress(subprocess.TimeoutExpired):
             died = f"; it ended with status {self._process.wait(0.5)}"
@@ -66,7 +67,7 @@ class SwitchProcess:
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
-        """Turns an RpcError into `failure`."""
+        """Turn an RpcError into `failure`."""
         try:
             yield
         except grpc.RpcError as error:
@@ -120,7 +121,7 @@ class Connection:
             self._stub.SetForwardingPipelineConfig(request, timeout=RPC_SECONDS)
 
     def write(self, updates: Sequence[p4r.Update]) -> list[int]:
-        """One status code per update."""
+        """Write the updates, and return one status code per update."""
         request = p4r.WriteRequest(device_id=DEVICE_ID, election_id=U128.encode(1), updates=updates)
         try:
             self._stub.Write(request, timeout=RPC_SECONDS)
@@ -141,7 +142,7 @@ class Connection:
 
 
 def _codes(error: Any) -> list[int]:
-    """The codes of a batch that failed; none if the batch was refused as a whole."""
+    """Return the codes of a batch that failed; none if the batch was refused as a whole."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             details = rpc_status.Status.FromString(value).details

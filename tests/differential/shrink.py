@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 def shrink(case: Case, fails: Callable[[Case], bool], budget: int = 400) -> Case:
-    """A smaller case for which `fails` holds, as it does for `case`; `fails` is called `budget` times at most."""
+    """Return a smaller case for which `fails` holds, as it does for `case`. Calls `fails` `budget` times at most."""
     progress = True
     while progress and budget > 0:
         progress = False
@@ -28,7 +28,7 @@ def shrink(case: Case, fails: Callable[[Case], bool], budget: int = 400) -> Case
 
 
 def _smaller(case: Case) -> Iterator[Case]:
-    """Candidates, the boldest first."""
+    """Yield smaller candidates, the smallest first."""
     for number in range(len(case.steps)):
         if len(case.steps) > 1:
             yield replace(case, steps=(*case.steps[:number], *case.steps[number + 1 :]))
@@ -50,7 +50,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 
 
 def _subsets(items: Sequence[_T]) -> Iterator[tuple[_T, ...]]:
-    """Without a half, a quarter, ... one item."""
+    """Yield the items without a half, a quarter, ... one item."""
     size = len(items) // 2
     while size:
         for start in range(0, len(items), size):

@@ -1,4 +1,4 @@
-"""What a differential case runs on, and how."""
+"""The interface of a switch that runs a differential case, and the run of one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Target(Protocol):
         """Apply a batch with CONTINUE_ON_ERROR; one status code per update."""
 
     def read(self, queries: Sequence[p4r.Entity]) -> list[p4r.Entity]:
-        """What the queries select."""
+        """Return the entities that the queries select."""
 
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
         """Process packets in order until nothing is left inside. `hint` is what another switch made of them."""
@@ -50,7 +50,7 @@ def _perform(target: Target, step: Step, hint: Written | Sent | None) -> Written
 
 
 def _queries(p4info: p4i.P4Info) -> Iterator[p4r.Entity]:
-    """Everything that both switches can read: BMv2 wants an id in each query, and has no queries for registers."""
+    """Yield queries for all that both switches can read: BMv2 wants an id in each, and has no queries for registers."""
     for table in p4info.tables:
         number = table.preamble.id
         yield p4r.Entity(table_entry=p4r.TableEntry(table_id=number))
@@ -80,7 +80,7 @@ class _Canonical:
         self._widths = {(t.preamble.id, match.id): match.bitwidth for t in p4info.tables for match in t.match_fields}
 
     def text(self, entity: p4r.Entity) -> str:
-        """The text, empty for a counter that is 0."""
+        """Return the text, empty for a counter that is 0."""
         copy = p4r.Entity()
         copy.CopyFrom(entity)
         kind = copy.WhichOneof("entity")

@@ -120,7 +120,7 @@ def _misroute(outputs: list[Output]) -> Sequence[Output]:
 
 
 def _overtake(outputs: list[Output]) -> Sequence[Output]:
-    """The first two packets that leave by one port change places."""
+    """Return the outputs with the first two packets that leave by one port swapped."""
     for later in range(1, len(outputs)):
         for earlier in range(later):
             one, other = outputs[earlier], outputs[later]
@@ -140,7 +140,7 @@ def test_a_fault_in_the_packets_shows(name: str, fault: Callable[[list[Output]],
 
 
 def test_another_order_of_queues_does_not_count() -> None:
-    """Two packets of different queues of a port may leave either way, those of one queue may not."""
+    """Two packets of different queues of a port may leave in either order; those of one queue may not."""
     one, other = Output(0, 1, b"\x01", 3), Output(1, 1, b"\x02", 5)
     case = Case("matching", (Packets(((0, b"a"), (0, b"b"))),))
     reverse = Outcome((Sent((replace(other, queue=None), replace(one, queue=None))),), ())

@@ -38,14 +38,14 @@ class Vocabulary:
                     self._add_keys(node)
 
     def field(self, header: str, name: str, width: int) -> int:
-        """A value for a header's field."""
+        """Return a value for a header's field."""
         known = self._known.get(self._source((_plain(header), name)))
         if known and self._rng.random() < 0.6:
             return self._rng.choice(known) & ((1 << width) - 1)
         return self.any(width)
 
     def key(self, table: str, position: int, width: int) -> int:
-        """A value for a table's match field, of those that packets carry too."""
+        """Return a value for a table's match field, preferably one that packets carry too."""
         field = self._keys.get((table, position))
         known = None if field is None else self._known.get(field)
         if known and self._rng.random() < 0.85:
@@ -53,7 +53,7 @@ class Vocabulary:
         return self.any(width)
 
     def any(self, width: int) -> int:
-        """Any value of `width` bits; extremes and small numbers come up more often than evenly."""
+        """Return any value of `width` bits; extremes and small numbers come up more often than evenly."""
         if width == 0:
             return 0
         top = (1 << width) - 1
@@ -65,7 +65,7 @@ class Vocabulary:
         return self._rng.getrandbits(width)
 
     def _source(self, field: _Field) -> _Field:
-        """The field that `field` is a copy of, itself if of none."""
+        """Return the field that `field` is a copy of, or `field` itself if it is no copy."""
         for _ in range(8):
             origin = self._origin.get(field)
             if origin is None:
@@ -83,12 +83,12 @@ class Vocabulary:
 
 
 def _plain(header: str) -> str:
-    """An element's stack, or the header itself."""
+    """Return an element's stack, or the header itself."""
     return header.partition("[")[0]
 
 
 def _compared(program: ir.ProgramIR) -> Iterator[tuple[_Field, int, bool]]:
-    """(field, constant, whether for equality) of every comparison that has both below it."""
+    """Yield (field, constant, whether for equality) for every comparison that has both below it."""
     seeds: list[object] = [node for p in (program.ingress, program.egress) for node in p.nodes.values()]
     seeds += program.actions.values()
     for operation in _operations(seeds):
@@ -100,7 +100,7 @@ def _compared(program: ir.ProgramIR) -> Iterator[tuple[_Field, int, bool]]:
 
 
 def _copied(program: ir.ProgramIR) -> Iterator[tuple[_Field, _Field]]:
-    """(copy, original) of every assignment of one field to another, in the parser and in actions."""
+    """Yield (copy, original) for every assignment of one field to another, in the parser and in actions."""
     for state in program.parser.states.values():
         for op in state.ops:
             if isinstance(op, ir.Assign):

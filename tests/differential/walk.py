@@ -153,7 +153,7 @@ class _Walk:
         return arm.next_state
 
     def _offset(self, value: ir.Expr) -> int | None:
-        """Where in the packet the value is, if it is there as such."""
+        """Return the value's place in the packet, if it is there as such."""
         if isinstance(value, ir.FieldRef):
             return self._offsets.get((value.header, value.field))
         if isinstance(value, ir.Lookahead):
@@ -175,7 +175,7 @@ class _Walk:
                     self._bits.write(offset, field.width, other.value, (1 << field.width) - 1)
 
     def _evaluate(self, expr: ir.Expr) -> int | None:
-        """The value of an expression over what the packet has so far, None if it depends on more."""
+        """Return the value of an expression over the packet so far, None if it depends on more."""
         if isinstance(expr, ir.Const):
             return expr.value
         if isinstance(expr, ir.FieldRef):
@@ -201,7 +201,9 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def packets(program: ir.ProgramIR, vocabulary: Vocabulary, rng: random.Random) -> Iterator[bytes]:
-    """Endless packets, one in four mutated: cut, extended, bits flipped, or spliced with the one before. None empty."""
+    """Yield endless packets, one in four mutated: cut, extended, bits flipped, or spliced with the one before. None is
+    empty.
+    """
     before = b""
     while True:
         data = _Walk(program, vocabulary, rng).run()

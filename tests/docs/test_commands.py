@@ -37,7 +37,7 @@ ELSEWHERE = {
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
-"""What is not run here, by what it needs."""
+"""The patterns of commands that are not run here, and what each needs."""
 
 PLACEHOLDERS = {
     "SCENARIO.yaml": "topologies/scenarios/fig2.yaml",
@@ -47,7 +47,7 @@ PLACEHOLDERS = {
     "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
     "[NAME ...]": "",
 }
-"""What takes the place of words that stand for something of the reader's."""
+"""The replacements of words that stand for something of the reader's."""
 
 
 def commands(page: Path) -> Iterator[str]:
@@ -111,7 +111,7 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
 
 
 def test_the_pages_have_commands() -> None:
-    """Else this module would test nothing after a change of the pages' form."""
+    """This module would test nothing if a change of the pages' form hid the commands."""
     found = [command for page in PAGES for command in commands(page)]
     assert len(found) > 40
     assert len([command for page in PAGES for command in to_run(page)]) >= 8
@@ -129,7 +129,7 @@ def test_the_pages_have_commands() -> None:
     ],
 )
 def test_every_option_that_is_printed_exists(command: str) -> None:
-    """Also of the commands that are not run."""
+    """The commands that are not run are checked, too."""
     here, words = typer.main.get_command(app), shlex.split(command)[1:]
     while words and words[0] in getattr(here, "commands", {}):
         here = here.commands[words.pop(0)]  # type: ignore[attr-defined]

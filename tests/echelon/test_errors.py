@@ -20,7 +20,7 @@ def test_every_code_is_documented_in_order() -> None:
 
 
 def test_every_code_has_a_use() -> None:
-    """Elsewhere than in the list of all codes."""
+    """Every code is used elsewhere than in the list of all codes."""
     listed = ROOT / "controller" / "echelon" / "errors.py"
     text = "".join(path.read_text() for path in listed.parent.rglob("*.py") if path != listed)
     assert [code for code in CODES if f'"{code}"' not in text and code != "failed"] == []

@@ -18,6 +18,7 @@ from echelon.jobs.graph import Flow, Job
 from echelon.plan import CONTROL_QUEUE, PlanError
 from echelon.rankings.fixed import Fixed
 from echelon_example_plugins.least_loaded import LeastLoaded, LeastLoadedPaths, connection_bytes
+from tests.drawing import examples
 
 SPINES = 3
 
@@ -58,7 +59,7 @@ def loads(routes: Routes, sizes: list[int]) -> list[int]:
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_busiest_path_is_within_grahams_bound_of_the_best_of_all_placements(sizes: list[int]) -> None:
     routes = LeastLoadedPaths().route(FABRIC, [job_of("j", sizes)])["j"]
     best = min(
@@ -69,7 +70,7 @@ def test_the_busiest_path_is_within_grahams_bound_of_the_best_of_all_placements(
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=3), st.lists(st.integers(1, 100), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_connections_stay_where_they_are_while_jobs_come_and_go(first: list[int], second: list[int]) -> None:
     chooser = LeastLoadedPaths()
     one, other = job_of("one", first), job_of("other", second, first=3)

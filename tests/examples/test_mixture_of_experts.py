@@ -38,8 +38,8 @@ def test_what_is_known_without_building_the_graph(shape: tuple[int, int, int]) -
 @given(SHAPES)
 @settings(max_examples=25, deadline=None)
 def test_an_iteration_takes_what_its_steps_take(shape: tuple[int, int, int]) -> None:
-    """If every flow takes t and nobody shares a link, each of the 4L exchanges takes (E - 1) t, the ring 2 (G - 1) t,
-    and computing three times what the forward pass computes."""
+    """Each of the 4L exchanges takes (E - 1) t, the ring 2 (G - 1) t, and computing three times the forward pass, if
+    every flow takes t and no flows share a link."""
     experts, groups, layers = shape
     job = job_of(*shape)
     t = Fraction(7)

@@ -57,7 +57,9 @@ Tokens: 8 exchanges of half of 100 kB at 10 Mbit/s, 40 ms each. Gradients: two r
 def test_a_scenario_runs_with_the_policy_and_the_paradigm(
     fresh: Installed, target: str, policies: Sequence[str], tmp_path: Path
 ) -> None:
-    """By number of connections, `dp` shares an uplink; by bytes it has one for itself, and shares faster links."""
+    """`dp` shares an uplink if connections are counted; if bytes are, it has one for itself, and shares faster
+    links.
+    """
     chosen = [word for policy in policies for word in ("--policy", policy)]
     done = fresh.run("echelon", "run", LAB / "scenario.yaml", "--target", target, *chosen, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -99,7 +101,7 @@ FABRIC = {
 
 
 class Recorded:
-    """What a recorder was told to hold, by replaying its file."""
+    """The entries and queues that a recorder was told to hold, found by replaying its file."""
 
     def __init__(self, file: Path) -> None:
         self.entries: dict[tuple[str, frozenset[tuple[str, str]], int], str] = {}
@@ -173,7 +175,7 @@ def service(fresh: Installed, directory: Path) -> Iterator[tuple[Client, str]]:
 
 
 class Controller(Daemon):
-    """`echelon serve` of the fresh environment."""
+    """The process of `echelon serve` in the fresh environment."""
 
     def __init__(self, fresh: Installed, config: Path) -> None:
         Process.__init__(

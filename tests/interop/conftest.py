@@ -22,7 +22,7 @@ class Running:
 
 @pytest.fixture
 def switch(tmp_path: Path) -> Iterator[Running]:
-    """A switch without a program."""
+    """Yield a switch without a program."""
     ports = (str(tmp_path / "port1"), str(tmp_path / "port2"))
     command = [
         *(sys.executable, "-c", "from softswitch.cli import main; main()", "--no-p4", "--log-level", "off"),

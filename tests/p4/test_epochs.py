@@ -1,4 +1,4 @@
-"""Which epochs open an iteration, and what short or malformed packets do, on the compiled program."""
+"""The epochs that open an iteration, and short or malformed packets, on the compiled program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compiled() -> Program:
 
 @pytest.fixture
 def switch(compiled: Program) -> Switch:
-    """One flow whose every packet wants queue 3, and a route for everything."""
+    """Return a switch with one flow whose every packet wants queue 3, and a route for everything."""
     made = Switch(compiled)
     ingress = "EchelonIngress."
     mac = int.from_bytes(MACS[2], "big")

@@ -13,6 +13,7 @@ from reference.frames import MACS, ipv4, shim, tcp, udp
 
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
+from tests.drawing import examples
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 C = "EchelonIngress.classifier."
@@ -32,7 +33,9 @@ def insert(
 
 
 def configure(switch: Switch) -> Twin:
-    """The same configuration in both: flows of every ranking by shim, three connections by 5-tuple, three hosts."""
+    """Configure the switch, and return a twin with the same flows of every ranking by shim, three connections by
+    5-tuple, and three hosts.
+    """
     twin = Twin()
     twin.shim_flow = {
         (1, 0): 1, (1, 1): 2, (2, 0): 3, (2, 1): 4, (1, 2): 9, (2, 2): 10, (3, 0): 11, (3, 1): 12, (3, 2): 13
@@ -150,7 +153,7 @@ class Step:
     wait_us: int
     frame: bytes
     leave: int
-    """How many waiting packets leave first."""
+    """The number of waiting packets that leave first."""
 
 
 def frames() -> st.SearchStrategy[bytes]:
@@ -232,15 +235,18 @@ def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
 
 
 @given(steps)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_fate(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
 
 
 def few_flows() -> st.SearchStrategy[bytes]:
-    """Packets of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
-    queues behind it: what waits for promotion."""
+    """Return a strategy for packets that wait for promotion.
+
+    They are of few flows in one iteration, by shim and by bytes, to a port with queues of the switch and to one with
+    queues behind it.
+    """
     flags = st.sampled_from([0, 0, 0, 8, 12])
     body = st.sampled_from([30, 500]).map(bytes)
     shims = st.builds(
@@ -265,14 +271,16 @@ promotions = st.lists(
 
 
 @given(promotions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
 
 
 def competing_flows() -> st.SearchStrategy[bytes]:
-    """Packets of two jobs that are ranked relative to each other at one port, over a few iterations."""
+    """Return a strategy for packets of two jobs that are ranked relative to each other at one port, over a few
+    iterations.
+    """
     told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
     shims = st.builds(
         lambda job, epoch, fl, heard: shim(job, 2, epoch, 0, flags=fl, age_us=heard[0], memory=heard[1]),
@@ -289,7 +297,7 @@ competitions = st.lists(
 
 
 @given(competitions)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass

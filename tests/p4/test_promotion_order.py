@@ -17,6 +17,7 @@ from echelon.lowering.hold_part import hold_part, hold_us
 from echelon.lowering.intent import QueueSetting
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
+from tests.drawing import examples
 
 SRC, DST, PORT = 0x0A000001, 0x0A000002, 3
 ALONE, DRAIN = constants()["SHIM_FLAG_ALONE"], constants()["SHIM_FLAG_DRAIN"]
@@ -25,7 +26,7 @@ SHIM_FLAGS_AT = 42
 OUTER = OuterQueues(depth_packets=3, frame_bytes=1000)
 MIN_RATE_BPS = 100_000
 FRAME_US = 80_000
-"""At the minimum rate."""
+"""The time of a frame at the minimum rate."""
 SETTINGS = [QueueSetting(PORT, queue, queue, 1, MIN_RATE_BPS if queue < 7 else 0, None) for queue in range(8)]
 HOLD_US = hold_us(SETTINGS[0], OUTER)
 STEP_US = 49_000
@@ -40,7 +41,9 @@ def compiled() -> Program:
 
 
 def ranked(compiled: Program) -> Switch:
-    """SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, late as soon as they have started, to one port."""
+    """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from their start, to
+    one port.
+    """
     switch = Switch(compiled)
     i = "EchelonIngress."
     c = i + "classifier."
@@ -78,7 +81,7 @@ class OuterQueue:
     leaves_us: list[Fraction] = field(default_factory=list)
 
     def enter(self, now_us: int, lateness: Fraction) -> Fraction | None:
-        """When the packet leaves; None: the queue is full."""
+        """Return the time at which the packet leaves; None: the queue is full."""
         if sum(leaves > now_us for leaves in self.leaves_us) >= OUTER.depth_packets:
             return None
         earliest = max([Fraction(now_us), *self.leaves_us[-1:]])
@@ -91,9 +94,9 @@ class Sent:
     wait_us: int
     flow: int
     lateness: Fraction
-    """Of its service, as a part of the longest time."""
+    """The delay of its service, as a part of the longest time."""
     inside_us: int
-    """In the switch."""
+    """The time in the switch."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,13 @@ class Arrival:
     flow: int
     queue: int
     entered_us: int
-    """Its queue behind the switch."""
+    """The time when it entered its queue behind the switch."""
     leaves_us: Fraction
     drain: bool
 
 
 def carried(compiled: Program, packets: Sequence[Sent]) -> list[Arrival]:
-    """What became of those that were not dropped, in the order in which they were sent."""
+    """Return the arrivals of the packets that were not dropped, in the order in which they were sent."""
     switch, queues = ranked(compiled), [OuterQueue() for _ in range(8)]
     out: list[Arrival] = []
     now_us = 1_000_000
@@ -140,7 +143,7 @@ packets = st.builds(
 
 
 @given(st.lists(packets, min_size=2, max_size=40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_packet_overtakes_an_earlier_one_of_its_flow(compiled: Program, sequence: list[Sent]) -> None:
     arrivals = carried(compiled, sequence)
     for flow in (SHIM_FLOW, TCP_FLOW, OTHER):

@@ -1,4 +1,4 @@
-"""What p4src/v1model/echelon.p4 does, written by hand in straight Python.
+"""The behaviour of p4src/v1model/echelon.p4, written by hand in straight Python.
 
 A second implementation to compare the compiled pipeline with, in behaviour and in speed. It takes whole frames, and
 does what a careful programmer would do without a P4 compiler. Groups of next hops and flooding are left out.
@@ -31,7 +31,7 @@ class Rank:
 
 @dataclass(slots=True)
 class Period:
-    """What makes a profile relative: a microsecond is `factor / 2**shift` units of rank."""
+    """The scale of a relative profile: a microsecond is `factor / 2**shift` units of rank."""
 
     factor: int
     shift: int
@@ -42,7 +42,7 @@ class Period:
 
 @dataclass(slots=True)
 class Iteration:
-    """What is known of the running iteration of an EchelonFlow."""
+    """The state of the running iteration of an EchelonFlow."""
 
     epoch: int
     reference_us: int
@@ -77,14 +77,16 @@ class Queued:
     length_bytes: int = 0
     holds_us: int = MASK32
     stream: tuple[str, int] | None = None
-    """Of those that have a rank: the flow, or its connection."""
+    """The flow or its connection, for packets that have a rank."""
     relative: tuple[int, int, int, int, bool, bool] | None = None
     """Reference, offset, memory, EchelonFlow, whether it is the flow's last packet, whether it has a shim."""
 
 
 @dataclass
 class Twin:
-    """Tables are plain dictionaries; registers are dictionaries with 0 for what was never written."""
+    """A twin of the program. Tables are plain dictionaries; registers are dictionaries with 0 for what was never
+    written.
+    """
 
     shim_flow: dict[tuple[int, int], int] = field(default_factory=dict)
     tcp_connection: dict[tuple[int, int, int, int], Connection] = field(default_factory=dict)
@@ -334,7 +336,7 @@ class Twin:
         return bytes(out)
 
     def _waits(self, port: int, stream: tuple[str, int], flags: int, frame: bytes, now_us: int) -> bool:
-        """Whether a stream has to stay in its queue."""
+        """Return whether a stream has to stay in its queue."""
         queue, sequence = self.streams.get(stream, (0, 0))
         inside = bool((self.left.get(port << 3 | queue, 0) - sequence) & BIAS)
         hold_us = self.promotion_hold.get((port, queue))

@@ -8,7 +8,7 @@ MACS = {n: bytes([2, 0, 0, 0, 0, n]) for n in range(256)}
 
 
 def ones_complement(data: bytes) -> int:
-    """RFC 1071."""
+    """Return the checksum of RFC 1071."""
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -29,7 +29,7 @@ def ipv4(
     version: int = 4,
     ethertype: bytes = b"\x08\x00",
 ) -> bytes:
-    """An Ethernet frame with an IPv4 packet."""
+    """Return an Ethernet frame with an IPv4 packet."""
     ihl = 5 + len(options) // 4
     head = struct.pack(
         "!BBHHHBBHII", version << 4 | ihl, tos, ihl * 4 + len(payload), 0, fragment, ttl, protocol, 0, src, dst
@@ -60,6 +60,6 @@ def shim(
     memory: int = 0,
     payload: bytes = b"",
 ) -> bytes:
-    """UDP with the shim behind it."""
+    """Return UDP with the shim behind it."""
     head = struct.pack("!BBHHHIIHH", version << 4 | flags, epoch, job, flow, 0, remaining, age_us, memory, 0)
     return udp(4000, 0xEF10, head + payload)

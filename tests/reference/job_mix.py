@@ -27,9 +27,9 @@ class MixedJob:
 
     paradigm: Literal["dp", "pp"]
     compute: float
-    """Of each micro-batch on each stage; of a data-parallel job, before it sends."""
+    """The time of each micro-batch on each stage; of a data-parallel job, the time before it sends."""
     size: float
-    """Of the flow of each micro-batch."""
+    """The size of the flow of each micro-batch."""
     micro_batches: int
     start: float
 
@@ -46,7 +46,7 @@ class MixedJob:
 
     @property
     def unit(self) -> float:
-        """What tardiness is divided by: an iteration alone; of a pipeline without its last transfer."""
+        """The unit of tardiness: the time of an iteration alone; of a pipeline without its last transfer."""
         if self.paradigm == "dp":
             return self.compute + self.size
         return self.compute * (self.micro_batches + 1)
@@ -78,12 +78,12 @@ class _Flow:
 class _State:
     begin: float
     head: float | None = None
-    """When the first flow of the iteration started."""
+    """The start of the first flow of the iteration."""
     arrived: set[int] = field(default_factory=set)
     computed: int = 0
     """The micro-batches that the second stage has taken."""
     free: float = 0.0
-    """When the second stage has computed them."""
+    """The time when the second stage has computed them."""
     times: list[float] = field(default_factory=list)
     latest: float = 0.0
     """The largest tardiness of a flow of the iteration."""

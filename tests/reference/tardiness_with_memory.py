@@ -30,7 +30,7 @@ class Job:
     hops: list[Ports]
     start: float
     offsets: list[float] = field(init=False)
-    """When the first flow of each hop starts in an iteration alone."""
+    """The starts of the first flow of each hop in an iteration alone."""
     tardiness: float = field(init=False)
     """The largest e - d alone."""
     alone: float = field(init=False)
@@ -193,7 +193,7 @@ def _rank(jobs: Sequence[Job], states: Sequence[_State], active: list[_Flow], no
 
 
 def _share(flows: list[_Flow], room: dict[str, float]) -> None:
-    """Max-min by progressive filling."""
+    """Share the room among the flows max-min fairly, by progressive filling."""
     while flows:
         at = {port: [flow for flow in flows if port in flow.ports] for flow in flows for port in flow.ports}
         port = min(at, key=lambda port: room[port] / len(at[port]))

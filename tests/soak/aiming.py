@@ -44,5 +44,5 @@ class Aim(Vocabulary):
 
 
 def _first(element: KeyElement) -> int | None:
-    """A value that an element matches, None if any does."""
+    """Return a value that an element matches, None if any does."""
     return element if element is None or isinstance(element, int) else element[0]

@@ -1,4 +1,4 @@
-"""What the programs of a fabric have counted, and whether it agrees with itself and with the switch's counts."""
+"""The counts of a fabric's programs, and the check that they agree with each other and with the switch's counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from softswitch import Switch
 
 
 class Books:
-    """What the programs counted, in packets."""
+    """The counts of the programs, in packets."""
 
     def __init__(self) -> None:
         self.packets_in = self.packets_out = self.dropped_early = self.dropped_late = 0
@@ -35,7 +35,7 @@ class Books:
             setattr(self, name, getattr(self, name) + value)
 
     def faults(self, name: str) -> list[str]:
-        """Where the program's counters and the switch's disagree, in words."""
+        """Return the disagreements between the program's counters and the switch's, in words."""
         pairs = (
             ("packets in", self.packets_in, "arrived", self.arrived),
             ("arrived", self.arrived, "sum of the register", self.seen),

@@ -17,7 +17,7 @@ HOSTS_PER_LEAF = 3
 LEAVES = 2
 HOST_RATE_BPS = 10_000_000
 HOST_PORT_RATE_BPS = 2_000_000
-"""What a leaf sends to a host: less than what the host sends, so that queues fill."""
+"""The rate from a leaf to a host: less than the host sends, so that queues fill."""
 TRUNK_RATE_BPS = 5_000_000
 DELAY_NS = 20_000
 SPINE_PORT = HOSTS_PER_LEAF
@@ -35,7 +35,7 @@ PLAIN, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, RESUBMIT, DROP_EARLY, DR
 
 @cache
 def pipelines() -> tuple[Program, Program]:
-    """The two programs that are swapped for each other."""
+    """Return the two programs that are swapped for each other."""
     folder = Path(__file__).parent / "programs"
     names = ("carrier.json", "marking_carrier.json")
     return load_program((folder / names[0]).read_bytes(), names[0]), load_program(
@@ -92,7 +92,7 @@ class Node:
             table.modify(handle, "I.route", route)
 
     def books(self) -> Books:
-        """What this switch's programs have counted, all together."""
+        """Return the counts of all this switch's programs together."""
         total = Books()
         total.add(self.closed_books)
         for switch in (self.running, *(switch for _, switch in self.retired)):
@@ -194,7 +194,7 @@ class Carriers:
     # ------------------------------------------------------------------------------------------------- control plane
 
     def change(self) -> None:
-        """One change somewhere: a route, a queue, a port's rate, or a whole pipeline."""
+        """Make one change somewhere: a route, a queue, a port's rate, or a whole pipeline."""
         rng, now_ns = self.rng, self.loop.now_ns
         node = rng.choice(self.nodes)
         chance = rng.random()
@@ -232,7 +232,7 @@ class Carriers:
         return sum(node.switch.packets_queued for node in self.nodes)
 
     def faults(self) -> list[str]:
-        """Everything that does not add up now, in words. Empty in a correct run."""
+        """Return everything that does not add up now, in words. Empty in a correct run."""
         conservation = self.fabric.conservation()
         faults = list(conservation.faults)
         if self.damaged:
@@ -255,7 +255,7 @@ class Carriers:
 
 
 def _routes(leaf: int | None) -> dict[int, tuple[int, int]]:
-    """(port, priority) towards each host, from a leaf or (None) from the spine."""
+    """Return the (port, priority) towards each host, from a leaf or (None) from the spine."""
     routes = {}
     for to in range(LEAVES * HOSTS_PER_LEAF):
         its_leaf, its_place = divmod(to, HOSTS_PER_LEAF)

@@ -30,7 +30,9 @@ PORTS = 12
 
 
 class Configuration:
-    """Writes `switch`; every value is drawn from `rng` and `vocabulary`, so a seed gives the same switch again."""
+    """A configuration of `switch`; every value is drawn from `rng` and `vocabulary`, so a seed gives the same switch
+    again.
+    """
 
     def __init__(self, switch: Switch, vocabulary: Vocabulary, rng: random.Random) -> None:
         self._switch = switch
@@ -109,7 +111,7 @@ class Configuration:
             self._set_default(table)
 
     def _set_default(self, table: Table) -> None:
-        """The program's default action, or another one."""
+        """Set the program's default action, or another one."""
         if table.profile is not None:
             return
         table.reset_default()
@@ -153,7 +155,9 @@ class Configuration:
         return low, high
 
     def _key(self, table: Table, place: int, width: int) -> int:
-        """A value that packets carry; for metadata more often a small number, as other tables' actions give it."""
+        """Return a value that packets carry; for metadata more often a small number, as other tables' actions give
+        it.
+        """
         if self._rng.random() < (0.7 if place in self._by_metadata[table.name] else 0.3):
             return self._small(width)
         return self._vocabulary.key(table.name, place, width)
@@ -182,7 +186,7 @@ class Configuration:
 
 
 def value_set_widths(switch: Switch, name: str) -> list[int]:
-    """The widths of what the parser looks up in a value set, none if it looks nothing up."""
+    """Return the widths of the fields that the parser looks up in a value set, none if it looks nothing up."""
     for state in switch.program.ir.parser.states.values():
         if any(transition.value_set == name for transition in state.transitions):
             return [part.width for part in state.key]

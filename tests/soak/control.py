@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fault(events: int, seed: int) -> str | None:
-    """What is wrong in one sequence; None: nothing."""
+    """Return the fault of one sequence; None: there is none."""
     try:
         play(seed, events)
     except Exception:

@@ -1,4 +1,4 @@
-"""Which lines of a compiled program packets have reached."""
+"""The lines of a compiled program that packets have reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reach:
 
     @property
     def share(self) -> float:
-        """Of the lines that could be reached."""
+        """The share of the lines that could be reached."""
         return len(self.reached & self._lines) / len(self._lines)
 
     def is_new(self, call: Callable[[], Any]) -> bool:

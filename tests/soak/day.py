@@ -26,12 +26,12 @@ WARM = 0.1
 
 
 class SoakError(AssertionError):
-    """Something does not add up; the message says when, and what."""
+    """The error when something does not add up; the message says when, and what."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did, once all queues are empty."""
+    """The result of a run, once all queues are empty."""
 
     end: Conservation
     handed_in: int

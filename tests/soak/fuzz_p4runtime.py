@@ -52,7 +52,7 @@ _P4, _GNMI = "/p4.v1.P4Runtime/", "/gnmi.gNMI/"
 
 @dataclass
 class Outcome:
-    """What happened."""
+    """The outcome of an attack."""
 
     statuses: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(kind of message, status)"""
@@ -75,7 +75,9 @@ class Outcome:
 
 @contextmanager
 def running() -> Iterator[tuple[str, int]]:
-    """A switch without a program: its address, its process id. AssertionError if it ended by itself or complained."""
+    """Run a switch without a program, and yield its address and process id. Raises AssertionError if it ended by
+    itself or complained.
+    """
     command = [sys.executable, "-c", "from softswitch.cli import main; main()", "--no-p4", "--log-level", "off"]
     command += ["--", "--grpc-server-addr", "127.0.0.1:0", "--cpu-port", "510"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -261,7 +263,7 @@ class Attacker:
         return mutated(seed, self._random) if self._random.random() < 0.7 else seed  # type: ignore[return-value]
 
     def _spoilt(self, request: Message) -> bytes:
-        """Serialized; now and then as no message any more."""
+        """Return the request serialized, and now and then spoilt so that it is no message any more."""
         if self._random.random() < 0.2:
             request = mutated(request, self._random)
         data: bytes = request.SerializeToString()
@@ -354,7 +356,7 @@ class Attacker:
 
 
 _UNASKED = ("idle_timeout_notification", "digest", "packet")
-"""What a stream brings that is no answer."""
+"""The kinds of stream messages that are no answers."""
 
 _CRASHES = (
     grpc.StatusCode.UNKNOWN,
@@ -365,7 +367,7 @@ _CRASHES = (
 
 
 def code_name(number: int) -> str:
-    """The name of a canonical code."""
+    """Return the name of a canonical code."""
     return next((code.name for code in grpc.StatusCode if code.value[0] == number), str(number))
 
 
@@ -376,7 +378,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run, and print the outcome as tables. 1 if anything is wrong, else 0."""
+    """Run, and print the outcome as tables. Return 1 if anything is wrong, else 0."""
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""How much memory this process holds."""
+"""The memory of this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROLLUP = Path("/proc/self/smaps_rollup")
 
 
 def resident_bytes() -> int:
-    """Bytes of this process in main memory. 0 where the system does not tell (no /proc).
+    """Return the bytes of this process in main memory. 0 where the system does not tell (no /proc).
 
     Garbage is collected first, and what the C library keeps of freed memory is given back: how much that is depends on
     how full queues have been, and would hide what is in use.
@@ -31,11 +31,13 @@ def resident_bytes() -> int:
 
 
 def objects() -> int:
-    """Blocks of memory that Python objects hold, after garbage is collected: exact, where resident memory is coarse."""
+    """Return the blocks of memory that Python objects hold, after garbage is collected: exact, where resident memory
+    is coarse.
+    """
     gc.collect()
     return sys.getallocatedblocks()
 
 
 def growth(before: float, after: float) -> float:
-    """By what share memory grew; negative if it shrank, 0 where it is not known."""
+    """Return the share by which memory grew; negative if it shrank, 0 where it is not known."""
     return (after - before) / before if before else 0.0

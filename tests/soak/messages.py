@@ -41,7 +41,7 @@ SEEDS = [
 
 
 def mutated(message: Message, random_: random.Random) -> Message:
-    """A copy of `message` with bytes of its encoding changed, or fields dropped, repeated or replaced."""
+    """Return a copy of `message` with bytes of its encoding changed, or fields dropped, repeated or replaced."""
     copy = type(message)()
     if random_.random() < 0.5:
         data = bytearray(message.SerializeToString(deterministic=True))

@@ -39,7 +39,7 @@ class FuzzError(AssertionError):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a program's packets."""
+    """The outcome of a program's packets."""
 
     program: str
     packets: int = 0
@@ -63,7 +63,7 @@ class Outcome:
 
 
 class Driver:
-    """Puts packets through a switch, in and out of its queues, and keeps the account of them."""
+    """A driver that passes packets through a switch, in and out of its queues, and keeps account of them."""
 
     def __init__(self, switch: Switch, rng: random.Random) -> None:
         self._switch = switch
@@ -72,7 +72,7 @@ class Driver:
         self.packets = self.copies = self.sent = self.refused = 0
 
     def pass_through(self, port: int, data: bytes) -> None:
-        """One packet and all that comes of it. Raises FuzzError if something of it vanishes uncounted."""
+        """Pass one packet, and all that comes of it. Raises FuzzError if something of it vanishes uncounted."""
         switch, rng = self._switch, self._rng
         self.packets += 1
         self.now_ns += rng.choice((0, 1, 999, 1000, 10**6, 10**9, 1 << 45))
@@ -120,7 +120,7 @@ class Driver:
         return sum(self._switch.stats.dropped.values())
 
     def check(self) -> None:
-        """The switch's own counts and ours agree."""
+        """Check that the switch's own counts and ours agree."""
         stats = self._switch.stats
         outside = stats.dropped.get("ingress port out of range", 0)
         if (stats.packets_in + outside, stats.packets_out) != (self.packets, self.sent):

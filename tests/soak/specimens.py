@@ -37,7 +37,7 @@ class Specimen:
         return load_program(self.path.read_bytes(), self.path.name)
 
     def packets(self) -> list[bytes]:
-        """The packets of its tests: each was thought of for something that the program does."""
+        """Return the packets of its tests, each of which was written for something that the program does."""
         found: list[bytes] = []
         for test in self.tests:
             commands = parse(test.read_text("utf-8"), test.name)
@@ -46,7 +46,9 @@ class Specimen:
 
 
 def _job_frames() -> Iterator[bytes]:
-    """Frames of training jobs, as Echelon's program reads them: with its shim, and of plain TCP and UDP connections."""
+    """Yield frames of training jobs, as Echelon's program reads them: with its shim, and of plain TCP and UDP
+    connections.
+    """
     for job, flow in product(range(4), repeat=2):
         for epoch in (1, 1, 2, 129, 1):
             yield ipv4(job, flow, 17, shim(job, flow, epoch, 3000, flags=epoch & 1, payload=bytes(500)))
@@ -57,7 +59,7 @@ def _job_frames() -> Iterator[bytes]:
 
 @cache
 def specimens() -> tuple[Specimen, ...]:
-    """Every program, in order of its name; names are unique."""
+    """Return every program, in order of its name; names are unique."""
     found: dict[str, Specimen] = {}
     for path in _compiled():
         name = path.stem if path.stem not in found else f"{path.parent.parent.name}-{path.stem}"

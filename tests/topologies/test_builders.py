@@ -30,7 +30,7 @@ def degrees(fabric: Fabric, prefix: str) -> set[int]:
 
 
 def between_bps(fabric: Fabric, sources: list[str], sinks: list[str]) -> int:
-    """Maximum flow from hosts to hosts."""
+    """Return the maximum flow from hosts to hosts."""
     wiring = graph(fabric)
     for node, ends in (("source", sources), ("sink", sinks)):
         for end in ends:

@@ -37,7 +37,7 @@ BY_HAND = {"leaf_spine.yaml"}
 
 
 def fabric_command(*arguments: str) -> tuple[int, str, str]:
-    """Status, output and errors of `echelon fabric`, in this process."""
+    """Return the status, output and errors of `echelon fabric`, in this process."""
     from typer.testing import CliRunner
 
     from echelon.cli import app

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 def mn(*arguments: str, after: str = "true") -> subprocess.CompletedProcess[str]:
-    """`mn` in Debian's Python; then `after`, a shell command in the same namespaces."""
+    """Run `mn` in Debian's Python; then `after`, a shell command in the same namespaces."""
     script = f'mn "$@"; status=$?; {after}; exit $status'
     return subprocess.run(
         [sys.executable, "-c", CALLER, "sh", "-c", script, "mn", *arguments],
@@ -41,7 +41,7 @@ def topologies() -> list[str]:
 
 
 def test_pingall_with_everything_by_default() -> None:
-    """And nothing is left: no interface, no process but this shell and what it asks with, no file in /tmp."""
+    """Nothing is left: no interface, no process but this shell and its queries, no file in /tmp."""
     census = "echo left: $(ip -brief link | cut -d' ' -f1) $(ls -A /tmp) $(ls /proc | grep -c '^[0-9]')"
     done = mn("--custom", "topologies/one_tor.py", "--topo", "one_tor,3", "--test", "pingall", after=census)
     assert done.returncode == 0
@@ -76,14 +76,14 @@ def test_bmv2() -> None:
 
 @pytest.mark.long
 def test_mininets_own_topologies() -> None:
-    """Whose hosts have other addresses, and whose links have no rate."""
+    """Mininet's own topologies have hosts with other addresses, and links without a rate."""
     options = ("--switch", "softswitch", "--controller", "echelon", "--mac", "--test", "pingall")
     done = mn("--custom", "topologies/leaf_spine.py", "--topo", "linear,3", *options)
     assert "*** Results: 0% dropped (6/6 received)" in done.stdout + done.stderr
 
 
 def test_a_mistake_is_one_line() -> None:
-    """And no exception, about which `mn` would end processes by their names."""
+    """No exception escapes, about which `mn` would end processes by their names."""
     done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2,0")
     message = "--topo leaf_spine: oversubscription is 0 (give more than 0; 1 means none)\n"
     assert (done.returncode, done.stderr) == (2, message)

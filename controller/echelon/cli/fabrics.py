@@ -48,7 +48,7 @@ _DELAY = "1 us"
 
 @app.command("one-tor")
 def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Servers at one top-of-rack switch."""
+    """Write a fabric of servers at one top-of-rack switch."""
     from echelon.fabric import builders
 
     build = partial(builders.one_tor, servers)
@@ -57,7 +57,7 @@ def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY
 
 @app.command("thesis-a")
 def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Four servers; the bottleneck is the NIC of s0, as a switch nic0 (Salamy 2022, configuration A)."""
+    """Write four servers whose bottleneck is the NIC of s0, as a switch nic0 (Salamy 2022, configuration A)."""
     from echelon.fabric import builders
 
     about = (
@@ -70,7 +70,7 @@ def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 
 @app.command("thesis-b")
 def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Four servers; the bottleneck is the port of their switch to s0 (Salamy 2022, configuration B)."""
+    """Write four servers whose bottleneck is their switch's port to s0 (Salamy 2022, configuration B)."""
     from echelon.fabric import builders
 
     about = (
@@ -84,7 +84,7 @@ def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 def dumbbell(
     pairs: Pairs = 2, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
 ) -> None:
-    """Pairs of hosts on either side of one link."""
+    """Write pairs of hosts on either side of one link."""
     from echelon.fabric import builders
 
     about = f"{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck."
@@ -95,7 +95,7 @@ def dumbbell(
 def line(
     switches: Switches = 3, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
 ) -> None:
-    """Switches in a line, with a host at each."""
+    """Write switches in a line, with a host at each."""
     from echelon.fabric import builders
 
     about = f"A host at each of {switches} switches in a line; the links between switches are the bottlenecks."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 NONE = "-"
-"""Shown where there is no number."""
+"""The text shown where there is no number."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -68,5 +68,5 @@ def fields(match: Mapping[str, str]) -> str:
 
 
 def problem(switch: str, text: str) -> str:
-    """Return what is wrong with a switch, to be read after its name."""
+    """Return the problem of a switch, to be read after its name."""
     return text.removeprefix(f"switch {switch}: ")

@@ -54,7 +54,7 @@ class View:
     answered_at: float | None = None
     """Time of the answers."""
     problem: str | None = None
-    """Why there is nothing newer."""
+    """The reason why there is nothing newer."""
 
 
 def frame(view: View, width: int, height: int) -> Group:

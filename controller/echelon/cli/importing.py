@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 30
 _MANY_NODES = 10_000
-"""From this many nodes on, planning and running the job take long."""
+"""The number of nodes from which planning and running the job take long."""
 
 
 def import_workload(

@@ -179,7 +179,7 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
 
 
 def _estimate(scenario: Scenario, yes: bool) -> None:
-    """Say what a long run on packets will take, and ask whether to go on. Raise `DocumentError` if nobody answers."""
+    """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
     from echelon.documents import DocumentError
     from echelon.simulation.estimate import LONG_S, estimate
 

@@ -106,7 +106,7 @@ def consistent(
     draw: DrawOption = "matched",
     seed: Seed = 0,
 ) -> None:
-    """Flows of drawn sizes at drawn times (Algorithm 1 of the thesis)."""
+    """Generate flows of random sizes at random times (Algorithm 1 of the thesis)."""
     from echelon.traffic.models import Consistent, pairs_of
 
     with _one_line_errors():
@@ -153,7 +153,7 @@ def long_flows(
         str, typer.Option(help="Length of the pieces into which a flow's load is divided, e.g. 1s.", metavar="TIME")
     ] = "1s",
 ) -> None:
-    """Flows like iperf's: from the beginning to the end, each at a fixed rate."""
+    """Generate flows like iperf's: from the beginning to the end, each at a fixed rate."""
     from echelon.traffic.models import Long, pairs_of
 
     with _one_line_errors():

@@ -369,7 +369,7 @@ def _token_from_environment() -> SecretStr | None:
 
 
 def read_token(path: str | Path) -> SecretStr:
-    """Return the token in the first line of the file at `path`. Raise `ClientError` if there is none."""
+    """Return the token in the first line of the file at `path`. Raise `ClientError` if it has none."""
     try:
         with Path(path).open(encoding="ascii") as stream:
             line = stream.readline(4096).strip()

@@ -24,7 +24,7 @@ class ServiceEndpoint:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can listen."""
+        """Whether no third party can listen on the connection."""
         return (
             self.socket is not None or self.base.startswith("https:") or is_loopback(urlsplit(self.base).hostname or "")
         )

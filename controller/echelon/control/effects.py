@@ -1,4 +1,5 @@
-"""What the controller wants done. The shell carries effects out in order, beside each other where they take time.
+"""The effects that the controller wants. The shell carries them out in order, and runs those that take time
+concurrently.
 
 The shell promises:
 
@@ -32,7 +33,7 @@ from echelon.policies import PlanError
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tell a client what came of its request: the job, policy or link's ends that the request is about."""
+    """The answer to a client's request: the job, policy or link's ends that the request is about."""
 
     request: int
     value: Any
@@ -42,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell a client why its request is not carried out."""
+    """The reason, for a client, why its request is not carried out."""
 
     request: int
     error: ServiceError | DocumentError

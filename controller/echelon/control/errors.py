@@ -1,4 +1,6 @@
-"""Why the controller does not do what a client asked. The text is for that person; `status` is the HTTP status."""
+"""The errors for requests that the controller does not carry out. The text is for the client; `status` is the HTTP
+status.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class ServiceError(CodedError):
 
 
 class UnknownError(ServiceError):
-    """There is no job, switch or link of that name."""
+    """The error for an unknown job, switch or link."""
 
     status = 404
     code: Code = "unknown-name"

@@ -1,4 +1,4 @@
-"""What happens to the controller. Every event is one of these; the shell tells the machine of each as it comes."""
+"""The events that the controller reacts to. The shell passes each to the machine as it comes."""
 
 from __future__ import annotations
 

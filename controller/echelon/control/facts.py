@@ -1,4 +1,4 @@
-"""What the controller has to tell: facts for logs and metrics, which change nothing."""
+"""The facts that the controller reports to logs and metrics. They change nothing."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Machine:
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
         self._problem: str | None = None
-        """Why the plan in force does not carry out everything that was accepted."""
+        """The reason why the plan in force does not carry out everything that was accepted."""
         self._over = False
         self._wanted: Literal["no", "coalescing", "now"] = "no"
         """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
@@ -108,7 +108,7 @@ class Machine:
 
     @property
     def plan_problem(self) -> str | None:
-        """Why the newest jobs, policy or fabric have no plan, where that is so; one line."""
+        """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they have one."""
         return self._pipeline.problem or self._problem
 
     @property
@@ -190,7 +190,7 @@ class Machine:
         return []
 
     def _hear(self, event: Event, now: Instant) -> list[Effect]:
-        """Take what a switch tells, or what came of raising the term."""
+        """Handle news of a switch, or the outcome of raising the term."""
         match event:
             case events.SwitchConnected(switch):
                 self._following.reconnected(switch)

@@ -23,7 +23,7 @@ class PlanPipeline:
         self.work: PlanningWork | None = None
         """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
         self.problem: str | None = None
-        """Why the store does not take a plan's numbers."""
+        """The reason why the store does not take a plan's numbers."""
         self._unsaved: Planned | None = None
         self._ready: Planned | None = None
         self._acknowledged: dict[str, int] = {}

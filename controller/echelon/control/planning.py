@@ -65,7 +65,7 @@ class Planned:
 
 
 class PlanningError(CodedError):
-    """There is no new plan; the text is one line.
+    """The error for jobs that no plan can be made for; the text is one line.
 
     `job`: without this job there may be a plan; None: no single job is known to be at fault.
     """
@@ -93,7 +93,7 @@ def registered_policy(chosen: ChosenPolicy) -> Policy:
 
 @dataclass
 class Planner:
-    """Keeps what planning can reuse from plan to plan. Not for several threads at once."""
+    """A planner that keeps what it can reuse from plan to plan. Not for several threads at once."""
 
     capabilities: Mapping[str, Capabilities]
     """The intents by switch."""
@@ -109,7 +109,7 @@ class Planner:
     """Chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
-    """The paths of connections, by job. A new policy goes on with them."""
+    """The paths of connections, by job. A new policy keeps them."""
     _flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
     """The flows of the last plan, by job."""
     _good: dict[str, RegisteredJob] = field(default_factory=dict)

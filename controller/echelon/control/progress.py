@@ -58,14 +58,14 @@ class _Standing:
     """The state of one job."""
 
     change: _Change | None = None
-    """The change under way; None: there is none."""
+    """The change under way; None if there is none."""
     version: int | None = None
-    """The first intents that have the job as it is now; None: none yet."""
+    """The version of the first intents that have the job as it is now; None if there are none yet."""
     switches: frozenset[str] = frozenset()
     """Those that its flows pass."""
     flows: tuple[FlowPlan, ...] = ()
     problem: str | None = None
-    """Why it is in no plan."""
+    """The reason why the job is in no plan."""
     times: ChangeTimes | None = None
     installed_at: float | None = None
 

@@ -1,4 +1,4 @@
-"""What a reactive policy needs to decide: which flows are active, and how many bytes of each have passed."""
+"""The state of a reactive policy: which flows are active, how many bytes of each have passed, and when it decides."""
 
 from __future__ import annotations
 

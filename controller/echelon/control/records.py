@@ -1,4 +1,4 @@
-"""What the controller keeps in its store: JSON documents, in collections, each under a key."""
+"""The records that the controller keeps in its store: JSON documents, in collections, each under a key."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ class _Change:
 
 
 class Requests:
-    """Changes of one job follow one another; those of other jobs go on beside them."""
+    """The changes of jobs that clients ask for. Those of one job follow one another; those of other jobs proceed
+    concurrently.
+    """
 
     def __init__(self, jobs: JobStore, progress: Progress, fabric: Fabric, flows_per_job: int) -> None:
         self._jobs = jobs

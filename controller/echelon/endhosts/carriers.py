@@ -1,4 +1,4 @@
-"""How a job's flows get from host to host: over the shim's own transport, or over TCP connections that stay open."""
+"""The carriers of a job's flows from host to host: the shim's own transport, or TCP connections that stay open."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Protocol
 
 from echelon.endhosts.flow_ends import NS_PER_S
 from echelon.endhosts.host_stack import HostStack
+from echelon.endhosts.own_order import FlowUrgency, acknowledgement_urgency
 from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.shim import MAX_REMAINING, FlowAddress, ShimFrames, flow_key
 from echelon.endhosts.tally import PacketTally
@@ -19,12 +20,16 @@ from echelon.endhosts.tcp.stack import Clock, Connection
 from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Flow, Job
+from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.rankings.base import Ranking
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Congestion, Transport
 
 _SHIM_PORTS = 0xC000
+
+RankingOf = Callable[[FlowKey], Ranking]
+"""Returns the ranking that the newest plan gives a flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class HostNetwork:
 
 
 class Carrier(Protocol):
-    """Takes one job's flows to their destinations."""
+    """A carrier of one job's flows to their destinations."""
 
     @property
     def tally(self) -> PacketTally:
@@ -66,7 +71,7 @@ class Carrier(Protocol):
 class ShimCarrier:
     """Each flow with a sender and a receiver of its own (`echelon.endhosts.transport`), and the shim in every packet.
 
-    With `in_order`, a host sends acknowledgements first, and then its flows in the order in which they started.
+    If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
     Otherwise it sends packet by packet, as they come.
 
     Raises `RunError` for a flow that is too long for the shim.
@@ -81,7 +86,7 @@ class ShimCarrier:
         retransmit_after_ns: int,
         *,
         paced: bool = False,
-        in_order: bool = False,
+        ranking: RankingOf | None = None,
     ) -> None:
         for flow in job.flows:
             if flow.size_bytes > MAX_REMAINING:
@@ -96,13 +101,13 @@ class ShimCarrier:
         self._transport = transport
         self._retransmit_after_ns = retransmit_after_ns
         self._paced = paced
-        self._in_order = in_order
+        self._ranking = ranking
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
 
     def open(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing, because there are no connections."""
 
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
         """Send a flow now; call `on_complete` when its last byte has arrived."""
@@ -119,14 +124,19 @@ class ShimCarrier:
         answer, ack = destination.nic.send, frames.ack
         known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
-        flow_since_ns = self._network.clock.now_ns if self._in_order else None
-        acks_since_ns = 0 if self._in_order else None
+        urgency = answer_urgency = None
+        if self._ranking is not None:
+            ranking = self._ranking((self._job, flow.name))
+            urgency = FlowUrgency(source.agreement, source.sent, key, ranking, self._network.clock.now_ns)
+            answer_urgency = acknowledgement_urgency
 
         def transmit(segment: DataSegment) -> None:
-            send(data(segment, known_here(key)), flow_since_ns)
+            send(data(segment, known_here(key)), urgency)
+            if urgency is not None:
+                urgency.sent(segment.length_bytes)
 
         def acknowledge(segment: AckSegment) -> None:
-            answer(ack(segment, known_there(key)), acks_since_ns)
+            answer(ack(segment, known_there(key)), answer_urgency)
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)

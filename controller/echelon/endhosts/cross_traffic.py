@@ -82,8 +82,8 @@ class CrossTraffic:
         return {name: player.tally.retransmitted for name, player in self._players.items()}
 
     def summaries(self) -> Mapping[str, TrafficSummary]:
-        """Summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path between the
-        source's hosts."""
+        """Return summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path
+        between the source's hosts."""
         return {
             name: summary(player.outcomes(), 0.0, player.elapsed_s, self._capacity_bps(name))
             for name, player in self._players.items()
@@ -216,7 +216,7 @@ class _Player:
             transfer.failed = f"nothing was acknowledged through {MAX_TIMEOUTS} time-outs"
 
     def refuse(self, transfer: _Transfer) -> None:
-        """Note that there is no connection to be had."""
+        """Note that no connection can be opened."""
         transfer.failed = f"host {transfer.flow.src} has no port left"
 
     def _outcome(self, transfer: _Transfer, now_s: float) -> FlowOutcome:

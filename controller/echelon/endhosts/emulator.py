@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import partial
 
 from echelon.completion import Completion, Until
-from echelon.endhosts.carriers import Carrier, HostNetwork, ShimCarrier, TcpCarrier
+from echelon.endhosts.carriers import Carrier, HostNetwork, RankingOf, ShimCarrier, TcpCarrier
 from echelon.endhosts.cross_traffic import CrossTraffic
 from echelon.endhosts.flow_ends import NS_PER_S
 from echelon.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
@@ -57,7 +57,7 @@ class TrainingEmulator:
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
-    - `in_order` says that hosts send the flows with a shim in the order in which they started (`ShimCarrier`).
+    - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
     Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
@@ -81,7 +81,7 @@ class TrainingEmulator:
         seed: int = 0,
         on_iteration: Callable[[str, int, int], None] | None = None,
         paced: bool = False,
-        in_order: bool = False,
+        ranking: RankingOf | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -91,7 +91,7 @@ class TrainingEmulator:
         """The progress of the jobs."""
         self._on_iteration = on_iteration
         self._is_paced = paced
-        self._is_in_order = in_order
+        self._ranking = ranking
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
@@ -164,7 +164,7 @@ class TrainingEmulator:
             return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(
-            network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced, in_order=self._is_in_order
+            network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced, ranking=self._ranking
         )
 
     def _paced(self, nic: Nic) -> Nic:

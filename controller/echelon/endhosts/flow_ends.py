@@ -99,7 +99,7 @@ class FlowEnds:
         return key in self._receiving
 
     def deliver(self, now_ns: int, key: bytes, segment: DataSegment | AckSegment) -> bool:
-        """Take a segment that has arrived; return False if it is data that nobody here expects."""
+        """Take a segment that has arrived; return False if it is data that no receiver here expects."""
         if isinstance(segment, AckSegment):
             self._deliver_ack(now_ns, key, segment)
             return True

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from echelon.endhosts.agreement import Agreement
 from echelon.endhosts.flow_ends import NS_PER_S, FlowEnds
+from echelon.endhosts.own_order import SentBytes
 from echelon.endhosts.shim import DISCARD_PORT_BYTES, UDP_DESTINATION, UDP_SOURCE, UNSTAMPED, read_frame
-from echelon.endhosts.tcp.stack import Clock, Nic, TcpStack
+from echelon.endhosts.tcp.stack import Clock, Nic, TcpStack, Urgency
 
 
 class PacedNic:
@@ -19,15 +20,15 @@ class PacedNic:
         self._rate_bps = rate_bps
         self._free_ns = 0
 
-    def send(self, data: bytes, since_ns: int | None = None) -> None:
+    def send(self, data: bytes, urgency: Urgency | None = None) -> None:
         """Send a frame when the frames before it have had their time."""
         now_ns = self._clock.now_ns
         start_ns = max(now_ns, self._free_ns)
         self._free_ns = start_ns - (-len(data) * 8 * NS_PER_S // self._rate_bps)
         if start_ns == now_ns:
-            self._nic.send(data, since_ns)
+            self._nic.send(data, urgency)
         else:
-            self._clock.at(start_ns, self._nic.send, data, since_ns)
+            self._clock.at(start_ns, self._nic.send, data, urgency)
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "tcp")
+    __slots__ = ("_background", "agreement", "flows", "nic", "sent", "tcp")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -49,6 +50,8 @@ class HostStack:
         """Ends of the flows with a shim."""
         self.agreement = Agreement(clock)
         """The host's knowledge about the iterations of those flows' jobs."""
+        self.sent = SentBytes()
+        """The bytes that those flows have sent."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self._background: dict[bytes, BackgroundStats] = {}
@@ -68,7 +71,7 @@ class HostStack:
         self._background[src_port] = stats
 
     def deliver(self, now_ns: int, frame: bytes) -> None:
-        """Take a frame that has arrived; one for nobody here is ignored."""
+        """Take a frame that has arrived, or ignore it if it is for no receiver here."""
         if self.tcp.closed:
             return
         found = read_frame(frame)

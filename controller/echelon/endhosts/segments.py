@@ -1,4 +1,4 @@
-"""What the two ends of a flow tell each other: parts of the flow, and how much of it has arrived.
+"""The messages between the two ends of a flow: parts of the flow, and how much of it has arrived.
 
 How segments travel is not decided here: `echelon.endhosts.shim` turns them into Ethernet frames or UDP payloads.
 Lengths are counted as on the wire, with all headers.
@@ -22,7 +22,7 @@ class DataSegment:
     """Bytes of the flow from the first of this segment to the flow's last."""
     length_bytes: int
     last: bool = False
-    """Nothing of the flow follows."""
+    """Whether this is the last segment of the flow."""
     alone: bool = False
     """Everything before this segment has been acknowledged."""
     drain: bool = False

@@ -69,7 +69,7 @@ DISCARD_PORT_BYTES = DISCARD_PORT.to_bytes(2, "big")
 
 @dataclass(frozen=True, slots=True)
 class FlowAddress:
-    """Who sends to whom, and which flow: all that is the same in every frame of a flow."""
+    """The addresses and numbers that are the same in every frame of a flow."""
 
     src_mac: str
     dst_mac: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class PacketTally:
-    """Counts that all transports keep."""
+    """The counts that all transports keep."""
 
     retransmitted: int = 0
     """Packets sent again."""

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_ROWS = 40
-"""How many hosts are drawn; of a larger job, the first so many and what they send each other."""
+"""The number of hosts to draw; of a larger job, only the first so many are drawn, and what they send each other."""
 _LISTED = 14
-"""How many EchelonFlows the legend lists."""
+"""The number of EchelonFlows that the legend lists."""
 _WIDTH_INCHES, _ROW_INCHES, _MARGIN_INCHES = 13.0, 0.55, 1.6
 _BAR = 0.36
 """Height of all bars of a host, whose rows are 1 apart."""

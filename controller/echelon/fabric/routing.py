@@ -74,7 +74,7 @@ Routes = Mapping[tuple[str, str], Path]
 
 
 class PathChooser(Protocol):
-    """Chooses the path of every connection, plan after plan. `Router` is the default."""
+    """A chooser of the path of every connection, plan after plan. `Router` is the default."""
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths by job: the same object as at the last call if nothing in it changed.
@@ -84,7 +84,7 @@ class PathChooser(Protocol):
 
 
 class Router:
-    """Chooses a path for every connection, and keeps it for as long as it is a shortest one.
+    """A chooser that keeps a connection's path for as long as it is a shortest one.
 
     A new connection takes the path that the fewest connections between the same two edge switches have. So jobs that
     come and go, and links that are drained, have no effect on connections that need not move.

@@ -93,7 +93,7 @@ class _Run:
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:
-        """Remove and return what has finished by now: flows, with their sequence, and compute units in order."""
+        """Remove and return the flows, with their sequence, and compute units, in order, that have finished by now."""
         flows, units = [], []
         while self._due and self._due[0][1] <= self._now_s:
             _, _, _, name, flow, version = heapq.heappop(self._due)

@@ -25,7 +25,7 @@ class AloneRuns:
         self._shapes: dict[str, tuple[Job, Fabric, _Shape]] = {}
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
-        """Return the records by job: the same object as at the last call where nothing changed. Nobody may change them.
+        """Return the records by job: the same object as at the last call where nothing changed. They are read-only.
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """

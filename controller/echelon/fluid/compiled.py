@@ -14,7 +14,9 @@ from echelon.fluid import filling
 from echelon.fluid.filling import SharedPorts, Standings
 
 WORTH_LOADING = 20_000
-"""How many rates a process computes before it loads numba and what numba has compiled, which takes about as long."""
+"""The number of rates after which a process loads numba and its compiled code: computing so many takes about as long as
+loading.
+"""
 
 
 class _SharedRates:

@@ -87,7 +87,7 @@ class _Meeting(NamedTuple):
 
 
 class _Filling(NamedTuple):
-    """What is filled with which of the flows."""
+    """The flows that share, and the queues and ports that they fill."""
 
     flows: Integers
     starts: Integers

@@ -184,7 +184,7 @@ class FluidNetwork:
         self._touched.pop(flow, None)
 
     def touch(self, neighbourhood: Neighbourhood) -> None:
-        """Have the rates of these flows set anew."""
+        """Mark the rates of these flows to be set again."""
         if not neighbourhood.ended:
             neighbourhood.ended = True
             self.changed = True

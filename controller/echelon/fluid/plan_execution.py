@@ -26,7 +26,7 @@ _Standing = tuple[tuple[int, ...], int, Number | None]
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How senders open their windows, and the cost of acknowledgements.
+    """The windows of senders, and the cost of acknowledgements.
 
     A window begins with `initial` packets and opens by one for each that is acknowledged. In a queue where packets
     wait, this doubles it with each round trip (slow start, RFC 5681). Each half window is acknowledged. (So is each
@@ -85,7 +85,7 @@ class _Executed:
 
 
 class PlanExecution:
-    """Executes a plan that does not change, neighbourhood by neighbourhood."""
+    """The execution of a plan that does not change, neighbourhood by neighbourhood."""
 
     whole = False
 
@@ -98,7 +98,7 @@ class PlanExecution:
         arithmetic: Arithmetic,
     ) -> None:
         self._arithmetic = arithmetic
-        self._rankings = {(flow.job, flow.flow): flow.ranking for flow in plan.flows}
+        self._rankings = plan.ranking
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
         self._executions: dict[type[Ranking], Execution[Any]] = {}
@@ -108,9 +108,10 @@ class PlanExecution:
         shared = []
         for (node, following), port in ports.items():
             link = node, following
-            schedule = None if node in hosts else plan.schedules.get(link, plan.default_schedule)
+            has_queues = plan.hosts_rank or node not in hosts
+            schedule = plan.schedules.get(link, plan.default_schedule) if has_queues else None
             self._at[port] = _AtPort(numbers[link])
-            port.has_queues = schedule is not None
+            port.has_queues = has_queues
             if windows.acknowledging:
                 port.reverse = ports[following, node]
             reverse = numbers[following, node] if windows.acknowledging else None

@@ -29,7 +29,7 @@ class RankedLink:
         self.served: list[tuple[Rank, RankedFlow]] = []
         """The flows among them that have a rate."""
         self.change_Bps = _ZERO
-        """How much more of the link the flows that have been looked at have now, since a flow began or ended."""
+        """The rate that the flows looked at so far have gained on this link since a flow began or ended."""
 
     def left_for(self, rank: Rank) -> Fraction:
         """Return the rate that flows of higher rank leave."""

@@ -20,7 +20,7 @@ class BackgroundFlow:
     dst: str
     start_s: Fraction = Fraction(0)
     size_bytes: int | None = None
-    """None: it goes on as long as the run."""
+    """The bytes to send; None: it lasts as long as the run."""
     max_rate_Bps: Fraction | None = None  # noqa: N815
     """Bytes per second that the sender does not exceed; None: no limit."""
 
@@ -39,5 +39,5 @@ class FluidResult:
     """Whether every number is exact: the run was asked to be, and no value had grown so large that it was rounded."""
 
     def iteration_times_s(self, job: str) -> tuple[Number, ...]:
-        """Durations of the job's finished iterations."""
+        """Return the durations of the job's finished iterations."""
         return tuple(duration_s(record) for record in self.jobs[job].finished)

@@ -1,4 +1,4 @@
-"""How the queues of ports divide their links between flows, at one moment.
+"""The division of links between flows by the queues of their ports, at one moment.
 
 Packets decide this port by port. Here it is computed as a whole, with every sender as fast as its path allows:
 
@@ -49,7 +49,7 @@ class SharedPort:
 
 
 class QueueSharing:
-    """Ports, everything that a flow at them can be, and the rates that follow.
+    """The ports, the possible standings of a flow at them, and the rates that follow.
 
     `acknowledging` is the bytes of acknowledgements for each byte of a flow. They return on the same path, before all
     flows.

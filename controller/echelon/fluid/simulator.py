@@ -40,7 +40,7 @@ ENDLESS_BYTES = 1 << 80
 
 
 class FluidPlanner(Protocol):
-    """Makes the plan of a run (`echelon.policies.base.Policy` is one)."""
+    """The maker of a run's plan (`echelon.policies.base.Policy` is one)."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
 
@@ -131,7 +131,7 @@ def _membership(jobs: Sequence[Job]) -> set[tuple[str, str, tuple[str, ...]]]:
 
 
 class _Rates(Protocol):
-    """Gives the flows of a neighbourhood their rates."""
+    """A source of rates for the flows of a neighbourhood."""
 
     @property
     def whole(self) -> bool:

@@ -45,12 +45,12 @@ Watch = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Everything that stands when the workers are about to start."""
+    """The resources that stand when the workers are about to start."""
 
     directory: Path
     """Logs and files of the run."""
     service: ServiceProcess
-    """The service. It may be killed and started again: the switches go on."""
+    """The service. It may be killed and started again: the switches keep forwarding."""
     switches: Mapping[str, SwitchProcess]
     workers: Mapping[str, int]
     """Process ids by host."""

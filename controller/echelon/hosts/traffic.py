@@ -105,7 +105,7 @@ class HostTraffic:
                 self._start_sender(source, host, origin_ns)
 
     def stop(self, end_s: float) -> Mapping[str, Sequence[FlowOutcome]]:
-        """End the traffic of a run of `end_s` seconds; return what became of the flows, by source, in order of their
+        """End the traffic of a run of `end_s` seconds; return the outcomes of the flows, by source, in order of their
         starts.
 
         Raises `RunError` for a sender that broke, and for a run that took longer than there was traffic.

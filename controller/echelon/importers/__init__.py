@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from echelon.importers.importer import Importer, ImportOptions, Source
 from echelon.importers.registry import format_names, make_importer
-from echelon.importers.workload import Compute, ReadCounts, Workload, WorkloadCollective, WorkloadSend
+from echelon.importers.workload import ReadCounts, Workload
 
 __all__ = [
-    "Compute",
     "ImportOptions",
     "Importer",
     "ReadCounts",
     "Source",
     "Workload",
-    "WorkloadCollective",
-    "WorkloadSend",
     "format_names",
     "make_importer",
 ]

@@ -69,7 +69,7 @@ _Size = Annotated[int, Field(ge=1, le=10**6)]
 
 
 class AicbOptions(astra_sim.AstraSimOptions):
-    """What a list does not say, or what part of it to take. `layers` and `model` are for text workloads."""
+    """The values that a list lacks, and the part of it to take. `layers` and `model` are for text workloads."""
 
     iterations: Span | None = None
     """The iterations to take from a list, counted from 1. None: the first."""
@@ -156,7 +156,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """What the ranks of a stage do."""
+    """The rows of a stage's ranks."""
 
     ranks: tuple[int, ...]
     """Empty: the list does not say."""
@@ -410,8 +410,8 @@ class _List:
             return
         self.builder.tally.read["collectives"] += 1
         for number, ranks in enumerate(groups):
-            name = self.builder.group(row.group.removesuffix("_group"), ranks)
-            self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], name, ranks, row.size_bytes)
+            group = row.group.removesuffix("_group")
+            self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes)
 
 
 def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:

@@ -62,7 +62,7 @@ class _Loop(NamedTuple):
     """A training loop."""
 
     model: str | None
-    """The ranks that exchange activations: `model`, `others`, `all`, or None if nobody does."""
+    """The ranks that exchange activations: `model`, `others`, `all`, or None."""
     data: str | None
     """The ranks that exchange gradients of weights."""
     weights_first: bool = False
@@ -119,7 +119,7 @@ class _Header:
 
 
 class AstraSimOptions(importer.ImportOptions):
-    """What a text workload does not say, or what part of it to take."""
+    """The values that a text workload lacks, and the part of it to take."""
 
     layers: Span | None = None
     """The layers to take, counted from 1. None: all."""
@@ -370,10 +370,9 @@ class _Training:
         self.builder.tally.read["collectives"] += not suffix
         gathered = part.kind == "all-gather" and self.gathers_input
         for number, ranks in enumerate(self.groups[scope]):
-            group = self.builder.group(scope, ranks)
             size_bytes = part.size_bytes * (len(ranks) if gathered else 1)
             name = self._name(layer, phase, number, suffix)
-            self.builder.collective(name, part.kind, group, ranks, size_bytes, waits=waits)
+            self.builder.collective(name, part.kind, scope, ranks, size_bytes, waits=waits)
 
     def _wait(self, layer: _Layer, phase: Phase) -> None:
         """Let every rank wait for the collective that a layer has started."""

@@ -1,4 +1,4 @@
-"""From files in another tool's format to a job file."""
+"""The conversion of files in another tool's format to a job file."""
 
 from __future__ import annotations
 

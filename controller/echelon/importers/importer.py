@@ -1,4 +1,4 @@
-"""What an importer is: options, and a parser from the bytes of files to a workload."""
+"""The interface of an importer: options, and a parser from the bytes of files to a workload."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def _no_constant(word: str) -> object:
 
 
 class ImportOptions(Section):
-    """What a file does not say, or what part of it to take. A format adds its own."""
+    """The values that a file lacks, and the part of it to take. A format adds its own."""
 
     ranks: int | None = None
-    """How many ranks the hosts have; None if no hosts are given."""
+    """The number of ranks that the hosts have; None if no hosts are given."""
     ranks_per_host: int = 1
     local_bandwidth: Rate | None = None
     """Bits per second between two ranks of a host. None: such transfers take no time."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.importers.workload import Compute, Node, Workload, WorkloadCollective
+from echelon.importers.workload import Workload
+from echelon.jobs.combinators import Step
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon.quantities import duration_text, rate_text
 
 _WIDTH = 118
@@ -36,21 +38,21 @@ def job_text(workload: Workload, job: str, placement: Placement, about: Iterable
             lines.append(f"  local_bandwidth: {rate_text(placement.local_bandwidth_bps)}")
     if workload.groups:
         lines.append("  groups:")
-        lines += [f"    {name}: [{', '.join(map(str, ranks))}]" for name, ranks in workload.groups.items()]
+        lines += [f"    {name}: [{', '.join(ranks)}]" for ranks, name in workload.groups.items()]
     lines.append("  nodes:")
-    lines += [f"    - {_node(node)}" for node in workload.nodes]
+    lines += [f"    - {_node(node, workload.groups)}" for node in workload.nodes]
     return "\n".join(lines) + "\n"
 
 
-def _node(node: Node) -> str:
+def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
     match node:
-        case Compute():
-            what = f"rank: {node.rank}, compute: {_duration(node.duration_s)}"
-        case WorkloadCollective():
-            what = f"collective: {node.kind}, group: {node.group}"
-            if node.kind != "barrier":
+        case ComputeUnit():
+            what = f"rank: {node.worker}, compute: {_duration(node.duration_s)}"
+        case CollectiveStep():
+            what = f"collective: {node.operation}, group: {groups[node.group]}"
+            if node.operation != "barrier":
                 what += f", bytes: {_size(node.size_bytes)}"
-        case _:
+        case Flow():
             what = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"
     after = f", after: [{', '.join(node.after)}]" if node.after else ""
     return f"{{name: {node.name}, {what}{after}}}"

@@ -55,7 +55,7 @@ _US_S = Fraction(1, 10**6)
 
 
 class PyTorchOptions(importer.ImportOptions):
-    """What part of a trace to take."""
+    """The part of a trace to take."""
 
     iterations: Span | None = None
     """The steps of the profiler to take, counted from 1. None: the first, or everything if there are no steps."""
@@ -74,7 +74,7 @@ class _Collective:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """What a GPU did, in microseconds."""
+    """An operation of a GPU, in microseconds."""
 
     stream: int
     start_us: Fraction

@@ -13,22 +13,21 @@ from echelon.importers.importer import Source
 from echelon.importers.workload import (
     MOST_NODES,
     CollectiveKind,
-    Compute,
     ReadCounts,
     TooLargeError,
     Workload,
-    WorkloadCollective,
-    WorkloadSend,
 )
+from echelon.jobs.combinators import Step
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000
-"""Redundant dependencies are looked for in traces of up to so many nodes; the memory grows with the square."""
+"""The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Computing."""
+    """A piece of computing."""
 
     duration_s: Fraction
 
@@ -39,7 +38,7 @@ class Joined:
 
     kind: CollectiveKind
     group: str
-    """What the ranks are called, in the names of nodes."""
+    """The name of the group of ranks, as the names of nodes have it."""
     ranks: tuple[int, ...]
     size_bytes: int
 
@@ -74,27 +73,28 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
     names, groups = _names(sources, traces, tally)
-    made: dict[str, WorkloadCollective | Compute | WorkloadSend] = {}
+    workers = {ranks: tuple(map(str, ranks)) for ranks in groups}
+    made: dict[str, Step] = {}
     waits: dict[str, dict[str, None]] = {}
     for rank, trace in enumerate(traces):
         instead: dict[int, tuple[str, ...]] = {}
-        """What a node that waits for this one waits for."""
+        """The names to wait for in place of each node."""
         for node in _in_order(sources[rank], trace):
             after = dict.fromkeys(name for number in node.after for name in instead[number])
             name = names.get((rank, node.number))
             match node.does:
                 case Work():
                     name = f"n{node.number}-r{rank}"
-                    made[name] = Compute(name, rank, node.does.duration_s)
+                    made[name] = ComputeUnit(name, str(rank), node.does.duration_s)
                 case TracedTransfer(sends=False):
                     assert name is not None
                     instead[node.number] = (name, *after)
                     continue
                 case TracedTransfer() if name is not None:
-                    made[name] = WorkloadSend(name, rank, node.does.peer, node.does.size_bytes)
+                    made[name] = Flow(name, str(rank), str(node.does.peer), node.does.size_bytes)
                 case Joined() if name is not None:
-                    group = groups[node.does.group, node.does.ranks]
-                    made[name] = WorkloadCollective(name, node.does.kind, group, node.does.size_bytes)
+                    group = workers[node.does.ranks]
+                    made[name] = CollectiveStep(name, node.does.kind, group, node.does.size_bytes)
                 case _:
                     instead[node.number] = tuple(after)
                     continue
@@ -110,12 +110,12 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
             code="cycle",
         )
     nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
-    return Workload(len(traces), {name: ranks for (_, ranks), name in groups.items()}, nodes, tally)
+    return Workload(len(traces), {workers[ranks]: name for ranks, name in groups.items()}, nodes, tally)
 
 
 def _names(
     sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: ReadCounts
-) -> tuple[Mapping[tuple[int, int], str], dict[tuple[str, tuple[int, ...]], str]]:
+) -> tuple[Mapping[tuple[int, int], str], dict[tuple[int, ...], str]]:
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
     joined: dict[tuple[str, tuple[int, ...]], dict[int, list[TraceNode]]] = {}
     ends: dict[tuple[int, int, int], tuple[list[TraceNode], list[TraceNode]]] = defaultdict(lambda: ([], []))
@@ -134,15 +134,15 @@ def _names(
                 ends[src, dst, node.does.tag][not node.does.sends].append(node)
                 tally.read["sends" if node.does.sends else "receipts"] += 1
     names: dict[tuple[int, int], str] = {}
-    groups: dict[tuple[str, tuple[int, ...]], str] = {}
+    groups: dict[tuple[int, ...], str] = {}
     count: Counter[str] = Counter()
-    for key, parts in joined.items():
-        kind, ranks = key
-        groups[key] = f"{kind}{count[kind]}"
+    for (kind, ranks), parts in joined.items():
+        group = f"{kind}{count[kind]}"
         count[kind] += 1
+        groups.setdefault(ranks, group)
         _check_parts(sources, ranks, parts)
         for number in range(len(parts[ranks[0]])):
-            names.update({(rank, parts[rank][number].number): f"{groups[key]}-{number}" for rank in ranks})
+            names.update({(rank, parts[rank][number].number): f"{group}-{number}" for rank in ranks})
     for (src, dst, tag), (sent, received) in ends.items():
         _check_ends(sources, src, dst, sent, received)
         for number, (send, receipt) in enumerate(zip(sent, received, strict=True)):

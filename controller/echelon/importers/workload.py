@@ -1,55 +1,19 @@
-"""What an importer has read: a graph of computing and communication on numbered ranks, and what became of the file."""
+"""The workload that an importer has read: computing and communication on numbered ranks, and notes about the file."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal
+
+from echelon.jobs.combinators import Step
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 MOST_NODES = 300_000
 """The most nodes of a workload before chains of computing are joined."""
 CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "barrier"]
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """Work of one rank."""
-
-    name: str
-    """Unique among the nodes of the workload."""
-    rank: int
-    duration_s: Fraction
-    after: tuple[str, ...] = ()
-    """The nodes that must finish before this one starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadCollective:
-    """A collective operation. A rank starts its part when the nodes of `after` in which it takes part have finished."""
-
-    name: str
-    kind: CollectiveKind
-    group: str
-    """The name of the ranks that take part. The first of them is the root, if the operation has one."""
-    size_bytes: int
-    """What a rank has before the operation, or after it if that is more. 0 for a barrier."""
-    after: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadSend:
-    """Bytes from one rank to another."""
-
-    name: str
-    src: int
-    dst: int
-    size_bytes: int
-    after: tuple[str, ...] = ()
-
-
-Node: TypeAlias = Compute | WorkloadCollective | WorkloadSend
 
 
 @dataclass(slots=True)
@@ -60,7 +24,7 @@ class ReadCounts:
     derived: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
-    """What else the reader should know, a line each."""
+    """Anything else that the reader should know, one line each."""
 
     def __add__(self, other: ReadCounts) -> ReadCounts:
         return ReadCounts(
@@ -73,12 +37,13 @@ class ReadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One iteration of a training job. Nodes are listed after those that they wait for."""
+    """One iteration of a training job, as steps of a free graph (`echelon.jobs.free`)."""
 
     ranks: int
-    groups: Mapping[str, tuple[int, ...]]
-    """Ranks of each group that a collective names."""
-    nodes: tuple[Node, ...]
+    groups: Mapping[tuple[str, ...], str]
+    """A name for the ranks of each collective."""
+    nodes: tuple[Step, ...]
+    """The steps, listed after those that they wait for. A barrier has no bytes."""
     tally: ReadCounts
 
 
@@ -89,12 +54,12 @@ def contracted(workload: Workload) -> Workload:
     """
     followers: Counter[str] = Counter(name for node in workload.nodes for name in dict.fromkeys(node.after))
     instead: dict[str, tuple[str, ...]] = {}
-    """What to wait for in the place of a node that was left out."""
-    kept: dict[str, Node] = {}
+    """The nodes to wait for in place of each node that was left out."""
+    kept: dict[str, Step] = {}
     chained = dropped = 0
     for node in workload.nodes:
         after = tuple(dict.fromkeys(final for name in node.after for final in instead.get(name, (name,))))
-        if isinstance(node, Compute):
+        if isinstance(node, ComputeUnit):
             if node.duration_s == 0 and (len(after) <= 1 or followers[node.name] <= 1):
                 instead[node.name] = after
                 dropped += 1
@@ -103,7 +68,7 @@ def contracted(workload: Workload) -> Workload:
                     followers[after[0]] += followers[node.name] - 1
                 continue
             before = kept.get(after[0]) if len(after) == 1 else None
-            if isinstance(before, Compute) and before.rank == node.rank and followers[before.name] == 1:
+            if isinstance(before, ComputeUnit) and before.worker == node.worker and followers[before.name] == 1:
                 kept[before.name] = replace(before, duration_s=before.duration_s + node.duration_s)
                 instead[node.name] = (before.name,)
                 followers[before.name] = followers[node.name]
@@ -124,14 +89,14 @@ def merged(workload: Workload) -> Workload:
     """
     followers: Counter[str] = Counter(name for node in workload.nodes for name in dict.fromkeys(node.after))
     instead: dict[str, str] = {}
-    kept: dict[str, Node] = {}
+    kept: dict[str, Step] = {}
     for node in workload.nodes:
         after = tuple(dict.fromkeys(instead.get(name, name) for name in node.after))
         before = kept.get(after[0]) if len(after) == 1 else None
         if (
-            isinstance(node, WorkloadCollective)
-            and isinstance(before, WorkloadCollective)
-            and (before.kind, before.group) == (node.kind, node.group)
+            isinstance(node, CollectiveStep)
+            and isinstance(before, CollectiveStep)
+            and (before.operation, before.group) == (node.operation, node.group)
             and followers[before.name] == 1
         ):
             kept[before.name] = replace(before, size_bytes=before.size_bytes + node.size_bytes)
@@ -157,56 +122,57 @@ class Builder:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.tally = ReadCounts()
-        self._nodes: list[Node] = []
-        self._last: list[tuple[str, ...]] = [()] * ranks
+        self._nodes: list[Step] = []
+        self._last: dict[str, tuple[str, ...]] = {str(rank): () for rank in range(ranks)}
         """The nodes for which what each rank does next will wait."""
-        self._groups: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._workers: dict[tuple[int, ...], tuple[str, ...]] = {}
+        self._groups: dict[tuple[str, ...], str] = {}
         self._kinds: Counter[str] = Counter()
-
-    def group(self, kind: str, ranks: Iterable[int]) -> str:
-        """Return the name of a group: the `kind`, and a number that counts the groups of that kind."""
-        key = kind, tuple(ranks)
-        if key not in self._groups:
-            self._groups[key] = f"{kind}{self._kinds[kind]}"
-            self._kinds[kind] += 1
-        return self._groups[key]
 
     def compute(self, name: str, rank: int, duration_s: Fraction) -> None:
         """Add computing."""
-        self._add(Compute(name, rank, duration_s, self._last[rank]))
-        self._last[rank] = (name,)
+        worker = str(rank)
+        self._add(ComputeUnit(name, worker, duration_s, self._last[worker]))
+        self._last[worker] = (name,)
 
     def collective(
         self,
         name: str,
-        kind: CollectiveKind,
+        operation: CollectiveKind,
         group: str,
         ranks: tuple[int, ...],
         size_bytes: int,
         *,
         waits: bool = True,
     ) -> None:
-        """Add a collective operation. Without `waits`, what the ranks do next does not wait for it."""
-        after = tuple(dict.fromkeys(before for rank in ranks for before in self._last[rank]))
-        self._add(WorkloadCollective(name, kind, group, size_bytes, after))
+        """Add a collective operation. Without `waits`, what the ranks do next does not wait for it.
+
+        `group` is a kind of groups. New ranks are named by it and a number that counts the groups of that kind.
+        """
+        if ranks not in self._workers:
+            self._workers[ranks] = tuple(map(str, ranks))
+            self._groups[self._workers[ranks]] = f"{group}{self._kinds[group]}"
+            self._kinds[group] += 1
+        workers = self._workers[ranks]
+        after = tuple(dict.fromkeys(before for worker in workers for before in self._last[worker]))
+        self._add(CollectiveStep(name, operation, workers, size_bytes, after=after))
         if waits:
-            for rank in ranks:
-                self._last[rank] = (name,)
+            self._last.update(dict.fromkeys(workers, (name,)))
 
     def send(self, name: str, src: int, dst: int, size_bytes: int) -> None:
         """Add a transfer. What either rank does next does not wait for it; see `wait`."""
-        self._add(WorkloadSend(name, src, dst, size_bytes, self._last[src]))
+        self._add(Flow(name, str(src), str(dst), size_bytes, self._last[str(src)]))
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: Step) -> None:
         if len(self._nodes) == MOST_NODES:
             raise TooLargeError
         self._nodes.append(node)
 
     def wait(self, rank: int, *names: str) -> None:
         """Let what `rank` does next wait for these nodes too."""
-        self._last[rank] = tuple(dict.fromkeys((*self._last[rank], *names)))
+        worker = str(rank)
+        self._last[worker] = tuple(dict.fromkeys((*self._last[worker], *names)))
 
     def workload(self) -> Workload:
         """Return what has been added."""
-        groups = {name: ranks for (_, ranks), name in self._groups.items()}
-        return Workload(self.ranks, groups, tuple(self._nodes), self.tally)
+        return Workload(self.ranks, self._groups, tuple(self._nodes), self.tally)

@@ -1,4 +1,4 @@
-"""Properties of a job that follow from its iteration graph alone: orders, ideal finish times, tardiness."""
+"""Properties of a job that follow from its iteration graph alone: orders and ideal finish times."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from echelon.jobs.graph import LOCAL, EchelonFlow, Flow, GraphError, Job
 
 __all__ = [
     "GraphError",
     "connections",
-    "consumer_finish_s",
     "earliest_start_s",
     "ideal_finish_s",
     "ordered",
-    "tardiness_s",
     "topological_order",
     "with_offsets",
     "with_profile_error",
@@ -118,24 +116,6 @@ def ideal_finish_s(echelonflow: EchelonFlow, reference_s: Fraction) -> dict[str,
     return {flow: reference_s + offset for flow, offset in zip(echelonflow.flows, echelonflow.offsets_s, strict=True)}
 
 
-def tardiness_s(echelonflow: EchelonFlow, reference_s: Fraction, finish_s: Mapping[str, Fraction]) -> Fraction:
-    """Return the largest tardiness of the flows, seconds: how late the EchelonFlow is (HotNets '22, eq. 2)."""
-    ideal = ideal_finish_s(echelonflow, reference_s)
-    return max(finish_s[flow] - ideal[flow] for flow in echelonflow.flows)
-
-
-def consumer_finish_s(finish_s: Sequence[Fraction], compute_s: Sequence[Fraction]) -> Fraction:
-    """Return when a worker finishes the work on what arrives at `finish_s`, in seconds.
-
-    The worker is idle before, and works first in first out; `compute_s[j]` is its work on arrival j. The result equals
-    ``max_j (e_j + sum of p_k for k >= j)``. With ideal finish times ``d_j = r + sum of p_k for k < j`` it is the
-    tardiness + r + the sum of all p_k (technical report of HotNets '22, S11, with unequal p). So the least tardiness
-    means the earliest finish of the consumer.
-    """
-    left_s = list(accumulate(reversed(compute_s)))[::-1]
-    return max(arrival + left for arrival, left in zip(finish_s, left_s, strict=True))
-
-
 def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
     """Return `job` with other arrangement functions.
 
@@ -146,9 +126,10 @@ def with_offsets(job: Job, offsets_s: Mapping[str, Sequence[Fraction]]) -> Job:
     if not offsets_s:
         return job
     known = {h.name: h for h in job.echelonflows}
-    changed = {
-        name: replace(_checked(job, known, name, of_it), offsets_s=tuple(of_it)) for name, of_it in offsets_s.items()
-    }
+    changed = {}
+    for name, of_it in offsets_s.items():
+        h = _checked(job, known, name, of_it)
+        changed[name] = replace(h, offsets_s=tuple(h.slack_s + offset_s for offset_s in of_it))
     return replace(job, echelonflows=tuple(changed.get(h.name, h) for h in job.echelonflows))
 
 

@@ -28,13 +28,14 @@ pass it counts a backward time. What is computed between them is the forward pas
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from heapq import heappop, heappush
 
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow
 
 Node = ComputeUnit | Flow | CollectiveStep
+_Begin = tuple[Mapping[int, int], int]
+"""When a node begins, counted from each head that precedes it: a time by head, and how much later than that."""
 
 
 def arrange(nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]]) -> tuple[EchelonFlow, ...]:
@@ -48,12 +49,11 @@ def arrange(nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]]) -> tup
     for at, node in enumerate(nodes):
         if not isinstance(node, ComputeUnit) and flows_of[node.name]:
             families.setdefault(_family(node), []).append(at)
-    found: list[tuple[list[int], list[Fraction]]] = []
+    runs: list[list[int]] = []
     for family in families.values():
         family.sort(key=lambda at: (graph.consumed[at], at))
-        for together in graph.overlapping(family):
-            found += graph.chains(together)
-    found.sort(key=lambda chain: chain[0][0])
+        runs += graph.overlapping(family)
+    found = sorted(graph.chains(runs), key=lambda chain: chain[0][0])
     return tuple(_echelonflow(nodes, flows_of, *chain) for chain in found)
 
 
@@ -89,7 +89,9 @@ class _Graph:
                 self._after[other].append(at)
                 start[at] = max(start[at], start[other] + self._lasts[other])
         self.consumed = [math.inf] * len(nodes)
-        """When the first rank computes on what each node has brought, on an infinitely fast network; or infinity."""
+        """The time at which the first rank uses each node's result, on an infinitely fast network; infinity if none
+        does.
+        """
         self._consumers_end = [0] * len(nodes)
         """The last place of those that consume it, or the end."""
         for at in reversed(range(len(nodes))):
@@ -128,40 +130,71 @@ class _Graph:
                     stack.append(step)
         return False
 
-    def chains(self, run: list[int]) -> list[tuple[list[int], list[Fraction]]]:
-        """Return the operations divided by the head on whose way they are consumed, with offsets from it, seconds."""
-        chains = []
-        while run:
-            if self.consumed[run[0]] == math.inf:
-                offsets: dict[int, int] = dict.fromkeys(run, 0)
+    def chains(self, runs: list[list[int]]) -> Iterator[tuple[list[int], list[Fraction]]]:
+        """Yield the operations of each run divided by the head on whose way they are consumed.
+
+        Each comes with its offset from the head, in seconds.
+        """
+        while runs:
+            left = []
+            for run, offsets in zip(runs, self._offsets(runs), strict=True):
+                chain = sorted(offsets, key=lambda at: (offsets[at], self.consumed[at], at))
+                yield chain, [Fraction(offsets[at], self._units) for at in chain]
+                if len(offsets) < len(run):
+                    left.append([at for at in run if at not in offsets])
+            runs = left
+
+    def _offsets(self, runs: Sequence[Sequence[int]]) -> Iterator[dict[int, int]]:
+        """Yield how much is computed between the consumption of a run's first and that of each that follows from it."""
+        heads = {
+            run[0]: max(self._consumers_end[at] for at in run) for run in runs if self.consumed[run[0]] != math.inf
+        }
+        begins, ends = self._longest_from(heads)
+        for run in runs:
+            head = run[0]
+            if head not in heads:
+                yield dict.fromkeys(run, 0)
+                continue
+            known: dict[int, int | None] = {}
+            offsets = {at: self._consumed_after(at, head, begins, ends[head], known) for at in run}
+            yield {at: offset for at, offset in offsets.items() if offset is not None}
+
+    def _longest_from(self, heads: Mapping[int, int]) -> tuple[list[_Begin], dict[int, int]]:
+        """Return when each node begins if a head begins at 0, and when the last node ends, for each head.
+
+        `heads` gives the last place up to which each head matters. Ends are for those that matter to the end.
+        """
+        begins: list[_Begin] = []
+        ends = dict.fromkeys(heads, 0)
+        for at, before in enumerate(self._before):
+            # Many nodes follow what the same heads precede: these share one mapping, and differ by how late they are.
+            parts: dict[int, _Begin] = {}
+            for other in before:
+                of, late = begins[other]
+                late += self._lasts[other]
+                if of and late >= parts.get(id(of), (of, 0))[1]:
+                    parts[id(of)] = of, late
+            if len(parts) == 1 and at not in heads:
+                (begin,) = parts.values()
             else:
-                offsets = self._offsets(run)
-            chain = sorted(offsets, key=lambda at: (offsets[at], self.consumed[at], at))
-            chains.append((chain, [Fraction(offsets[at], self._units) for at in chain]))
-            run = [at for at in run if at not in offsets]
-        return chains
+                joined: dict[int, int] = {}
+                for of, late in parts.values():
+                    for head, begins_at in of.items():
+                        if heads[head] >= at and begins_at + late >= joined.get(head, 0):
+                            joined[head] = begins_at + late
+                if at in heads:
+                    joined[at] = 0
+                begin = joined, 0
+            begins.append(begin)
+            if not self._after[at]:
+                for head, begins_at in begin[0].items():
+                    ends[head] = max(ends[head], begins_at + begin[1] + self._lasts[at])
+        return begins, ends
 
-    def _offsets(self, run: Sequence[int]) -> dict[int, int]:
-        """Return how much is computed between the consumption of the first and that of each that follows from it."""
-        head, last = run[0], max(self._consumers_end[at] for at in run)
-        begins = {head: 0}
-        queue = [head]
-        end = 0
-        while queue:
-            at = heappop(queue)
-            finish = begins[at] + self._lasts[at]
-            end = max(end, finish)
-            for follower in self._after[at]:
-                if follower <= last:
-                    if follower not in begins:
-                        heappush(queue, follower)
-                    begins[follower] = max(begins.get(follower, 0), finish)
-        consumed: dict[int, int | None] = {}
-        offsets = {at: self._consumed_after(at, begins, end, consumed) for at in run}
-        return {at: offset for at, offset in offsets.items() if offset is not None}
-
-    def _consumed_after(self, at: int, begins: Mapping[int, int], end: int, known: dict[int, int | None]) -> int | None:
-        """Return when the first consumer of `at` begins, of those in `begins`; `end` if nobody computes on it."""
+    def _consumed_after(
+        self, at: int, head: int, begins: Sequence[_Begin], end: int, known: dict[int, int | None]
+    ) -> int | None:
+        """Return when the first consumer of `at` begins that follows from `head`; `end` if none computes on it."""
         stack = [at]
         while stack:
             top = stack[-1]
@@ -170,6 +203,13 @@ class _Graph:
                 stack += unknown
                 continue
             stack.pop()
-            times = [begins.get(other) if self._computes[other] else known[other] for other in self._after[top]]
+            times = [
+                _begin_of(head, begins[other]) if self._computes[other] else known[other] for other in self._after[top]
+            ]
             known[top] = min((time for time in times if time is not None), default=None if times else end)
         return known[at]
+
+
+def _begin_of(head: int, begin: _Begin) -> int | None:
+    of, late = begin
+    return of[head] + late if head in of else None

@@ -249,7 +249,7 @@ def _placed(
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
     instead: dict[str, tuple[str, ...]] = {}
-    """What to wait for instead of a transfer that takes no time."""
+    """The nodes to wait for in place of each transfer that takes no time."""
     for step, after in steps:
         if any(name in instead for name in after):
             after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))

@@ -1,4 +1,4 @@
-"""What a training job does in one iteration: compute units, the flows between them, and the EchelonFlows they form.
+"""The iteration of a training job: compute units, the flows between them, and the EchelonFlows that the flows form.
 
 A graph of *ranks* also has collectives (`CollectiveStep`). `echelon.jobs.free` turns it into a graph of hosts, in which
 collectives have become flows.
@@ -44,8 +44,8 @@ class ComputeUnit:
     """Names of the compute units and flows that must finish before the unit starts. A worker does one unit at a time,
     so these dependencies include the order of its units."""
     kind: str = "compute"
-    """What the worker computes, as the paradigm names it: `forward`, `backward`, `aggregate`... `LOCAL` is no computing
-    but a transfer between two ranks of one host."""
+    """The work as the paradigm names it: `forward`, `backward`, `aggregate`... A `LOCAL` unit is a transfer between two
+    ranks of one host, not computing."""
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the unit belongs to no single micro-batch."""
 
@@ -78,7 +78,7 @@ class CollectiveStep:
     algorithm: str | None = None
     """None: the first that `OPERATIONS` lists."""
     matrix: tuple[tuple[int, ...], ...] | None = None
-    """Of an all-to-all, the bytes from each rank (row) to each (column). None: equal parts of `size_bytes`."""
+    """The bytes from each rank (row) to each (column) of an all-to-all. None: equal parts of `size_bytes`."""
     rounds: bool = False
     """Whether there is a flow for each round and rank, instead of one for each two ranks with the bytes of all
     rounds."""
@@ -93,7 +93,8 @@ class EchelonFlow:
     """Flows of one iteration related by an arrangement function.
 
     `flows` are flow names in ascending order of ideal finish time; the first is the head flow. `offsets_s[j]` is the
-    ideal finish time of `flows[j]` relative to the reference time, in seconds. If all offsets are equal, the
+    ideal finish time of `flows[j]` relative to the reference time, in seconds. The first offset is 0, as in the paper,
+    unless the head flow has slack: then nobody needs it until so long after its start. If all offsets are equal, the
     EchelonFlow is a coflow.
     """
 
@@ -112,6 +113,11 @@ class EchelonFlow:
         """Return an EchelonFlow whose flows should all finish at the reference time (HotNets '22, eq. 5)."""
         names = tuple(flows)
         return cls(name, names, (Fraction(0),) * len(names))
+
+    @property
+    def slack_s(self) -> Fraction:
+        """Return how long after its start the head flow should finish, in seconds."""
+        return self.offsets_s[0]
 
     @property
     def is_coflow(self) -> bool:
@@ -136,7 +142,7 @@ class Job:
     flows: tuple[Flow, ...]
     echelonflows: tuple[EchelonFlow, ...]
     start_s: Fraction = Fraction(0)
-    """When the first iteration starts, seconds."""
+    """The start of the first iteration, in seconds."""
     weight: Fraction = Fraction(1)
     """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
 

@@ -1,4 +1,4 @@
-"""What a paradigm of training is: a section of the job file and the iteration graph that it describes."""
+"""The base of training paradigms: a section of the job file, and the iteration graph that it describes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ class Paradigm(Section):
     """Job documents by title, for the reference of the API."""
     compute_times: ClassVar[frozenset[str]]
     """The keys that hold profiled compute times, in seconds; `scaled` multiplies them."""
-    fixed_order: ClassVar[bool] = True
-    """Whether the flows of a connection start in the same order whatever takes how long. Only then can switches tell
-    them apart by counting bytes."""
-
     nests: ClassVar[frozenset[str]] = frozenset()
     """The axes that the section nests in its key `order`; a job file may give them as `parallelism: [data, ...]`."""
 
@@ -40,6 +36,13 @@ class Paradigm(Section):
     @abstractmethod
     def connection_bytes(self, workers: int) -> int:
         """Return an upper bound on what one connection carries in an iteration, without building the graph."""
+
+    def counting_refusal(self) -> str | None:
+        """Return what keeps switches from telling the flows of a connection apart by counting bytes, or None.
+
+        They can if flows start in the same order however long anything takes, and connections pause between iterations.
+        """
+        return None
 
     def check(self, workers: Sequence[str]) -> None:
         """Raise `echelon.documents.problem` if the section does not fit the job's `workers`."""

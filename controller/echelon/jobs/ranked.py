@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from echelon.jobs.free import FreeGraph
 from echelon.jobs.graph import IterationGraph
 from echelon.jobs.paradigm import Paradigm
 
+V = TypeVar("V")
 MOST_STEPS = 1_000_000
 """The largest number of steps, collectives counted as one, of a graph that is built."""
 
@@ -25,11 +26,9 @@ class RankedParadigm(Paradigm):
     Rank r, from 0, is on worker r // `ranks_per_worker`.
     """
 
-    fixed_order: ClassVar[bool] = False
-
     ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     local_bandwidth: Rate | None = None
-    """Between two ranks of one worker, whose transfers are no flows. None: they take no time."""
+    """The rate between two ranks of one worker, whose transfers are no flows. None: they take no time."""
 
     @abstractmethod
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
@@ -57,6 +56,9 @@ class RankedParadigm(Paradigm):
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
         return self.free(len(workers)).iteration(workers)
 
+    def counting_refusal(self) -> str | None:
+        return "needs flows that follow each other in the same order in every iteration, which these need not do"
+
     def check(self, workers: Sequence[str]) -> None:
         ranks = len(workers) * self.ranks_per_worker
         self.check_ranks(ranks)
@@ -65,3 +67,8 @@ class RankedParadigm(Paradigm):
             raise problem(
                 f"makes {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)", code="too-large"
             )
+
+
+def value_of(value: V | tuple[V, ...], place: int) -> V:
+    """Return the value for a place, from 0, of a key that has one for each or one for all."""
+    return value[place] if isinstance(value, tuple) else value

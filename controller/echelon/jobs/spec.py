@@ -48,7 +48,7 @@ from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 COUNTED_BYTES = 1 << 32
-"""How many bytes of a connection a switch can count in an iteration."""
+"""The most bytes of a connection that a switch can count in an iteration."""
 LONGEST_GAP_S = Fraction(1 << 32, 10**6)
 SHORTEST_GAP_S = Fraction(1, 10**6)
 """Switches measure the gap in microseconds, in 32 bits."""
@@ -57,7 +57,7 @@ SHIM_PORT = 0xEF10
 
 
 class RecognitionSpec(Section):
-    """How switches recognise the packets of the job's flows."""
+    """The way in which switches recognise the packets of the job's flows."""
 
     by: Literal["shim", "bytes"] = "shim"
     """shim: the sender marks every packet. bytes: by connection, and what it has carried in this iteration."""
@@ -107,7 +107,7 @@ class JobSpec(Section):
     workers: Annotated[tuple[Name, ...], Field(min_length=2, max_length=10_000, description="the hosts, as [h1, h2]")]
     """Each paradigm says what their order means."""
     start: Duration = Fraction(0)
-    """When the first iteration starts, seconds."""
+    """The start of the first iteration, in seconds."""
     weight: PositiveReal = Fraction(1)
     """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
     recognition: RecognitionSpec = RecognitionSpec()
@@ -173,14 +173,8 @@ class JobSpec(Section):
             raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
         if self.recognition.by == "shim":
             return self
-        if not self.paradigm.fixed_order:
-            raise problem(
-                f"'bytes' needs flows that follow each other in the same order in every iteration, which "
-                f"'parallelism: {self.parallelism}' does not promise (use the shim)",
-                "recognition",
-                "by",
-                code="not-allowed",
-            )
+        if refusal := self.paradigm.counting_refusal():
+            raise problem(f"'bytes' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
         carried = self.paradigm.connection_bytes(len(self.workers))
         if carried >= COUNTED_BYTES:
             raise problem(

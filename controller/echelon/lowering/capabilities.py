@@ -1,4 +1,4 @@
-"""What a target can carry. Lowering asks for it, and refuses what the target cannot carry."""
+"""The capabilities of a target. Lowering refuses what the target cannot carry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OuterQueues:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one kind of switch can carry: its queues, the sizes of its tables and the widths of their keys."""
+    """The capabilities of one kind of switch: its queues, the sizes of its tables and the widths of their keys."""
 
     target: str
     """The target's name, for messages only."""

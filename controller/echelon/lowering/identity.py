@@ -1,4 +1,4 @@
-"""How a switch recognises the packets of a flow."""
+"""The identity by which a switch recognises the packets of a flow."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ class QueueSetting:
 
 @dataclass(frozen=True, slots=True)
 class DigestSetting:
-    """How a switch reports a digest: in lists of at most `max_list_size`, at the latest `max_timeout_ns` after the
-    first.
+    """The reporting of a digest by a switch: lists of at most `max_list_size`, sent at most `max_timeout_ns` after the
+    first event.
 
     If `ack_timeout_ns` is 0 the switch does not wait for acknowledgements.
     """
@@ -107,7 +107,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Intent:
-    """What one switch should hold. It is the same object as before if nothing in it changed.
+    """The state that one switch should hold. It is the same object as before if nothing in it changed.
 
     Parts come in the order in which they may be written to an empty switch: a part needs nothing that comes after it.
     """

@@ -88,7 +88,7 @@ class _Switch:
 
 @dataclass
 class _Lowered:
-    """Everything known of the last intents."""
+    """The results of the last lowering."""
 
     fabric: Fabric
     plan: Plan | None = None

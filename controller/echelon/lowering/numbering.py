@@ -35,7 +35,7 @@ class NumberKind(StrEnum):
 
 
 class ExhaustedError(CodedError, ValueError):
-    """There is no free number; the text says of which kind."""
+    """The error for numbers that have run out; the text says of which kind."""
 
     code: Code = "numbers-exhausted"
 
@@ -380,7 +380,7 @@ class Numbering:
 
 
 _BEFORE = 0
-"""The version of what was numbered before a restart."""
+"""The version of numbers that were given before a restart."""
 
 
 def _numbers_in(document: Document) -> Iterator[tuple[_Part, str, int]]:

@@ -59,7 +59,7 @@ Keep = Callable[[Task, MeasuredTask], None]
 
 
 class Cluster(Protocol):
-    """Computers that measure."""
+    """The computers that measure."""
 
     def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
         """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers. Raise `SweepError`

@@ -136,6 +136,7 @@ class Aalo:
             self.name,
             self._flows.update({job.name: (job, of_jobs[job.name], on_switch) for job in jobs}),
             default_schedule=_schedule(chosen.share, chosen.queues),
+            hosts_rank=chosen.share == "strict",
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

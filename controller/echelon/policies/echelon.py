@@ -91,7 +91,7 @@ class Echelon:
             self.name,
             self._flows.update({job: (job, of_job, due[job], levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=strict(MIN_SHARE),
-            hosts_in_order=True,
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
             shifts_s=self._shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifts else {},
         )
@@ -103,7 +103,8 @@ class Echelon:
         share it max-min fairly, as a collective needs all of them. So does best effort, with the rest.
         """
         ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
-        due = dict(zip(ranked, self._references.deadlines_s([flows[i] for i in ranked]), strict=True))
+        begun = self._references.deadlines_s([flows[i] for i in ranked])
+        due = {i: at_s + self._references.slack_s(flows[i]) for i, at_s in zip(ranked, begun, strict=True)}
         self._memories.observe(self._jobs, [flows[i] for i in ranked])
         urgencies = {
             i: self._order.urgency(
@@ -118,7 +119,7 @@ class Echelon:
             fill_evenly(flows, together, residual, rates)
         fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
         change = next_overtaking_s(flows, order, urgencies)
-        self._memories.expect(now_s, [flows[i] for i in ranked], [*due.values()], [rates[i] for i in ranked])
+        self._memories.expect(now_s, [flows[i] for i in ranked], begun, [rates[i] for i in ranked])
         return Allocation(tuple(rates), None if change is None else now_s + change)
 
     def neighbourhood(self, flow: ActiveFlow) -> str:
@@ -149,9 +150,14 @@ def _facts(
 
 
 def _ranked(job: str, paths: Paths, due: Dues, levels: Levels) -> tuple[FlowPlan, ...]:
+    # The flows of a job share these objects, which makes them cheap to compare.
+    later = {slack_s: levels.later(slack_s) for slack_s in {of.slack_s for of in due.values()}}
+
     def ranking(flow: str) -> Ranking:
         if flow not in due:
             return Fixed(BEST_EFFORT_QUEUE)
-        return Deadline(*due[flow], levels.thresholds_s, levels.lowest, levels.highest, levels.relative)
+        of = due[flow]
+        at = later[of.slack_s]
+        return Deadline(of.echelonflow, of.offset_s, at.thresholds_s, at.lowest, at.highest, at.relative)
 
     return tuple(FlowPlan(job, flow, ranking(flow), path) for flow, path in paths.items())

@@ -37,7 +37,7 @@ from echelon.rankings.fixed import Fixed
 
 
 class Mfs:
-    """Flows wait in the lowest queue, and are promoted as their laxity runs out.
+    """A policy whose flows wait in the lowest queue, and are promoted as their laxity runs out.
 
     Flows that are in no EchelonFlow have no deadline: they are best effort.
     """
@@ -70,6 +70,7 @@ class Mfs:
                 }
             ),
             default_schedule=strict(MIN_SHARE),
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

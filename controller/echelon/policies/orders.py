@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
@@ -98,6 +98,17 @@ class Levels:
     relative: Relative | None = None
     """Levels relative to the most urgent flow at the port, instead of the thresholds."""
 
+    def later(self, slack_s: Fraction) -> Levels:
+        """Return the levels of packets of the same job that are tardy only after this slack."""
+        if not slack_s:
+            return self
+        relative = self.relative
+        if relative is not None:
+            relative = replace(relative, head_start=relative.head_start + slack_s / relative.unit_s)
+        return replace(
+            self, thresholds_s=tuple(threshold_s + slack_s for threshold_s in self.thresholds_s), relative=relative
+        )
+
 
 class Order(Protocol):
     """An order between EchelonFlows; inside one, every order is by ideal finish time."""
@@ -135,7 +146,8 @@ class NormalisedTardiness:
 
 
 class TardinessWithMemory:
-    """Tardiness that remembers past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes first.
+    """An order by tardiness with memory of past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes
+    first.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
     the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go

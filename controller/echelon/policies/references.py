@@ -6,6 +6,10 @@ EchelonFlows follow each other (the hops of a pipeline, forward and backward), t
 lost before: each one begins punctual by definition, however late the iteration is, and jobs with a single large
 EchelonFlow overtake. Counted from the beginning of the iteration, lost time stays lost until it is made up. A job with
 a single EchelonFlow is ranked as by the paper's rule.
+
+Schedulers and switches learn the beginning of an iteration from the first flow that they see, which should start when
+it is due. The slack of an EchelonFlow that need not finish as soon as it starts is therefore kept apart
+(`Due.slack_s`). It lowers the rank of flows. The lateness that a job's memory holds is counted without it.
 """
 
 from __future__ import annotations
@@ -22,10 +26,13 @@ from echelon.kept import Kept
 
 
 class Due(NamedTuple):
-    """A flow's ideal finish time: `offset_s` after the reference time of `echelonflow`."""
+    """A flow's ideal finish time: `offset_s` + `slack_s` after the reference time of `echelonflow`."""
 
     echelonflow: str
     offset_s: Fraction
+    """When the flow should start, if it is the head of its EchelonFlow."""
+    slack_s: Fraction = Fraction(0)
+    """The slack of its EchelonFlow."""
 
 
 Dues = Mapping[str, Due]
@@ -53,7 +60,7 @@ class References:
         return self._due
 
     def deadlines_s(self, flows: Sequence[ActiveFlow]) -> list[Number]:
-        """Return when each of these flows is due in this run; all of them must belong to EchelonFlows.
+        """Return when each of these flows is due in this run, less its slack; all of them belong to EchelonFlows.
 
         As on a switch, an iteration begins with the first of its flows that is seen, less that flow's offset.
         """
@@ -65,6 +72,10 @@ class References:
             first = min(seen, key=lambda flow: (flow.start_s, self._offset_s(flow)))
             self._begun[job] = first.iteration, first.start_s - self._offset_s(first)
         return [self._begun[flow.job][1] + self._offset_s(flow) for flow in flows]
+
+    def slack_s(self, flow: ActiveFlow) -> Fraction:
+        """Return the slack of a flow that belongs to an EchelonFlow."""
+        return self._due[flow.job][flow.flow].slack_s
 
     def _offset_s(self, flow: ActiveFlow) -> Fraction:
         return self._due[flow.job][flow.flow].offset_s
@@ -79,15 +90,18 @@ def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> Dues:
     for h in job.echelonflows:
         place = alone.references[h.name] - begin
         for name, offset in zip(h.flows, h.offsets_s, strict=True):
-            out[name] = Due(first.name, place + offset)
+            out[name] = Due(first.name, place + offset - h.slack_s, h.slack_s)
     return out
 
 
 def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:
-    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of them is due."""
+    """Return the largest e - d of a job's flows in its iteration alone, in seconds; 0 if none of them is due.
+
+    Slack does not count.
+    """
     late_s = []
-    for name, (echelonflow, offset_s) in due.items():
+    for name, of in due.items():
         finish_s = alone.flows[name].finish
         assert finish_s is not None
-        late_s.append(finish_s - alone.references[echelonflow] - offset_s)
+        late_s.append(finish_s - alone.references[of.echelonflow] - of.offset_s)
     return max(late_s, default=Fraction(0))

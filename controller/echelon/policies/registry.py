@@ -36,7 +36,7 @@ _LIMITS = {
 
 
 class PolicyChoiceError(PlanError):
-    """There is no such policy, or it does not take such parameters."""
+    """The error for a policy that does not exist, or does not take such parameters."""
 
     def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None) -> None:
         super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code)

@@ -68,7 +68,7 @@ def bssi(demands_s: Mapping[C, Mapping[Link, Number]], weights: Mapping[C, Numbe
 
 
 class Sincronia:
-    """BSSI between coflows, fair shares inside, and what is left for those further back.
+    """BSSI between coflows, fair shares inside, and the rest for later coflows.
 
     A coflow is the set of flows of one EchelonFlow that are active now; its weight is that of its job. Switches serve
     coflows by strict priority in this order (`Allocation.ranks`): a central scheduler assigns the priorities, and hears

@@ -47,6 +47,7 @@ class Srpt:
             self.name,
             self._flows.update({job.name: (job, of_jobs[job.name], thresholds) for job in jobs}),
             default_schedule=strict(MIN_SHARE),
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

@@ -34,7 +34,8 @@ class EffectiveTardiness(Mapping[str, Fraction]):
 def effective_tardiness_s(
     echelonflow: EchelonFlow, job: Job, paths: Paths, capacities: Mapping[Link, Fraction]
 ) -> Fraction:
-    """Tardiness of the EchelonFlow alone in the network, seconds: the largest over its links, each served by EDF.
+    """Return the tardiness of the EchelonFlow alone in the network, in seconds: the largest over its links, each served
+    by EDF.
 
     The flows start at their ideal finish times (their producers are on time). For a coflow it is the effective
     bottleneck of Varys. Source: EchelonFlow (HotNets '22) section 4, property 4: rank EchelonFlows by tardiness where

@@ -61,6 +61,7 @@ class Unfair:
             self.name,
             self._flows.update({job: (job, of_job, self._queues[job]) for job, of_job in of_jobs.items()}),
             default_schedule=strict() if self._chosen.by == "priority" else self._weighted(),
+            hosts_rank=self._chosen.by == "priority",
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

@@ -23,7 +23,7 @@ from echelon.policies.filling import nine_digits
 
 
 class Varys:
-    """SEBF between coflows, MADD inside, backfill with what is left.
+    """SEBF between coflows, MADD inside, backfill with the rest.
 
     A coflow is the set of flows of one EchelonFlow that are active now. Its bottleneck is computed anew at every flow
     start and finish, so a central scheduler has to hear of each (the plan is `reactive`).

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import Rank
+from echelon.rankings.base import HostView, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, steps
 
 
@@ -36,6 +36,9 @@ class Attained:
             lambda: LevelProfile(steps(self.thresholds_bytes, self.order, at.key_bits)),
         )
         return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
+
+    def urgency(self, at: HostView) -> float:
+        return self.order[bisect_right(self.thresholds_bytes, at.sent_bytes)]
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:

@@ -12,6 +12,17 @@ from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
 
 
+class HostView(NamedTuple):
+    """What a host knows about a flow when it decides which one to send."""
+
+    age_s: float
+    """Seconds since the job's iteration began."""
+    memory: float
+    """What the job lost in earlier iterations, in its periods."""
+    sent_bytes: int
+    """The bytes that the host has sent of the flow's group in this iteration."""
+
+
 class Ranking(Protocol):
     """The rule by which switches choose a queue for each packet of a flow. It is part of a plan, and hashable."""
 
@@ -24,6 +35,13 @@ class Ranking(Protocol):
 
         Raise `ValueError`, which says what does not fit the switch and what would.
         """
+
+    @property
+    def group(self) -> str | None:
+        """The flows of the job whose bytes decide on the rank; None if no bytes do."""
+
+    def urgency(self, at: HostView) -> float:
+        """Return how urgent a flow is at its host, compared with others that can enter as high a queue."""
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
-from echelon.rankings.base import Rank
+from echelon.rankings.base import HostView, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
 
 _RANK_BITS = 48
@@ -33,7 +33,7 @@ class Relative:
     alone_tardiness_s: Fraction
     """The largest e - d of the job's flows in an iteration alone on the fabric, with e the actual finish time."""
     idle_s: Fraction
-    """The time after which a flow that has not sent is no longer at the port."""
+    """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
 
     def profile(self, lowest: int, highest: int, key_bits: int) -> LevelProfile:
@@ -116,6 +116,16 @@ class Deadline:
         edges = [bias - microseconds(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
         return LevelProfile(steps(edges, queues, key_bits))
+
+    @property
+    def group(self) -> None:
+        return None
+
+    def urgency(self, at: HostView) -> float:
+        late_s = at.age_s - float(self.offset_s)
+        if self.relative is not None:
+            return late_s / float(self.relative.unit_s) + at.memory - float(self.relative.head_start)
+        return bisect_right(self.thresholds_s, late_s)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import Rank
+from echelon.rankings.base import HostView, Rank
 from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 
 
@@ -23,6 +23,13 @@ class Fixed:
 
     def action(self, at: SwitchNumbers) -> RankingAction:
         return RankingAction("fixed", {"queue": self.queue})
+
+    @property
+    def group(self) -> None:
+        return None
+
+    def urgency(self, at: HostView) -> float:
+        return 0.0
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> FixedExecution:

@@ -317,7 +317,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a setting as somebody would write it."""
+    """Return a setting as people write it."""
     return f"{value:.10g}"
 
 

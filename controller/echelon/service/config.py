@@ -56,12 +56,12 @@ from echelon.targets import TARGETS, Target, find_target
 class SwitchConfig:
     name: str
     device_id: int
-    """From the fabric."""
+    """The number that the fabric gives the switch."""
     address: str
     """``host:port`` of its P4Runtime service."""
     target: str
     options: Section
-    """Of the class that the target brings."""
+    """The options of the class that the target defines."""
     tls: TlsFiles | None
     """None: no TLS."""
 
@@ -90,7 +90,7 @@ class Limits:
     jobs: int
     flows_per_job: int
     body_bytes: int
-    """Of a request."""
+    """The largest body of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ServiceConfig:
     store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
-    """In the order of the fabric, all of it."""
+    """All switches of the fabric, in its order."""
     api: ApiConfig
     audit_s: float
     lease_s: float
@@ -166,8 +166,8 @@ def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> N
 
 
 class _SwitchReader:
-    """Reads a switch's entry: what all have and what its target adds, as one model, so that an unknown key is compared
-    with all that are known and the path of a fault is right."""
+    """A reader of a switch's entry as one model, of the keys that all have and those that its target adds, so that
+    an unknown key is compared with all that are known and the path of a fault is right."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class ControllerService:
-    """Implements `echelon.service.interface.Service`. A standby answers nothing but status and readiness."""
+    """The implementation of `echelon.service.interface.Service`. A standby answers nothing but status and readiness."""
 
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None
@@ -47,7 +47,7 @@ class ControllerService:
         self.leader_url: str | None = None
         """URL of the controller that leads, as far as a standby knows."""
         self.problem: str | None = None
-        """Why nobody can be asked who leads; one line."""
+        """The reason, in one line, why nobody can be asked who leads."""
         self._config = config
         self._started_at = started_at
 

@@ -1,4 +1,4 @@
-"""What the API asks of the service (`echelon.service.controller`). All calls are made on its event loop."""
+"""The service as the API sees it (`echelon.service.controller`). All calls are made on its event loop."""
 
 from __future__ import annotations
 

@@ -43,7 +43,8 @@ log = logs.get(__name__)
 
 
 class Leader:
-    """Keeps the switches at what was accepted, for one term of leadership, which must have been won.
+    """The controller that keeps the switches at the accepted state, for one term of leadership, which must have been
+    won.
 
     Call `open` first, then `run` until it is cancelled.
     """
@@ -75,7 +76,7 @@ class Leader:
         self._events: deque[Event] = deque()
         self._handling = False
         self._numbers = itertools.count(1)
-        """Of requests and reports."""
+        """The numbers of requests and reports."""
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
         self._reports: dict[int, asyncio.Future[None]] = {}
         self._alarms: set[asyncio.TimerHandle] = set()
@@ -102,11 +103,11 @@ class Leader:
 
     @property
     def store_problem(self) -> str | None:
-        """Why the store cannot be relied on now; one line."""
+        """The reason, in one line, why the store cannot be relied on now."""
         return self._store.problem
 
     async def open(self) -> None:
-        """Load what was accepted.
+        """Load the accepted state. Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
 
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """
@@ -174,7 +175,7 @@ class Leader:
                 self.submit(events.StopWaiting(number))
 
     def submit(self, event: Event) -> None:
-        """Let the machine know, and do what it says. May be called from within."""
+        """Let the machine handle the event, and carry out its effects. May be called from within."""
         self._events.append(event)
         if self._handling:
             return
@@ -206,7 +207,7 @@ class Leader:
         self._metrics.jobs(Counter(machine.progress.state(name)[0] for name in machine.jobs.jobs))
 
     async def _on_digests(self, switch: str, _version: int | None, received: DigestReport) -> None:
-        """Return when the report was dealt with; then the switch is told so."""
+        """Wait until the report was dealt with; then the switch is told so."""
         number = next(self._numbers)
         dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
         try:
@@ -262,7 +263,7 @@ class Leader:
             future.set_exception(error)
 
     def _start(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-        """Run in the background. A failure ends `run`: it is nobody's to handle."""
+        """Run in the background. A failure ends `run`, because nothing else handles it."""
 
         def ended(task: asyncio.Task[None]) -> None:
             tasks.discard(task)
@@ -321,7 +322,7 @@ class Leader:
             self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
-        """We hold the lease: another controller that is primary somewhere has none."""
+        """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""
         switch, election_id = effect.switch, effect.election_id
         try:
             term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))

@@ -14,7 +14,7 @@ from echelon.control.progress import JobState
 from echelon.service.resources import SwitchState
 
 MAX_JOB_SERIES = 2000
-"""How many jobs have series of their own, so that a scrape stays below 1 MB. echelon_jobs_without_series counts the
+"""The number of jobs with series of their own, which keeps a scrape below 1 MB. echelon_jobs_without_series counts the
 others."""
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -254,7 +254,7 @@ class Metrics:
         self._drift.labels(switch).inc(drift)
 
     def digests(self, switch: str, events: int, unknown: int) -> None:
-        """Note flow events of the switch; `unknown` reports besides name no flow of ours."""
+        """Note flow events of the switch; `unknown` counts further reports, which name no flow of ours."""
         self._digests.labels(switch).inc(events)
         self._unknown.labels(switch).inc(unknown)
 

@@ -71,7 +71,7 @@ class JobResource(Resource):
     """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
     flows: tuple[FlowNumbers, ...] = ()
-    """Only present where a single job is requested."""
+    """The job's flows and their numbers. Only present where a single job is requested."""
     timings: Timings | None = None
     """Timings of the change that last installed it."""
 
@@ -136,7 +136,7 @@ class PlanResource(Resource):
     jobs: int
     flows: tuple[FlowPlanResource, ...]
     problem: str | None = None
-    """Why the newest jobs, policy or fabric have no plan; this is then the last good one."""
+    """The reason why the newest jobs, policy or fabric have no plan; this is then the last good one."""
 
 
 class EntryResource(Resource):
@@ -235,6 +235,6 @@ class StatusResource(Resource):
     """Number of the plan in force; 0: none yet."""
     plan_problem: str | None = None
     settled: bool = False
-    """Nothing is under way: the plan includes all that was accepted, and every switch that has a session has
+    """Whether nothing is under way: the plan includes all that was accepted, and every switch that has a session has
     acknowledged it, or refuses part of it."""
     switches: dict[SwitchState, int]

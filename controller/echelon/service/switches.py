@@ -54,7 +54,7 @@ class Switches:
         self._metrics = metrics
         self._submit = submit
         self._refused: dict[str, int] = {}
-        """By switch: how many entries of its intent it refuses."""
+        """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
             metrics.switch_added(switch.name)
@@ -80,7 +80,7 @@ class Switches:
         return connection
 
     def snapshots(self) -> Sequence[ConnectionSnapshot]:
-        """Return what is known of every switch now."""
+        """Return a snapshot of every switch."""
         return [connection.snapshot() for connection in self._connections.values()]
 
     def states(self) -> dict[State, int]:

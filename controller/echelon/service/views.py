@@ -231,7 +231,7 @@ _MAC_FROM = 1 << 32
 
 
 def _number(name: str, value: int) -> str:
-    """Addresses as they are written, all else in decimal."""
+    """Return an address as it is usually written, and any other number in decimal."""
     if name not in _ADDRESSES:
         return str(value)
     if value < _MAC_FROM and name != "dst_mac":

@@ -75,13 +75,6 @@ def exact_place(target: str) -> Callable[[Watch], Runner]:
     return lambda _: partial(run, exact=True)
 
 
-def targets_on(fabric: str) -> list[str]:
-    """Return what `--target` takes together with this fabric."""
-    from echelon.targets import TARGETS
-
-    return [target for target in (FLUID, *TARGETS) if _goes_together(fabric, target)]
-
-
 def _goes_together(fabric: str, target: str) -> bool:
     from echelon.targets import TARGETS
 

@@ -39,7 +39,7 @@ def simulate(
     progress: Progress | None = None,
     keep: str | Path | None = None,
 ) -> PolicyComparison:
-    """Run `scenario` under each of `policies` in virtual time, and return what came out.
+    """Run `scenario` under each of `policies` in virtual time, and return the results.
 
     `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
     ``"fluid"``, which executes plans exactly and without packets, or a target with virtual switches, such as

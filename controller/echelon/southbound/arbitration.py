@@ -17,7 +17,7 @@ class FixedArbitrator(Arbitrator):
     """An arbitrator that bids one election id, once for each stream, and stays a backup where another id is higher."""
 
     async def handshake(self, switch: Switch, *, conflict: bool = False) -> None:
-        """Bid. Raise `finsy.P4ClientError`, also where another stream has the same id."""
+        """Bid for the role of primary. Raise `finsy.P4ClientError`, also where another stream has the same id."""
         await self._send(switch)
         assert switch._p4client is not None  # noqa: SLF001
         while True:

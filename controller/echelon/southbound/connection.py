@@ -79,7 +79,7 @@ class ConnectionSnapshot:
     device_id: int
     state: State
     problem: str | None
-    """The problem in one line; None: there is none."""
+    """The problem in one line; None if there is none."""
     since: float
     """Time at which the switch came into `state`."""
     term: int
@@ -90,7 +90,7 @@ class ConnectionSnapshot:
     """Number of others' entries that the last reading found."""
     wanted_entries: int
     wanted_version: int | None
-    """The version of the newest intent; None: there is none yet."""
+    """The version of the newest intent; None if there is none yet."""
     installed_version: int | None
     """The version of the last intent that was acknowledged as a whole, in this session or an earlier one."""
     sessions: int
@@ -637,7 +637,7 @@ class SwitchConnection:
 
 
 class _NobodyThereError(Exception):
-    """Nothing accepts connections at a switch's address."""
+    """The error for a switch's address at which nothing accepts connections."""
 
 
 async def _reach(name: str, address: str) -> None:

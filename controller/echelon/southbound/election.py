@@ -14,7 +14,7 @@ LARGEST_TERM = (1 << 63) - 1
 
 
 class ElectionError(CodedError):
-    """No term is left that could win; the text says against what."""
+    """The error when no term is left that could win; the text says against what."""
 
     code: Code = "numbers-exhausted"
 

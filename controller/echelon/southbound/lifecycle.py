@@ -129,7 +129,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Nothing is open and nothing is under way."""
+    """The state in which nothing is open and nothing is under way."""
 
 
 Event: TypeAlias = (
@@ -226,7 +226,7 @@ class Lifecycle:
     def __init__(self, term: int, timing: Timing, rng: random.Random) -> None:
         self.state: State = "connecting"
         self.problem: str | None = None
-        """The problem in one line; None: there is none."""
+        """The problem in one line; None if there is none."""
         self.wake_at: float | None = None
         """Time at which `handle(Tick(), now)` is due; None: not before another event."""
         self.session_count = 0
@@ -247,7 +247,7 @@ class Lifecycle:
         self._wanted: int | None = None
         self._writing: Write | None = None
         self._attempted: int | None = None
-        """The version of the last write of this session, whatever came of it."""
+        """The version of the last write of this session, whatever its outcome."""
         self._known = False
         """Whether it is known what the switch holds: this session has written, and the last write did not fail."""
         self._due_at = 0.0
@@ -260,7 +260,7 @@ class Lifecycle:
 
     @property
     def wanted(self) -> int | None:
-        """The newest version; None: there is none yet."""
+        """The newest version; None if there is none yet."""
         return self._wanted
 
     def handle(self, event: Event, now: float) -> list[Instruction]:

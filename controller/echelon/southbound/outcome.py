@@ -31,7 +31,7 @@ class Applied:
     inserts: int
     modifies: int
     deletes: int
-    """Numbers of entries by what was carried out."""
+    """The numbers of entries that were carried out."""
     refused: tuple[RefusedEntry, ...]
     """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
     foreign: int

@@ -98,7 +98,7 @@ class _Known:
 
 
 class WantedEntries:
-    """What an intent wants on the switch, as bytes.
+    """The entries that an intent wants on the switch, as bytes.
 
     It is kept from intent to intent, so that parts that are the same object as before cost nothing.
     """
@@ -111,7 +111,7 @@ class WantedEntries:
         self.by_key: dict[bytes, EncodedEntry] = {}
 
     def turn_to(self, parts: Sequence[Part]) -> Turn:
-        """Want these parts from now on. What they hold is known when the result has been iterated over."""
+        """Replace the wanted parts by these. Their entries are known once the result has been iterated over."""
         new = {id(part): part for part in parts}
         # A part that was invalid may have been so because of a part that is gone.
         stale = [number for number, known in self._parts.items() if number not in new or known.invalid]

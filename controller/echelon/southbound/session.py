@@ -8,6 +8,8 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -23,7 +25,8 @@ from finsy import (
     SwitchOptions,
 )
 from finsy.gnmiclient import GNMIClientError
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
 from echelon.p4program import P4Program
@@ -68,6 +71,14 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("finsy").addFilter(_is_news)
+
+
+@lru_cache(maxsize=4)
+def _parsed(p4info: str) -> p4i.P4Info:
+    """Return a P4Info from its text. Parsing takes 50 ms, and every session with every switch needs the same one."""
+    message = p4i.P4Info()
+    text_format.Parse(p4info, message)
+    return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +157,10 @@ class SwitchSession:
         self.name = name
         self._exact_id = election_id
         self._credentials = credentials
+        # finsy parses a file anew for every session; it takes a message as well, although its types name paths only.
+        p4info = cast(Path, _parsed(program.p4info.read_text("utf-8")))
         options = SwitchOptions(
-            p4info=program.p4info, p4blob=program.binary, device_id=device_id, channel_credentials=credentials
+            p4info=p4info, p4blob=program.binary, device_id=device_id, channel_credentials=credentials
         )
         if election_id is not None:
             options = options(initial_election_id=election_id)

@@ -73,7 +73,7 @@ class TlsFiles:
 
 
 class _EncryptedKeyError(Exception):
-    """OpenSSL asks for a passphrase."""
+    """The error for a key whose passphrase OpenSSL asks for."""
 
 
 def _no_password() -> str:

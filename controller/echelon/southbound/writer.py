@@ -81,7 +81,7 @@ class Found:
 
 
 class Writing:
-    """A difference on its way to a switch. Instructions out (`take`), outcomes in; no I/O.
+    """The writing of a difference to a switch. Instructions out (`take`), outcomes in; no I/O.
 
     `held` (our entries, by key) follows what the switch says, outcome by outcome. An outcome belongs to an instruction
     that was taken; instructions that are out together may end in any order.
@@ -139,7 +139,7 @@ class Writing:
         return False
 
     def _advance(self) -> None:
-        """Go on to the next chunk, if it may be written beside what is under way."""
+        """Advance to the next chunk, if it may be written concurrently with those under way."""
         self.prepare()
         if self._ahead is None and not self._out and self._postponed:
             again, self._postponed, self._deletes = self._postponed, [], False

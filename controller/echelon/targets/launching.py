@@ -73,7 +73,7 @@ class SwitchProcess(Protocol):
 
 
 class SwitchLauncher(Protocol):
-    """Starts switches of one target as processes."""
+    """A launcher of switches of one target as processes."""
 
     @property
     def unix_ports(self) -> bool:
@@ -99,7 +99,7 @@ class Ports:
 
     grpc: int
     other: int
-    """For what a target serves besides P4Runtime."""
+    """The port for anything that a target serves besides P4Runtime."""
 
 
 class ExecutableLauncher(ABC):

@@ -1,4 +1,5 @@
-"""How PTF tests make queues build up: the one thing that they need of a target and that P4Runtime does not offer.
+"""The rates that PTF tests set to make queues build up: the one thing that they need of a target and that P4Runtime
+does not offer.
 
 A test asks the object what it can do (`can_limit_ports`), and is skipped with `reason` where it cannot.
 """
@@ -34,7 +35,7 @@ class QueueRates(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why the switch cannot do what it cannot do."""
+        """The reason why the switch lacks what it cannot do."""
         ...
 
     def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:

@@ -1,1 +1,1 @@
-"""From digests and counters to tardiness, iteration times and observed distances."""
+"""Tardiness, iteration times and observed distances, from digests and counters."""

@@ -1,4 +1,4 @@
-"""Whether a job's profile is wrong, judged by what switches see, and what its arrangement functions should be then.
+"""The check of a job's profile against what switches see, and the arrangement functions that it should have.
 
 An arrangement function is made of profiled compute times of the *consumer*; what a switch can see are the starts of
 flows, which are the *producer's* pace. What both have in common is a profile that is wrong as a whole: taken on another
@@ -28,7 +28,7 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Job
 TOLERANCE = Fraction(1, 10)
 """A right profile is within a few percent, and plans tolerate 20 % (docs/policies.md)."""
 AGREEING = 8
-"""How many iterations in a row must have factors within TOLERANCE of each other."""
+"""The number of iterations in a row whose factors must be within TOLERANCE of each other."""
 MAX_FACTOR = 16
 """The largest credible factor, and one over it the smallest. Beyond them, the flows belong to a different job."""
 _MICROSECONDS = 1_000_000
@@ -43,19 +43,14 @@ class FlowStart:
     """None: there was none, or its end is unknown."""
 
 
-def computed_distances_s(job: Job, echelonflow: EchelonFlow) -> tuple[Fraction, ...] | None:
+def computed_distances_s(
+    computes: Mapping[str, ComputeUnit], after: Mapping[str, Sequence[str]], echelonflow: EchelonFlow
+) -> tuple[Fraction, ...] | None:
     """Return how many seconds after the head flow each flow starts, if only computing decides that, else None.
 
     Only computing decides if all that the flows wait for are compute units that depend on the one of the head flow.
+    `computes` has the job's compute units by name, `after` what each of its flows waits for.
     """
-    computes = {unit.name: unit for unit in job.computes}
-    after = {flow.name: flow.after for flow in job.flows}
-    return _distances_s(computes, after, echelonflow)
-
-
-def _distances_s(
-    computes: Mapping[str, ComputeUnit], after: Mapping[str, Sequence[str]], echelonflow: EchelonFlow
-) -> tuple[Fraction, ...] | None:
     head_needs = after[echelonflow.flows[0]]
     if len(head_needs) != 1 or head_needs[0] not in computes:
         return None
@@ -133,7 +128,7 @@ class Corrections:
         computes = {unit.name: unit for unit in job.computes}
         after = {flow.name: flow.after for flow in job.flows}
         for one in self._echelonflows:
-            distances_s = _distances_s(computes, after, one)
+            distances_s = computed_distances_s(computes, after, one)
             if distances_s is not None and any(distances_s):
                 self.evidence[one.name] = Evidence(one.flows, distances_s)
         self.factor = Fraction(1)

@@ -9,11 +9,13 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""How many iterations behind the newest one an epoch can be. Any other difference means newer, as for the switches."""
+"""The number of iterations that an epoch can be behind the newest one. Any other difference means newer, as for the
+switches.
+"""
 
 
 def ahead(epoch: int, of: int) -> int:
-    """Return by how many iterations `epoch` is ahead of the epoch `of`; negative if it is behind."""
+    """Return the number of iterations by which `epoch` is ahead of the epoch `of`; negative if it is behind."""
     forward = (epoch - of) % EPOCHS
     return forward if forward < EPOCHS - BEHIND else forward - EPOCHS
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from echelon.telemetry.epochs import BEHIND
 
 MAX_VALUES = 4096
-"""How many incomplete iterations are kept. A lost event leaves an iteration incomplete until it is too old."""
+"""The number of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
 
 T = TypeVar("T")
 

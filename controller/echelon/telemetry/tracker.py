@@ -79,7 +79,8 @@ class Tracker:
         """Follow the job.
 
         A job that is followed already keeps what was seen of it, but only its iteration times where its EchelonFlows or
-        computing changed, and nothing where its flows changed.
+        computing changed, and nothing where its flows changed. Flows that moved to another path are followed from their
+        next iteration on.
 
         `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
         same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
@@ -92,13 +93,6 @@ class Tracker:
             self._jobs[job.name] = anew = _TrackedJob(job, paths, numbered_by_sender)
             if known is not None:
                 anew.inherit(known)
-
-    def replan(self, job: str, paths: Paths) -> None:
-        """Follow the job's flows on these paths. Flows that moved are followed from their next iteration on.
-
-        Raises KeyError for a job that is not followed.
-        """
-        self._jobs[job].reroute(paths)
 
     def remove(self, job: str) -> None:
         """Forget the job, if it is followed. Later reports of it are ignored."""

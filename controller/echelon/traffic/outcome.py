@@ -21,7 +21,7 @@ class FlowOutcome:
     received: tuple[float, int] | None = None
     """Bytes received of an unfinished flow, where that is known: (until when, how many). Otherwise none count."""
     failed: str | None = None
-    """Why it can never finish, as in ``connection refused``."""
+    """The reason why it can never finish, such as ``connection refused``."""
 
     @property
     def completion_s(self) -> float | None:

@@ -34,7 +34,7 @@ class Received:
 
 
 class TrafficReceiver:
-    """Serves a listening socket until `stop_fd` can be read or its other end is closed."""
+    """A server of a listening socket, until `stop_fd` can be read or its other end is closed."""
 
     def __init__(self, listener: socket.socket, stop_fd: int) -> None:
         self._listener, self._stop_fd = listener, stop_fd

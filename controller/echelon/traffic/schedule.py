@@ -65,7 +65,7 @@ class Schedule:
     duration_us: int
     """The time that the load is counted over. A flow may start later where an algorithm leaves its end to chance."""
     about: Mapping[str, str] = field(default_factory=dict)
-    """How the schedule was made, for the reader of the file."""
+    """Notes for the reader of the file on how the schedule was made."""
 
     @property
     def total_bytes(self) -> int:

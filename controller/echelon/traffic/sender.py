@@ -124,7 +124,7 @@ class _Connection:
         return transfer
 
     def acknowledged(self) -> int:
-        """Bytes that the other end's system has acknowledged."""
+        """Return the bytes that the other end's system has acknowledged."""
         with suppress(OSError):
             unsent = struct.unpack("i", fcntl.ioctl(self.sock, termios.TIOCOUTQ, b"\0\0\0\0"))[0]
             return max(self.position - int(unsent), 0)
@@ -138,7 +138,8 @@ class _Connection:
 
 
 class TrafficSender:
-    """Sends `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on, to `addresses` by host.
+    """A sender of `flows`, (number, flow) sorted by start, from the monotonic time `begin_ns` on, to `addresses` by
+    host.
 
     Ends when all have finished, at `end_ns`, or when `stop_fd` can be read or is closed at its other end. Where the
     address of a source is known, too, its flows come from it. `report` is called with results every now and then and,

@@ -29,7 +29,7 @@ _DIRECTORY = Path(__file__).parent / "cdf"
 
 
 class Reading(Protocol):
-    """How a table is read between its points; `sizes` and `shares` are its columns, ascending."""
+    """The rule for reading a table between its points; `sizes` and `shares` are its columns, ascending."""
 
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction: ...
 

@@ -1,4 +1,4 @@
-"""What replayed flows say to each other: bytes without sockets.
+"""The messages of replayed flows: bytes without sockets.
 
 A connection carries transfers one after another. A transfer begins with a header, which says how many bytes follow it,
 and is as long as its flow in all, but never shorter than the header. When its last byte has arrived, the receiver

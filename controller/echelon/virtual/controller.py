@@ -63,7 +63,7 @@ class MemoryStore:
 
 
 class VirtualController:
-    """Connects to every switch, accepts the jobs, writes their plan and follows digests.
+    """A controller that connects to every switch, accepts the jobs, writes their plan and follows digests.
 
     A context manager: connected and written inside. `stop` closes all sessions, as if the controller had died. Entering
     it raises `PlanError` where there is no plan for all jobs, and `SouthboundError`.

@@ -38,7 +38,7 @@ class LeastLoaded:
     name = "least_loaded"
 
     class Parameters(Section):
-        """How finely flows are told apart at a port."""
+        """The number of queues that tell flows apart at a port."""
 
         queues: Annotated[int, Field(ge=1, le=CONTROL_QUEUE)] = CONTROL_QUEUE
         """The number of equal queues that flows are spread over. With 1, a port serves packets in order of arrival."""

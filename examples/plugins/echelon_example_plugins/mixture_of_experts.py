@@ -32,7 +32,7 @@ from echelon.jobs.mesh import Mesh
 from echelon.jobs.paradigm import Paradigm
 
 BACKWARD = 2
-"""How many times as long as the forward pass the backward pass computes."""
+"""The time of the backward pass as a multiple of the forward pass."""
 EXCHANGES = 4
 """All-to-alls of a layer in an iteration: dispatch and combine, forward and backward."""
 

@@ -44,7 +44,7 @@ class RatedCase(Case):
 
     @property
     def expected_bps(self) -> dict[int, Fraction]:
-        """Minimum rates first, then levels from the highest on. Exact."""
+        """The exact rates: minimum rates first, then levels from the highest on."""
         wanted = {c.queue: min(c.offered_bps, self.maximum.get(c.queue, c.offered_bps)) for c in self.classes}
         out = {queue: Fraction(min(rate, self.minimum.get(queue, 0))) for queue, rate in wanted.items()}
         left = PORT_RATE_BPS - sum(out.values())
@@ -77,8 +77,10 @@ SHAPING_CASES: tuple[Case, ...] = (
 
 
 def measure(cases: Sequence[Case], seconds: float, progress: Callable[[str], None]) -> list[Outcome]:
-    """Runs the cases on BMv2, in this namespace. Raises TargetError, SouthboundError, CaptureError,
-    NothingArrivedError."""
+    """Run the cases on BMv2, in this namespace.
+
+    Raises TargetError, SouthboundError, CaptureError, NothingArrivedError.
+    """
     with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
         for case in cases:
             generator.load(case.name, case.cycle)

@@ -51,7 +51,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _best(work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str], rounds: int) -> Rate:
-    """The best of some rounds, each from empty tables."""
+    """Return the best of some rounds, each from empty tables."""
     rates = []
     for _ in range(rounds):
         _run(clients.clear(addresses))
@@ -76,8 +76,8 @@ async def _ours(addresses: Sequence[str], intents: Sequence[Intent], shares: lis
 
 
 async def _read_back(address: str, intent: Intent) -> tuple[float, float, float]:
-    """Seconds to write a large intent, to read it back and compare, and to do that by a controller that knows nothing
-    of it: every entry has to be taken apart."""
+    """Return the seconds to write a large intent, to read it back and compare it, and to do the latter with a
+    controller that does not know it, which has to decode every entry."""
     start = time.perf_counter()
     async with SwitchSession("s", address, DEVICE_ID, program(), queues=GnmiQueues("s")) as session:
         (await session.reconcile(intent)).require()

@@ -1,4 +1,6 @@
-"""How entries get onto switches: by this project's session, by finsy, by p4runtime-shell, and already encoded."""
+"""The ways of writing entries to switches: this project's session, finsy, p4runtime-shell, and requests already
+encoded.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
+    """The rate of `entries` in `seconds` of wall clock, from the entries as lists to the last acknowledgement."""
 
     entries: int
     seconds: float
@@ -58,7 +60,9 @@ async def _sessions(stack: AsyncExitStack, addresses: Sequence[str]) -> list[Swi
 
 
 async def by_session(addresses: Sequence[str], intents: Sequence[Intent]) -> tuple[Rate, list[Applied]]:
-    """From an intent to the next: encoded, compared, written in stages, refusals looked at. Leaves the entries."""
+    """Measure the change from one intent to the next: encode, compare, write in stages, check for refusals. Leaves the
+    entries.
+    """
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
         await asyncio.gather(*(s.reconcile(_empty(i)) for s, i in zip(sessions, intents, strict=True)))
@@ -77,7 +81,7 @@ async def clear(addresses: Sequence[str]) -> None:
 
 
 async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
-    """Requests of 1000 updates each that were made before the clock starts: what switch and gRPC take."""
+    """Measure requests of 1000 updates each, made before the clock starts: the time that switch and gRPC take."""
     async with AsyncExitStack() as stack:
         sessions = await _sessions(stack, addresses)
         codec = Codec(sessions[0].schema)
@@ -103,7 +107,7 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
 
 
 async def by_finsy(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
-    """`Switch.write` of lists of 1000 entries, which were made before the clock starts."""
+    """Measure `Switch.write` on lists of 1000 entries, made before the clock starts."""
     options = finsy.SwitchOptions(p4info=program().p4info, p4blob=program().binary, device_id=DEVICE_ID)
     async with AsyncExitStack() as stack:
         switches = [
@@ -149,7 +153,7 @@ def _text(value: int | Prefix | Interval) -> int | str:
 
 
 def by_shell(python: Path, address: str, entries: Sequence[TableEntry]) -> Rate:
-    """`insert()` of p4runtime-shell, one by one: it has no other way. Entries with one action only.
+    """Measure `insert()` of p4runtime-shell, which takes one entry at a time. Takes only entries with one action.
 
     Args:
         python: of an environment that has p4runtime-shell.

@@ -15,7 +15,7 @@ _START_S = 20.0
 
 @contextmanager
 def running(target: Target) -> Iterator[str]:
-    """One switch without program and interfaces; its address. Raises TargetError."""
+    """Run one switch without program and interfaces, and yield its address. Raises TargetError."""
     path = target.path()
     if path is None:
         raise TargetError(f"{target.executable}: not installed")

@@ -65,7 +65,7 @@ def _job(job: int, first: int, count: int) -> Iterator[TableEntry]:
 
 
 def leaf(entries: int) -> Intent:
-    """About so many entries: at least those of the fabric."""
+    """Return an intent of about so many entries: at least those of the fabric."""
     parts = [Part(FABRIC, tuple(_fabric()))]
     parts += [Part(f"profile {number}", tuple(_profile(number))) for number in range(PROFILES)]
     flows = (entries - sum(len(part.entries) for part in parts)) // 2
@@ -75,7 +75,7 @@ def leaf(entries: int) -> Intent:
 
 
 def large(entries: int) -> Intent:
-    """Five tables of 16,384 entries, as many as they hold, and threshold profiles for the rest."""
+    """Return an intent of five tables of 16,384 entries, as many as they hold, and threshold profiles for the rest."""
     flows = min(_MOST_FLOWS, entries // 5)
     parts = [Part("profiles", tuple(_slices(entries - 5 * flows)))]
     for job, first in enumerate(range(0, flows, 1000)):

@@ -82,7 +82,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 @contextmanager
 def _progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on the terminal's standard error that moves on at each call of what this yields."""
+    """Show a bar on the terminal's standard error that moves on at each call of the yielded function."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=steps)
@@ -97,7 +97,7 @@ def _progress(steps: int) -> Iterator[Callable[[str], None]]:
 
 
 def _console() -> Console:
-    """Standard output; wide enough for the tables where it is a file."""
+    """Return a console on standard output, wide enough for the tables if that is a file."""
     return Console(width=None if sys.stdout.isatty() else _FILE_COLUMNS)
 
 
@@ -167,7 +167,7 @@ def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequ
 
 
 def _print_placements(results: speed.Results, names: Sequence[str], console: Console) -> None:
-    """What each placement gave; the table above has the better one."""
+    """Print the results of each placement; the table above has the better one."""
     placements = speed.placements()
     table = Table(
         "program", "packet bytes", "switch", title="The same by the processors that switch and generator may use"

@@ -23,9 +23,9 @@ from .network import received_frames
 BURST_FRAMES = 16
 """Frames handed over at once, as a host that coalesces does."""
 ROUND_AT = slice(54, 58)
-"""Where a frame carries the number of its round: in a shim, these bytes are not read for flows ranked by thresholds."""
+"""The place of the round's number in a frame: in a shim, these bytes are not read for flows ranked by thresholds."""
 INDEX_AT = slice(58, 62)
-"""Where it carries its place in the cycle."""
+"""The place of the frame's index in the cycle."""
 MIN_FRAME_BYTES = INDEX_AT.stop
 
 _CACHE_LINE = 64
@@ -73,7 +73,7 @@ class Cycle:
             raise ValueError(f"frames of {shortest} bytes: at least {MIN_FRAME_BYTES} are needed for their numbers")
 
     def matched(self, seen: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Each frame seen behind the frame as it was sent, with its numbers."""
+        """Yield each frame as it was sent, with its numbers, and as it was seen."""
         for frame in seen:
             index, turn = frame[INDEX_AT], frame[ROUND_AT]
             sent = bytearray(self.frames[int.from_bytes(index, "big") % len(self.frames)])
@@ -85,7 +85,7 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one run sent. Times in nanoseconds of time.perf_counter_ns."""
+    """The result of one run of the generator. Times are nanoseconds of time.perf_counter_ns."""
 
     frames: int
     refused: int
@@ -134,7 +134,7 @@ class _Ring:
 
 
 class _Sender:
-    """Inside the generator's process."""
+    """The part of the generator inside its process."""
 
     def __init__(self, interface: str, far_end: str) -> None:
         self._far_end = far_end
@@ -184,7 +184,7 @@ class _Sender:
 
 
 def _serve(connection: Connection, interface: str, far_end: str) -> None:
-    """The generator's process: (method, arguments) in, what it returns or the exception out."""
+    """Run the generator's process: receive (method, arguments), send the result or the exception."""
     with contextlib.suppress(OSError):
         # Traffic does not wait until the switch under test yields the processor.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -203,7 +203,9 @@ def _serve(connection: Connection, interface: str, far_end: str) -> None:
 
 
 class Generator:
-    """Sends on `interface`; counts what comes out at `far_end`. A context manager: the process lives inside."""
+    """A generator that sends on `interface` and counts what comes out at `far_end`. A context manager: the process
+    lives inside.
+    """
 
     def __init__(self, interface: str, far_end: str) -> None:
         context = multiprocessing.get_context("spawn")

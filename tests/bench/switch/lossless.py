@@ -42,7 +42,7 @@ class GeneratorLimitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How to search. Durations in seconds."""
+    """The settings of a search. Durations are in seconds."""
 
     probe_s: float = 1.0
     confirm_s: float = 2.0
@@ -57,7 +57,7 @@ class Search:
 
 
 def lossless_rate(trial: Callable[[float, float], Trial], start_pps: float, search: Search) -> float:
-    """The highest rate in packets/s at which `trial(rate_pps, duration_s)` is lossless; 0 if none is.
+    """Return the highest rate in packets/s at which `trial(rate_pps, duration_s)` is lossless; 0 if none is.
 
     Brackets it from `start_pps` on, bisects, and confirms; then climbs as long as more is confirmed. With that, and a
     second chance for every probe that fails, a machine which was busy with something else for a moment does not end the

@@ -27,21 +27,23 @@ _STATISTICS = Path("/proc/thread-self/net/dev")
 
 
 class NetworkError(Exception):
-    """No namespace or no interfaces can be had; the text says what to do."""
+    """The error when no namespace or no interfaces can be had; the text says what to do."""
 
 
 def is_private() -> bool:
-    """Whether this process was started by `inside`."""
+    """Return whether this process was started by `inside`."""
     return os.environ.get(_INSIDE) == "1"
 
 
 def inside(command: Sequence[str]) -> list[str]:
-    """`command`, run in namespaces of its own (network, processes, mounts): all that it starts ends with it."""
+    """Return `command` wrapped so that it runs in its own namespaces (network, processes, mounts): all that it starts
+    ends with it.
+    """
     return [*_UNSHARE, "env", f"{_INSIDE}=1", *command]
 
 
 def why_not() -> str | None:
-    """Why this machine cannot make such namespaces and veth pairs; None if it can."""
+    """Return the reason why this machine cannot make such namespaces and veth pairs; None if it can."""
     switch = _IPV6_SWITCH.format("all")
     script = f"ip link add probe0 type veth peer name probe1 && {{ test ! -e {switch} || echo 1 > {switch}; }}"
     try:
@@ -71,7 +73,7 @@ def run_private(arguments: Sequence[str]) -> int:
 
 
 def make_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """Veth pairs, up, in this namespace; nobody but their users sends on them. Raises `NetworkError`.
+    """Make veth pairs in this namespace and set them up; only their users send on them. Raises `NetworkError`.
 
     Without segmentation offloads, as a switch's ports: with them BMv2, which receives by libpcap, loses bursts even
     at a tenth of its rate (its receive ring then seems to hold a few tens of frames only).
@@ -105,12 +107,14 @@ def _disable_offloads(interface: str) -> None:
 
 
 def received_frames(interface: str) -> int:
-    """Frames that `interface` received since it was made. Raises `NetworkError` if there is no such interface."""
+    """Return the frames that `interface` received since it was made. Raises `NetworkError` if there is no such
+    interface.
+    """
     return _statistic(interface, 1)
 
 
 def received_bytes(interface: str) -> int:
-    """Their bytes. Raises as `received_frames` does."""
+    """Return the bytes of the frames that `interface` received. Raises `NetworkError` if there is no such interface."""
     return _statistic(interface, 0)
 
 

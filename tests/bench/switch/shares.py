@@ -27,11 +27,11 @@ from .workloads import EGRESS_PORT, INGRESS_PORT, class_frame, router
 
 PORT_RATE_BPS = 10_000_000
 RATE_LIMIT = 0.01
-"""How far the port may be from its rate."""
+"""The largest relative error of the port's rate."""
 SHARE_LIMIT = 0.02
-"""How far a class may be from its share."""
+"""The largest relative error of a class's share."""
 WARM_UP_S = 1.0
-"""Until every queue that can fill has something waiting."""
+"""The time in which every queue that can fill gets packets that wait."""
 
 _MARGIN_S = 0.5
 _SETTLE_S = 0.2
@@ -40,12 +40,12 @@ _TOS_AT = 15
 
 
 class NothingArrivedError(Exception):
-    """No frame came out in the window."""
+    """The error when no frame came out in the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Traffic of one queue: what is offered, and how the queue is served."""
+    """The traffic of one queue: what is offered, and how the queue is served."""
 
     queue: int
     offered_bps: int
@@ -65,7 +65,7 @@ class Case:
 
     @property
     def expected_bps(self) -> dict[int, Fraction]:
-        """By queue: levels from the highest on; inside a level max-min fair by weight. Exact."""
+        """The exact rate of each queue: levels from the highest on; inside a level max-min fair by weight."""
         out: dict[int, Fraction] = {}
         left = Fraction(PORT_RATE_BPS)
         for level in sorted({c.level for c in self.classes}, reverse=True):
@@ -109,7 +109,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one class got."""
+    """The expected and the measured rate of one class."""
 
     case: str
     queue: int
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Relative to what was expected; to the port's rate where that is nothing."""
+        """The error relative to the expectation, or to the port's rate where nothing is expected."""
         return (self.measured_bps - self.expected_bps) / (self.expected_bps or PORT_RATE_BPS)
 
     @property
@@ -195,7 +195,8 @@ async def _measure(
 
 
 def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
-    """Offers the traffic of a case, which the generator has loaded, and measures what comes out for `seconds`.
+    """Offer the traffic of a case, which the generator has loaded, and measure the rates behind the switch for
+    `seconds`.
 
     Raises CaptureError, NothingArrivedError.
     """
@@ -221,7 +222,7 @@ def run(case: Case, generator: Generator, seconds: float) -> list[Outcome]:
 
 
 def _rates(case: Case, arrivals: Sequence[Arrival], seconds: float) -> dict[int, float]:
-    """Bits per second of each queue between the first and the last frame of the window."""
+    """Return the bits per second of each queue between the first and the last frame of the window."""
     if not arrivals:
         raise NothingArrivedError(f"{case.name}: nothing came out of the switch")
     start_ns = arrivals[0].time_ns + round(WARM_UP_S * 1e9)
@@ -237,7 +238,7 @@ def _rates(case: Case, arrivals: Sequence[Arrival], seconds: float) -> dict[int,
 
 
 def _wait_quiet() -> None:
-    """Until the queues have emptied."""
+    """Wait until the queues have emptied."""
     seen = -1
     while (now := received_frames(SINK_INTERFACE)) != seen:
         seen = now

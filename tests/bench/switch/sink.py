@@ -36,7 +36,8 @@ class CaptureError(Exception):
 
 
 class Capture:
-    """Takes every frame that arrives at `interface`. A context manager: listens inside; `arrivals` is complete after.
+    """A capture of every frame that arrives at `interface`. A context manager: listens inside; `arrivals` is
+    complete after.
 
     Leaving it raises `CaptureError` if the sink itself lost a frame.
     """

@@ -27,14 +27,14 @@ PAIRS = ((GENERATOR_INTERFACE, INGRESS_INTERFACE), (EGRESS_INTERFACE, SINK_INTER
 
 FRAME_BYTES = (64, 1400)
 LOAD_TABLES = ("exact", "lpm", "ternary", "one_shot")
-"""Of tests/bench/programs/tables.p4."""
+"""The tables of tests/bench/programs/tables.p4."""
 _CHECK_PPS = 2_000.0
 _CHECK_S = 1.0
 _SETTLE_S = 0.1
 _FIRST_GUESS_PPS = 40_000.0
 
 Progress = Callable[[str], None]
-"""Told what is being measured, at each step."""
+"""The callback that is told at each step what is being measured."""
 
 
 class WrongForwardingError(Exception):
@@ -43,7 +43,7 @@ class WrongForwardingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EntryLoad:
-    """Entries to write for the clock: so many into each table, of the program that has them."""
+    """The entries to write for the clock: so many into each table, of the program that has them."""
 
     p4info: Path
     program: Path
@@ -53,7 +53,7 @@ class EntryLoad:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which processors the switch and the generator may use."""
+    """The processors that the switch and the generator may use."""
 
     name: str
     switch: tuple[int, ...]
@@ -61,7 +61,7 @@ class Placement:
 
 
 def placements() -> list[Placement]:
-    """Ways to share this machine's processors; which is better depends on the switch and its load."""
+    """Return the ways to share this machine's processors; which is better depends on the switch and its load."""
     cpus = sorted(os.sched_getaffinity(0))
     out = [Placement("any processor", tuple(cpus), tuple(cpus))]
     if len(cpus) > 1:
@@ -91,11 +91,11 @@ class Results:
         self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
-        """The placement that suits the target best, and its rates."""
+        """Return the placement that suits the target best, and its rates."""
         return max(self.searched[point][target].items(), key=lambda item: statistics.median(item[1]))
 
     def guess_pps(self, point: Point, target: str) -> float:
-        """Where to begin to search."""
+        """Return the rate at which to begin the search."""
         if target in self.searched.get(point, {}):
             return statistics.median(self.best(point, target)[1])
         return _FIRST_GUESS_PPS
@@ -103,7 +103,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What to measure. The first round tries every placement of every target, the others the best one."""
+    """The measurement to make. The first round tries every placement of every target, the others the best one."""
 
     targets: Sequence[Target]
     rounds: int
@@ -112,12 +112,12 @@ class Speed:
     frame_bytes: Sequence[int] = FRAME_BYTES
 
     def steps(self, workloads: Sequence[Workload]) -> int:
-        """How often `progress` will be called."""
+        """Return the number of calls of `progress`."""
         searches = len(workloads) * len(self.frame_bytes) * (len(placements()) + self.rounds - 1)
         return len(self.targets) * (searches + (self.rounds if self.entries is not None else 0))
 
     def run(self, workloads: Sequence[Workload], progress: Progress) -> Results:
-        """Measure. The interfaces of PAIRS are there.
+        """Measure, on the interfaces of PAIRS.
 
         Raises TargetError, SouthboundError, WrongForwardingError, GeneratorLimitError.
         """
@@ -147,7 +147,7 @@ class Speed:
 
     @staticmethod
     def _is_wanted(results: Results, workload: Workload, size: int, target: Target, placement: Placement) -> bool:
-        """Whether the placement has not been tried yet, or suits best."""
+        """Return whether the placement has not been tried yet, or suits best."""
         point = Point(workload.name, size)
         tried = results.searched.get(point, {}).get(target.name, {})
         return placement not in tried or results.best(point, target.name)[0] == placement
@@ -201,7 +201,7 @@ def _name(workload: Workload, frame_bytes: int) -> str:
 
 
 def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -> Trial:
-    """One run; returns once nothing comes out any more."""
+    """Run one trial; return once nothing comes out any more."""
     before = received_frames(SINK_INTERFACE)
     sent = generator.run(name, rate_pps, duration_s, GRACE_S)
     seen = -1
@@ -226,5 +226,5 @@ def check_forwarding(target: str, workload: Workload, frame_bytes: int, generato
 
 
 def default_workloads() -> list[Workload]:
-    """The two programs."""
+    """Return the two programs."""
     return [router(), echelon()]

@@ -21,7 +21,7 @@ QUEUES = 8
 BMV2_QUEUE_PACKETS = 4096
 """Depth of each of BMv2's queues; its default of 64 would drop what its egress threads are about to take."""
 _NICE = -20
-"""Whatever else this machine does is not to disturb the switch under test."""
+"""The niceness of the switch under test, so that nothing else on this machine disturbs it."""
 _START_S = 20.0
 _STOP_S = 10.0
 _TAIL_BYTES = 2000
@@ -32,7 +32,7 @@ class TargetError(Exception):
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses now."""
+    """Return a TCP port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What every switch is told."""
+    """The arguments that every switch is started with."""
 
     interfaces: Mapping[int, str]
     """by port"""
@@ -80,7 +80,7 @@ def _as_it_is(_launch: Launch) -> str:
 
 
 def _deepen_queues(launch: Launch) -> str:
-    """Depth is Thrift's business, for which BMv2's own command line is the client."""
+    """Deepen BMv2's queues, over Thrift, whose client is BMv2's own command line; return their description."""
     client = shutil.which("simple_switch_CLI")
     if client is None:
         return f"{QUEUES} queues of 64 packets (simple_switch_CLI is not installed, which could deepen them)"
@@ -109,7 +109,7 @@ class Target:
     """called once it answers; returns its settings in words"""
 
     def path(self) -> str | None:
-        """Where it is installed: beside this Python, or on the PATH."""
+        """Return the path of the executable: beside this Python, or on the PATH."""
         beside = Path(sys.executable).with_name(self.executable)
         return str(beside) if beside.exists() else shutil.which(self.executable)
 
@@ -149,7 +149,7 @@ class RunningSwitch:
 
     @property
     def thrift_port(self) -> int:
-        """On 127.0.0.1, of a target that has one."""
+        """The port on 127.0.0.1, of a target that has one."""
         return self._launch.thrift_port
 
     @property
@@ -182,7 +182,7 @@ class RunningSwitch:
         self._stop()
 
     def said(self) -> str:
-        """The end of what the process printed."""
+        """Return the end of the process's output."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)).decode(errors="replace").strip()
 

@@ -15,7 +15,7 @@ SEARCH = Search(lowest_pps=100, highest_pps=400_000)
 
 
 class KnownSwitch:
-    """Carries `capacity_pps` and loses the rest; its generator sends no faster than `generator_pps`."""
+    """A switch that carries `capacity_pps` and loses the rest; its generator sends no faster than `generator_pps`."""
 
     def __init__(self, capacity_pps: float, generator_pps: float = 1e9) -> None:
         self.capacity_pps = capacity_pps

@@ -1,4 +1,4 @@
-"""What a run of the benchmark keeps of its rounds, and what it prints of them."""
+"""Tests of the results that a run of the benchmark keeps of its rounds, and of the tables that it prints."""
 
 from __future__ import annotations
 

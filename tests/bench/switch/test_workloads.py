@@ -1,4 +1,4 @@
-"""What the benchmark sends is forwarded as its checks say, and its checks notice what is not."""
+"""Tests of the benchmark's workloads: their frames are forwarded as the checks say, and the checks notice faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.switch.workloads import CYCLE_FRAMES, Workload, echelon, router
 
 
 def programmed(workload: Workload) -> Switch:
-    """A switch that a controller has given the workload's program and entries."""
+    """Return a switch that a controller has given the workload's program and entries."""
     switches: list[Switch] = []
     device = Device(None, 1)
     device.on_pipeline = switches.append
@@ -61,7 +61,7 @@ def test_every_changed_byte_is_a_fault(make: Callable[[], Workload]) -> None:
 
 
 def test_shim_flows_of_every_job_are_mixed() -> None:
-    """The rankings' registers are not to see one flow after another: jobs send at the same time."""
+    """Jobs send at the same time, so that the rankings' registers do not see one flow after another."""
     frames = echelon().make_cycle(1400).frames
     jobs = [frame[44:46] for frame in frames[: len(frames) // 4]]
     assert len(set(jobs)) == 6

@@ -1,4 +1,4 @@
-"""What the switches run and what they are sent: a plain router, and Echelon's own program under a plan of its policy.
+"""The programs and traffic of the benchmark: a plain router, and Echelon's own program under a plan of its policy.
 
 Both send everything that comes in at one port out of one other.
 """
@@ -35,7 +35,7 @@ _DESTINATION = slice(30, 34)
 
 
 Faults = Callable[[bytes, bytes], list[str]]
-"""(a frame as it came, as it left) -> what is wrong with the latter"""
+"""The function that takes a frame as it came and as it left, and returns what is wrong with the latter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _next_hop_mac(number: int) -> int:
 
 
 def router_program() -> P4Program:
-    """The benchmark's router, as p4c compiled it."""
+    """Return the benchmark's router, as p4c compiled it."""
     return P4Program("router", _PROGRAMS / "router.p4info.txtpb", _PROGRAMS / "router.json")
 
 
@@ -79,7 +79,7 @@ def _call(name: str, **arguments: int) -> tuple[ActionCall, ...]:
 
 
 def _router_entries() -> Iterator[TableEntry]:
-    """A table of routes of four lengths, and 16 next hops behind one port."""
+    """Yield a table of routes of four lengths, and 16 next hops behind one port."""
     yield TableEntry("source_mac", (("port", EGRESS_PORT),), _call("set_source", src_mac=_mac_int(_SOURCE_MAC)))
     for number in range(_NEXT_HOPS):
         call = _call("send", port=EGRESS_PORT, dst_mac=_next_hop_mac(number))
@@ -95,7 +95,7 @@ def _router_entries() -> Iterator[TableEntry]:
 
 
 def _router_destination(flow: int) -> tuple[str, int]:
-    """Address of a flow, and its next hop: by each kind of route in turn."""
+    """Return the address of a flow, and its next hop: by each kind of route in turn."""
     index, kind = flow % _ROUTES, flow // _ROUTES % 4
     if kind == 3:
         return f"192.0.2.{index}", 0
@@ -103,7 +103,7 @@ def _router_destination(flow: int) -> tuple[str, int]:
 
 
 def class_frame(flow: int, frame_bytes: int, class_selector: int) -> bytes:
-    """A frame of one of the router's flows, in a queue of its own choice."""
+    """Return a frame of one of the router's flows, in a queue of its own choice."""
     destination, _ = _router_destination(flow)
     address = FlowAddress(_HOST_MAC, _ROUTER_MAC, "198.51.100.1", destination, 4000 + flow)
     head = bytearray(headers(address, frame_bytes, _DISCARD))
@@ -134,7 +134,7 @@ def _router_faults() -> Faults:
 
 
 def router() -> Workload:
-    """Longest prefix match to next hop to port, 256 flows over 193 routes."""
+    """Return a workload from longest prefix match to next hop to port, 256 flows over 193 routes."""
     intent = Intent("router", (Part("router", tuple(_router_entries())),))
     return Workload("router", router_program(), intent, INGRESS_PORT, EGRESS_PORT, _router_cycle, _router_faults())
 
@@ -143,7 +143,10 @@ def router() -> Workload:
 
 
 def echelon() -> Workload:
-    """Six jobs, ranked by deadline, across the bottleneck of a dumbbell: the plan of the policy `echelon`, lowered."""
+    """Return a workload of six jobs, ranked by deadline, across the bottleneck of a dumbbell.
+
+    Its entries are the plan of the policy `echelon`, lowered.
+    """
     scenario = load_scenario(_SCENARIO)
     plan = make_policy("echelon").plan(scenario.jobs, scenario.fabric)
     identities = number_shims(scenario.jobs)
@@ -165,7 +168,9 @@ def echelon() -> Workload:
 def _iteration(
     scenario: Scenario, identities: dict[FlowKey, ShimIdentity], crossing: list[FlowKey], frame_bytes: int
 ) -> Cycle:
-    """One iteration of every job: a job's flows after each other, jobs side by side, shares by their sizes in bytes."""
+    """Return one iteration of every job: a job's flows one after another, jobs side by side, shares by their sizes in
+    bytes.
+    """
     hosts = scenario.fabric.hosts
     flows = {(job.name, flow.name): flow for job in scenario.jobs for flow in job.flows}
     total_bytes = sum(flows[key].size_bytes for key in crossing)
@@ -217,7 +222,7 @@ def _mac_int(text: str) -> int:
 
 
 def _ipv4_faults(came: bytes, left: bytes) -> list[str]:
-    """What every router has to do: RFC 1812, section 5.2.1."""
+    """Return the ways in which a frame breaks the rules for every router: RFC 1812, section 5.2.1."""
     if len(came) != len(left):
         return [f"{len(left)} bytes"]
     return [

@@ -37,27 +37,27 @@ class Operated:
         return CliRunner().invoke(app, [str(argument) for argument in arguments], env={**where, **environment})
 
     def good(self, *arguments: str | Path, **environment: str) -> str:
-        """Standard output of a command that succeeds."""
+        """Return the standard output of a command that succeeds."""
         result = self.run(*arguments, **environment)
         assert (result.exit_code, result.stderr) == (0, ""), result.output
         return result.stdout
 
     def bad(self, *arguments: str | Path, status: int = 2, role: str | None = "operator") -> str:
-        """The one line on standard error of a command that fails."""
+        """Return the one line on standard error of a command that fails."""
         result = self.run(*arguments, role=role)
         assert result.exit_code == status, result.output
         [line] = result.stderr.splitlines()
         return line
 
     def pictured(self, *arguments: str | Path, width: int) -> list[str]:
-        """What a terminal of so many columns shows, without colours."""
+        """Return the output on a terminal of so many columns, without colours."""
         return self.good(*arguments, COLUMNS=str(width), FORCE_COLOR="1", NO_COLOR="1", TERM="dumb").splitlines()
 
     def client(self) -> Client:
         return Client(self.url, token=self.tokens["operator"].read_text().strip(), timeout_s=PATIENCE_S)
 
     def file(self, text: str = JOB, **replacements: str) -> Path:
-        """A job file."""
+        """Return a job file."""
         for old, new in replacements.items():
             text = text.replace(old, new)
         path = self.lab.directory / f"job-{len(list(self.lab.directory.iterdir()))}.yaml"

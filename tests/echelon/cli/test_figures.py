@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.cli import figures
+from tests.drawing import examples
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "d": 86400, "h": 3600, "min": 60}
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -19,7 +20,7 @@ def read(text: str) -> float:
     return float(number) * UNITS[unit]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.floats(min_value=1e-9, max_value=1e9), st.sampled_from([1, -1]))
 def test_durations_keep_four_digits(seconds: float, sign: int) -> None:
     for text in (figures.duration(sign * seconds), figures.measured(sign * seconds)):
@@ -44,7 +45,7 @@ def test_durations(seconds: float | None, given: str, measured: str) -> None:
     assert (figures.duration(seconds), figures.measured(seconds)) == (given, measured)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.floats(min_value=-5, max_value=1e9))
 def test_ages_are_whole_and_round_down(seconds: float) -> None:
     text = figures.age(seconds)
@@ -59,7 +60,7 @@ def test_rates(bps: int, text: str) -> None:
     assert figures.rate(bps) == text
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.floats(min_value=-1e6, max_value=1e6), max_size=80), st.integers(1, 40))
 def test_sparklines_rise_with_their_values(values: list[float], width: int) -> None:
     line = figures.sparkline(values, width)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from echelon.cli.frame import History, View, frame
 from echelon.service.resources import JobState, JobSummary, StatusResource, SwitchResource, SwitchState
+from tests.drawing import examples
 
 NOW = 1_000_000.0
 
@@ -127,7 +128,7 @@ def _shown(lines: Sequence[str], names: Sequence[str]) -> list[str]:
     return [name for name in names if name in first]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.integers(0, 90),
     st.integers(0, 90),
@@ -156,7 +157,7 @@ def test_it_fits_and_says_what_it_leaves_out(switches: int, jobs: int, width: in
         assert (left_out in lines) == (shown < count)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(1, 60), st.integers(0, 59))
 def test_what_is_not_installed_comes_first(count: int, place: int) -> None:
     place = min(place, count - 1)

@@ -31,7 +31,7 @@ def submit(service: Operated, **replacements: str) -> None:
 
 
 def columns(text: str) -> list[list[str]]:
-    """Of a table written for no terminal: cells are two blanks apart, or more."""
+    """Return the cells of a table written for no terminal, which are separated by two blanks or more."""
     return [re.split(r" {2,}", line) for line in text.splitlines()]
 
 

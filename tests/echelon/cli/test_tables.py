@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from echelon.cli import tables
+from tests.drawing import examples
 
 COLUMNS = [tables.Column("name", wraps=True), tables.Column("size", right=True), tables.Column("text", wraps=True)]
 CELL = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=30)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(CELL, CELL, CELL), max_size=5))
 def test_plain_columns_are_read_back_by_their_place(rows: list[tuple[str, str, str]]) -> None:
     head, *lines = tables.plain(COLUMNS, rows).splitlines()
@@ -36,7 +37,7 @@ def test_what_looks_like_markup_is_shown_as_it_is() -> None:
     assert "[red]a[/red] :smile:" in picture([("x", "1", "[red]a[/red] :smile:")], 80)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(CELL, st.just("1"), CELL), min_size=1, max_size=4), st.integers(30, 120))
 def test_a_narrow_terminal_folds_and_loses_nothing(rows: list[tuple[str, str, str]], width: int) -> None:
     text = picture(rows, width)

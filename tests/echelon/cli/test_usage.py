@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,22 +20,28 @@ ROOT = Path(__file__).parents[3]
 HEAVY = {"aetcd", "fastapi", "finsy", "grpc", "httpx", "matplotlib", "networkx", "numpy", "uvicorn", "yaml"}
 
 
+@cache
+def root() -> Any:
+    """Return the whole tree of commands, which takes a tenth of a second to build."""
+    return typer.main.get_command(app)
+
+
 def commands() -> Iterator[tuple[str, ...]]:
     def below(command: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
         for name, inner in getattr(command, "commands", {}).items():
             yield from below(inner, (*path, name))
 
-    return below(typer.main.get_command(app), ())
+    return below(root(), ())
 
 
 @pytest.mark.parametrize("path", list(commands()), ids=" ".join)
 def test_help_says_what_every_option_is_for(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
-    command = typer.main.get_command(app)
+    command = root()
     for name in path:
-        command = command.commands[name]  # type: ignore[attr-defined]
+        command = command.commands[name]
     assert command.help
     assert command.help.splitlines()[0] in result.stdout
     for parameter in command.params:

@@ -50,7 +50,7 @@ class Terminal:
         self._theirs = theirs
 
     def wait_for(self, pattern: str) -> str:
-        """What was drawn, up to the pattern and a little more; what was drawn before is forgotten."""
+        """Return the terminal's output up to the pattern and a little more, and forget what was drawn before."""
         drawn = ""
         give_up_at = time.monotonic() + PATIENCE_S
         while not re.search(pattern, drawn):
@@ -63,7 +63,7 @@ class Terminal:
         os.write(self._ours, key.encode())
 
     def end(self) -> int:
-        """Exit status; reads on, since a terminal that nobody reads stops who writes to it."""
+        """Return the exit status, and keep reading, since a terminal that is not read stops its writer."""
         give_up_at = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < give_up_at

@@ -253,8 +253,7 @@ def test_faulty_tls_files(tmp_path: Path, argument: str) -> None:
 
 @contextmanager
 def scripted(answers: Sequence[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives each connection one of the `answers` (empty: none) and closes it. Yields its URL and what it
-    was asked."""
+    """Serve each connection one of the `answers` (empty: none) and close it. Yields the URL and the requests."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(TIMEOUT_S)
     heard: list[bytes] = []

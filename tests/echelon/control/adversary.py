@@ -36,10 +36,10 @@ class Adversary(World):
         self.accepted: dict[str, Mapping[str, Any]] = {}
         """The documents of all jobs that were acknowledged and not removed since."""
         self.asked: dict[int, tuple[str, Mapping[str, Any] | None]] = {}
-        """By request without an answer yet: the job, and its document; None: its removal."""
+        """The job and its document (None: its removal) of each request without an answer yet."""
         self.waits: set[int] = set()
         self.reports: dict[int, str] = {}
-        """By report that is not dealt with yet: its switch."""
+        """The switch of each report that is not dealt with yet."""
         self._leaf = {
             host: leaf for host in self.fabric.hosts for leaf in LEAVES if (leaf, host) in self.fabric.port_to
         }
@@ -71,7 +71,7 @@ class Adversary(World):
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _assert_saved(self, switch: str, parts: Sequence[Part]) -> None:
-        """The numbers of every job are in the store before any switch has them."""
+        """Assert that the numbers of every job are in the store before any switch has them."""
         stored = self.store.load()["numbers"]
         for number, flows in known_flows(parts).items():
             for job, flow in flows:
@@ -84,7 +84,7 @@ class Adversary(World):
                 assert saved[flow] == number
 
     def check(self) -> None:
-        """After every event."""
+        """Check the state after an event."""
         jobs = self.machine.jobs.jobs
         in_doubt = {name for name, _ in self.asked.values()}
         for name in NAMES:
@@ -96,7 +96,7 @@ class Adversary(World):
         self._check_installed()
 
     def _check_installed(self) -> None:
-        """A job that is said to be installed is on every switch that its flows pass, and there is a session with it."""
+        """Check that an installed job is on every switch that its flows pass, and that these have sessions."""
         in_force = self.machine.in_force
         for name in self.machine.jobs.jobs if in_force is not None else ():
             if self.state(name) == "installed":
@@ -144,7 +144,7 @@ class Adversary(World):
             assert request in self.answers, "somebody still waits"
 
     def _has_room(self, name: str, planned: set[str]) -> bool:
-        """By counting the flows at each leaf: those of a job pass the leaves of its workers."""
+        """Return whether every leaf has room for the flows, which pass the leaves of their job's workers."""
         jobs = self.machine.jobs.jobs
         return all(
             sum(
@@ -190,7 +190,7 @@ class Adversary(World):
             assert_told_apart(self.switches[name].held)
 
     def refuse(self, name: str) -> None:
-        """A switch refuses part of its intent, and is written again later."""
+        """Let a switch refuse part of its intent; it is written again later."""
         switch = self.switches[name]
         if switch.writing is not None:
             switch.writing, switch.known = None, False
@@ -213,7 +213,7 @@ class Adversary(World):
         self.tell(HigherPrimary(name, 1000))
 
     def die(self, saved: int) -> None:
-        """Requests under way are in doubt: what the store has is what holds."""
+        """Let the controller die. Requests under way are in doubt: the store decides."""
         self.waits.clear()
         asked = set(self.asked)
         self.crash(saved)
@@ -240,14 +240,14 @@ class Adversary(World):
         self.reports.clear()
 
     def _forget_reports(self) -> None:
-        """Reports of a session that ended need no acknowledgement, though they may get one."""
+        """Forget reports of sessions that ended, which need no acknowledgement, though they may get one."""
         self.reports = {
             report: name for report, name in self.reports.items() if self.switches[name].connected
         }  # fmt: skip
 
 
 def assert_told_apart(parts: Sequence[Part]) -> None:
-    """No number of a switch means two flows, and no match means two of them."""
+    """Assert that no number of a switch means two flows, and that no match means two of them."""
     matches: dict[object, str] = {}
     for number, flows in known_flows(parts).items():
         assert len(flows) == 1, f"number {number} means {sorted(flows)}"
@@ -276,7 +276,7 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (2, lambda a, r: a.die(r.randrange(4))),
     (1, lambda a, r: a.abdicate()),
 )
-"""What can happen, and how often."""
+"""The turns that a random sequence can take, with their weights."""
 
 
 def void(_: object) -> None:
@@ -284,7 +284,7 @@ def void(_: object) -> None:
 
 
 def play(seed: int, events: int) -> Adversary:
-    """One random sequence on a controller with a past, then rest. Deterministic."""
+    """Play one random sequence on a controller with a past, then let it come to rest. Deterministic."""
     rng = random.Random(seed)
     adversary = Adversary(rng.choice((*POLICIES, "varys")), coalesce_s=rng.choice((0.0, 0.005)))
     for name in NAMES[: rng.randrange(4)]:

@@ -1,4 +1,4 @@
-"""What may come between, as lists of events: changes at the wrong moment, switches that leave a policy waiting."""
+"""Sequences of events that interleave badly: changes at the wrong moment, switches that leave a policy waiting."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def world(fabric: Fabric) -> World:
 
 @pytest.fixture
 def reactive(fabric: Fabric) -> World:
-    """Two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
+    """Return two jobs under a reactive policy, at rest: `a` between the leaves, `b` at one of them."""
     made = World(fabric, policy="varys")
     made.start()
     made.register(ring("a", "h1", "h3"))
@@ -209,7 +209,7 @@ def test_a_trouble_of_the_store_is_over_when_it_is_over(world: World) -> None:
 
 
 def test_a_job_that_waits_for_numbers_gets_them(fabric: Fabric) -> None:
-    """One job leaves and another comes in the same breath; there is room for one."""
+    """One job leaves and another comes at the same time; there is room for one."""
     world = World(fabric, capabilities=small(max_flows=5))
     world.start()
     world.register(ring("a", "h1", "h2"))
@@ -244,7 +244,7 @@ def test_a_controller_that_takes_over_gives_the_same_numbers(world: World) -> No
 
 
 def test_a_job_is_complete_when_a_switch_is_back_that_had_it(world: World) -> None:
-    """A connection tells of an acknowledgement once."""
+    """A connection reports an acknowledgement once."""
     world.connect("leaf1")
     for name in ("leaf2", "spine1", "spine2"):
         world.connect(name)
@@ -267,7 +267,7 @@ def test_a_job_is_complete_when_a_switch_is_back_that_had_it(world: World) -> No
 
 
 def test_what_is_refused_in_every_session_is_said_in_every_session(world: World) -> None:
-    """A connection tells of a refusal once."""
+    """A connection reports a refusal once."""
     world.register(ring("a", "h1", "h3"))
     world.run()
     for event in (
@@ -314,7 +314,7 @@ def test_a_job_is_timed_alone_once(world: World) -> None:
 
 
 def correct(world: World, job: str, iterations: int) -> None:
-    """Starts of a pipeline's flows, twice as far apart as the profile says."""
+    """Report starts of a pipeline's flows that are twice as far apart as the profile says."""
     flows = world.machine.jobs.jobs[job].reported.echelonflows[0].flows
     for epoch in range(1, 1 + iterations):
         for index, flow in enumerate(flows):
@@ -423,8 +423,8 @@ def test_a_policy_that_was_changed_decides_no_more(reactive: World) -> None:
 
 
 def test_a_session_that_ends_in_a_decision_loses_no_numbers(reactive: World) -> None:
-    """What the decision did to the numbers must come to the store all the same: else the numbers of a job that has left
-    are given to another while they are stored as its own."""
+    """The store gets the numbers that a decision changed, even if its session ends: else it gives a departed job's
+    numbers to another one while it still stores them as the former's."""
     reactive.remove("b")
     reactive.run()
     reactive.report("leaf1", ("a", flow_from(reactive, "a", "h1"), START, 1))
@@ -438,13 +438,13 @@ def test_a_session_that_ends_in_a_decision_loses_no_numbers(reactive: World) -> 
 
 
 def passed(world: World) -> set[str]:
-    """The jobs whose flows the decision is about, which has been asked for."""
+    """Return the jobs whose flows the pending decision is about."""
     (asked,) = world.waiting(Decide)
     return {job for job, _ in asked.due.bytes_passed}
 
 
 def test_decisions_go_on_while_a_switch_is_away(reactive: World) -> None:
-    """A flow that ends at a switch without a session: its bytes are not known, and all other flows go on."""
+    """The bytes of a flow that ends at a switch without a session are not known, and all other flows go on."""
     reactive.disconnect("leaf2")
     for job, expected in (("a", {"a"}), ("b", {"a", "b"})):
         reactive.report("leaf1", (job, flow_from(reactive, job, "h1"), START, 1))
@@ -462,7 +462,7 @@ def test_decisions_go_on_while_a_switch_is_away(reactive: World) -> None:
 
 @pytest.mark.parametrize("policy", ["echelon", "varys"])
 def test_a_plan_that_comes_while_counters_are_read(reactive: World, policy: str) -> None:
-    """The job of the flow has gone, perhaps the policy, too."""
+    """The job of the flow has gone, and perhaps the policy, too."""
     report = reactive.report(
         "leaf1", ("a", flow_from(reactive, "a", "h1"), START, 1), ("b", flow_from(reactive, "b", "h1"), START, 1)
     )
@@ -535,7 +535,7 @@ def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> 
 
 
 def test_a_plan_for_one_job_keeps_what_the_policy_gave_the_flows_of_others(reactive: World) -> None:
-    """Its own queues are those of flows that rest."""
+    """Its own queues are those of idle flows."""
 
     def queues() -> Any:
         assert reactive.machine.in_force is not None

@@ -112,7 +112,7 @@ TestController.settings = settings(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_sequences(seed: int) -> None:
-    """As ``python -m tests.soak control`` plays them."""
+    """Each seed plays as ``python -m tests.soak control`` plays it."""
     play(seed, 50)
 
 
@@ -125,18 +125,17 @@ def test_a_sequence_is_the_same_every_time() -> None:
 # -- one controller ----------------------------------------------------------------------------------------------------
 
 
-@cache
-def nodes() -> dict[str, list[ast.AST]]:
-    """By module: its syntax tree."""
+def nodes(folder: str = ".") -> dict[str, list[ast.AST]]:
+    """Return the nodes of the syntax tree of each module in a folder of the package."""
     return {
         path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text())))
-        for path in PACKAGE.rglob("*.py")
+        for path in (PACKAGE / folder).rglob("*.py")
     }
 
 
 @cache
 def callers() -> dict[str, set[str]]:
-    """By name of a class or function: the modules that call it."""
+    """Return the modules that call each class or function, by its name."""
     out: dict[str, set[str]] = {}
     for module, of_module in nodes().items():
         for node in of_module:
@@ -150,7 +149,7 @@ def calls(name: str) -> set[str]:
 
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
-    """Nothing but the machine follows digests, numbers flows or reacts; its two shells run the machine."""
+    """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
     assert calls("Machine") == {"service/leader.py", "virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"control/machine.py"}
@@ -161,7 +160,7 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
 
 
 def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
-    """It is a function of the events that it is told of."""
+    """The machine is a function of its events."""
     forbidden = {
         "asyncio",
         "threading",
@@ -183,6 +182,6 @@ def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
                 return module.partition(".")[0] in forbidden
         return isinstance(node, ast.AsyncFunctionDef | ast.Await)
 
-    machine = {module: of_module for module, of_module in nodes().items() if module.startswith("control/")}
+    machine = nodes("control")
     assert len(machine) > 10
     assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []

@@ -68,7 +68,7 @@ def test_a_central_scheduler_does(fig2: Scenario) -> None:
 def test_messages_are_counted_from_the_first_event_to_the_last(
     fig2: Scenario, staged: Callable[[Scenario, str], AbstractContextManager[Any]], policy: str, during: bool
 ) -> None:
-    """As above, without trust in the time that the log gives."""
+    """The counts are as above, without trust in the time that the log gives."""
     with staged(fig2, policy) as stage:
         before = {name: len(stage.testbed.rpc_log(name)) for name in stage.testbed.switches}
         assert all(before.values())
@@ -78,7 +78,7 @@ def test_messages_are_counted_from_the_first_event_to_the_last(
 
 
 def test_without_a_message_no_packet_gets_through(fig2: Scenario) -> None:
-    """Switches that nobody programmed forward nothing: there is no default that a policy could hide behind."""
+    """Switches that nobody programmed forward nothing, so no default can hide behind a policy."""
     background = Background("bg", "h1", "h2", 100_000, 1250)
     with VirtualTestbed(fig2.fabric) as testbed:
         emulator = TrainingEmulator(

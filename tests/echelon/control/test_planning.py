@@ -51,7 +51,7 @@ def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None
 
 
 def test_a_job_that_does_not_fit_is_left_out(fabric: Fabric) -> None:
-    """A ring of two is 4 flows, of which one switch takes 10 here: the third job is too many."""
+    """A ring of two has 4 flows, and one switch holds 10 here: the third job is too many."""
     small = planner(fabric, max_flows=10)
     jobs = tuple(job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
     planned = small.plan(PlanRequest(jobs, fabric, ECHELON))
@@ -91,7 +91,9 @@ def test_a_job_whose_host_is_gone_is_left_out(fabric: Fabric) -> None:
 
 
 def test_nothing_new_and_no_plan_is_an_error(fabric: Fabric) -> None:
-    """All ways between the leaves are drained: not one job's fault, and the old plan may go on as well as it can."""
+    """All ways between the leaves are drained: no single job is at fault, and the old plan stays in force as far as
+    it can.
+    """
     keeps = planner(fabric)
     jobs = (job("a", "h1", "h3"),)
     before = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
@@ -179,7 +181,7 @@ def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(fa
 
 
 def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault in one job's way must not end the service, which would come back to the same job for ever."""
+    """A fault in the planning of one job must not end the service, which would meet the same job again and again."""
     keeps = planner(fabric)
     good = job("good", "h1", "h2")
     keeps.plan(PlanRequest((good,), fabric, ECHELON))

@@ -1,4 +1,4 @@
-"""Which jobs are where: against a model that asks every question anew."""
+"""The progress of jobs, against a model that asks every question anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from echelon.control.progress import Progress
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
+from tests.drawing import examples
 
 JOBS = st.sampled_from(["a", "b", "c"])
 SWITCHES = ["s1", "s2", "s3"]
@@ -32,7 +33,7 @@ class Model(RuleBasedStateMachine):
         self.switches: dict[str, frozenset[str]] = {}
         self.flows: dict[tuple[str, int], tuple[FlowPlan, ...]] = {}
         self.in_plan: dict[str, dict[int, int]] = {}
-        """By job: the first version that has that generation of it."""
+        """The first version that has each generation of each job."""
         self.problems: dict[str, str] = {}
         self.held: dict[str, int] = {}
 
@@ -110,7 +111,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestProgress = Model.TestCase
-TestProgress.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestProgress.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 
 
 def test_a_failed_plan_leaves_planned_jobs_alone() -> None:

@@ -13,6 +13,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies.varys import Varys
 from echelon.rankings.fixed import Fixed
+from tests.drawing import examples
 
 FABRIC = Fabric(
     "one",
@@ -38,7 +39,7 @@ def make() -> CentralScheduler:
 
 
 def shares(scheduler: CentralScheduler) -> dict[str, Fraction]:
-    """Of the active flows at the port to h2, by the queues that the plan in force has."""
+    """Return the shares of the active flows at the port to h2, by the queues that the plan in force has."""
     port = scheduler.plan.schedules[OUT]
     queue = {f.flow: f.ranking.queue for f in scheduler.plan.flows if isinstance(f.ranking, Fixed)}
     weights = {name: port[queue[name]].weight for _, name in scheduler.active}
@@ -110,7 +111,7 @@ def test_a_flow_that_has_passed_but_is_not_finished_counts_as_almost_nothing(sch
     assert shares(scheduler)["f0"] <= Fraction(1, 500)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from(KEYS), st.integers(0, 2)), max_size=30),
     st.dictionaries(st.sampled_from(KEYS), st.integers(0, 2000)),

@@ -99,7 +99,9 @@ def test_the_tracker_sees_what_the_emulator_records(fig2: Scenario, staged: Stag
 
 
 def test_bytes_of_an_iteration_are_counted_from_its_start(fig2: Scenario, staged: Staged) -> None:
-    """Counters run on; without their value at the start, second iterations would look finished from the beginning."""
+    """Counters run on, so second iterations would look finished from the beginning without the counters' values at
+    the start.
+    """
     with staged(replace(fig2, iterations=2), "varys") as stage:
         stage.run()
         first, second = stage.emulator.records["pipeline"].iterations
@@ -171,7 +173,7 @@ def test_a_session_lost_during_a_run_ends_it_with_the_reason(fig2: Scenario, mon
 def test_nothing_is_left_behind(
     fig2: Scenario, staged: Staged, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """No thread, no pending task (asyncio would complain of it), nothing of ours on standard error."""
+    """No thread and no pending task (asyncio would complain) is left, and nothing of ours on standard error."""
     caplog.set_level(logging.WARNING)
     for policy in ("echelon", "varys"):
         with staged(fig2, policy) as stage:

@@ -82,7 +82,7 @@ def two_by_two() -> Fabric:
 
 
 def ring(name: str, *workers: str, gradient: str = "1 MB") -> dict[str, Any]:
-    """The spec of a data-parallel job."""
+    """Return the spec of a data-parallel job."""
     return {
         "job": name,
         "parallelism": "data",
@@ -105,7 +105,7 @@ class SwitchModel:
     writing: Install | None = None
     acknowledged: int | None = None
     known: bool = False
-    """This session has written, and the last write came about."""
+    """Whether this session has written, and the last write succeeded."""
 
 
 @dataclass
@@ -181,7 +181,7 @@ class World:
         return self._number
 
     def spec(self, document: Mapping[str, Any]) -> JobSpec:
-        """Parsed once."""
+        """Return the spec of a document, parsed once."""
         key = repr(sorted(document.items()))
         if key not in self._specs:
             self._specs[key] = parse_job(document)
@@ -247,7 +247,7 @@ class World:
                 raise AssertionError(effect)
 
     def ready(self) -> list[Effect]:
-        """The effects that may be carried out next: saves take effect in their order."""
+        """Return the effects that may be carried out next: saves take effect in their order."""
         saves = self.waiting(Save)
         return [effect for effect in self.pending if not isinstance(effect, Save) or effect is saves[0]]
 
@@ -261,7 +261,7 @@ class World:
             self.tell(SwitchChanged(name, "writing"))
 
     def disconnect(self, name: str, *, restart: bool = False) -> None:
-        """The session is lost; `restart`: with everything that the switch held."""
+        """Lose the session, and with `restart` also everything that the switch held."""
         switch = self.switches[name]
         if restart:
             switch.held = ()
@@ -277,7 +277,7 @@ class World:
         )
 
     def write(self, name: str) -> None:
-        """The next step of bringing a switch to its intent."""
+        """Take the next step of bringing a switch to its intent."""
         switch = self.switches[name]
         if switch.writing is None:
             assert switch.wanted is not None
@@ -296,7 +296,7 @@ class World:
                     self.tell(SwitchChanged(name, "ready", None, done.version))
 
     def report(self, name: str, *news: tuple[str, str, int, int], time_us: int = 1000) -> int:
-        """A switch reports (job, flow, kind, epoch) by the numbers of what it holds."""
+        """Report (job, flow, kind, epoch) from a switch, by the numbers of what it holds."""
         numbers = {(known.job, known.flow): known.number for part in self.switches[name].held for known in part.known}
         fields = tuple(
             {"flow": numbers[job, flow], "epoch": epoch, "time_us": time_us, "slack_key": 0, "event": kind}
@@ -321,7 +321,7 @@ class World:
         return False
 
     def run(self, *, connect: bool = True) -> None:
-        """Until nothing is left to be done."""
+        """Run until nothing is left to be done."""
         if connect:
             for name in self.switches:
                 self.connect(name)
@@ -331,7 +331,7 @@ class World:
         raise AssertionError(f"does not come to rest: {self.pending}")
 
     def crash(self, saved: int = 0) -> None:
-        """The controller dies; `saved` of its saves under way have reached the store. Another one starts."""
+        """Crash the controller after `saved` of its saves under way have reached the store, and start another one."""
         for effect in self.waiting(Save)[:saved]:
             self.store.commit(effect.changes)
         self.pending.clear()
@@ -340,7 +340,7 @@ class World:
         self.start()
 
     def lose_leadership(self) -> None:
-        """Saves under way are answered still; then this controller leads again, in a later term."""
+        """Lose leadership: saves under way are still answered, then this controller leads again, in a later term."""
         self.tell(LeadershipLost())
         for effect in self.waiting(Save):
             self.carry_out(effect)
@@ -356,7 +356,7 @@ class World:
         return set() if in_force is None else {flow.job for flow in in_force.planned.plan.flows}
 
     def answer(self, request: int) -> Any:
-        """What a request was answered with. Raises the reason of a refusal."""
+        """Return the answer to a request. Raises the reason of a refusal."""
         answer = self.answers[request]
         if isinstance(answer, Refuse):
             raise answer.error
@@ -370,12 +370,12 @@ class World:
 
 
 def merged(before: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...]:
-    """Everything of both, once."""
+    """Return the parts of both, each once."""
     return tuple({id(part): part for part in (*before, *now)}.values())
 
 
 def known_flows(parts: Iterable[Part]) -> dict[int, set[tuple[str, str]]]:
-    """By number: the flows that have it."""
+    """Return the flows that have each number."""
     out: dict[int, set[tuple[str, str]]] = {}
     for part in parts:
         for known in part.known:
@@ -384,7 +384,7 @@ def known_flows(parts: Iterable[Part]) -> dict[int, set[tuple[str, str]]]:
 
 
 def small(**limits: int) -> Capabilities:
-    """A softswitch with smaller tables."""
+    """Return a softswitch with smaller tables."""
     return replace(softswitch(), **limits)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from echelon.endhosts.tcp.stack import Urgency
+
 
 class ToyClock:
     """Calls in order of time, then of scheduling."""
@@ -47,7 +49,7 @@ class ToyLink:
         self.free_ns = 0
         self.frames: list[tuple[int, bytes]] = []
 
-    def send(self, data: bytes, since_ns: int | None = None) -> None:
+    def send(self, data: bytes, urgency: Urgency | None = None) -> None:
         self.frames.append((self._clock.now_ns, data))
         start = max(self._clock.now_ns, self.free_ns)
         self.free_ns = start + -(-len(data) * 8 * 10**9 // self._rate_bps)

@@ -42,7 +42,7 @@ def fabric_of(hosts: int) -> Fabric:
 
 
 def job_of(compute_s: Fraction) -> Job:
-    """It says how long the run lasts."""
+    """Return a job whose computing time sets the length of the run."""
     return Job(
         "job",
         (ComputeUnit("produce", "h1", compute_s),),
@@ -68,7 +68,7 @@ class Rig:
         return self.emulator
 
     def sent(self) -> list[tuple[int, bytes]]:
-        """Frames of TCP's data and SYNs, without answers."""
+        """Return the frames of TCP's data and SYNs, without answers."""
         return [(at, frame) for at, frame in self.hub.link.frames if frame[23] == 6 and frame[36:38] == b"\0\x09"]
 
 
@@ -107,7 +107,7 @@ def test_every_flow_has_its_connection_time_and_bytes(clock: Any, hub: Any) -> N
 
 
 def test_starts_do_not_wait_for_flows_before(clock: Any, hub: Any) -> None:
-    """Twice what the link carries: half of it has not come when the run ends, and is not lost from the books."""
+    """Half of twice a link's capacity has not arrived when the run ends, and is not lost from the books."""
     flows = [ScheduledFlow(number * 10_000, "h3", "h4", 25_000) for number in range(100)]
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(1)).run()
     outcomes = emulator.traffic.outcomes["web"]
@@ -136,7 +136,7 @@ def test_nothing_begins_or_counts_after_the_end(clock: Any, hub: Any) -> None:
 
 
 def pieces(count: int, rate_bps: int, connection: int = 0, src: str = "h3") -> list[PacedFlow]:
-    """Each of 100 ms."""
+    """Return flows of 100 ms each."""
     return [PacedFlow(n * 100_000, src, "h4", rate_bps // 80, rate_bps, connection) for n in range(count)]
 
 
@@ -233,7 +233,7 @@ def run(scenario: Scenario, policy: str) -> PolicyRun:
 
 @pytest.mark.parametrize("per_cent", [10, pytest.param(50, marks=pytest.mark.long), 90])
 def test_the_load_is_what_was_asked_for(tmp_path: Path, per_cent: int) -> None:
-    """Of the link to h2, headers included; flows that are under way at the end count as far as they have come."""
+    """The load is that of the link to h2, headers included; unfinished flows count as far as they have come."""
     payload_bps = round(20_000_000 * per_cent / 100 * 8934 / 9000)
     scenario = made(tmp_path, compute="40 s", iterations=1, load=f"{payload_bps} bit/s")
     result = run(scenario, "fifo")

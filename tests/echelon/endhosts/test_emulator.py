@@ -14,9 +14,11 @@ from echelon.endhosts.emulator import TrainingEmulator
 from echelon.endhosts.flow_ends import MAX_TIMEOUTS
 from echelon.endhosts.host_stack import PacedNic
 from echelon.endhosts.segments import AckSegment, DataSegment
+from echelon.endhosts.tcp.stack import Urgency
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.identity import number_shims
+from echelon.rankings.deadline import Deadline
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Background, Delay, Transport
 from softswitch.virtual import EventLoop, VirtualFabric
@@ -39,7 +41,7 @@ def fabric_of(hosts: int) -> Fabric:
 
 
 def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int = 10) -> Job:
-    """Compute, send, compute at the other end."""
+    """Return a job that computes, sends, and computes at the other end."""
     return Job(
         name,
         (
@@ -239,7 +241,7 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
     sent: list[tuple[int, bytes]] = []
 
     class Recorder:
-        def send(self, data: bytes, since_ns: int | None = None) -> None:
+        def send(self, data: bytes, urgency: Urgency | None = None) -> None:
             sent.append((clock.now_ns, data))
 
     nic = PacedNic(clock, Recorder(), 3_000_000_000)
@@ -250,26 +252,39 @@ def test_pacing_rounds_up_and_forgets_idle_time(clock: Any) -> None:
     assert sent == [(0, b"a"), (3, b"b"), (6, b"c"), (100, b"d")]
 
 
-@pytest.mark.parametrize("in_order", [False, True])
-def test_a_host_in_order_ends_a_flow_before_one_that_started_later(in_order: bool) -> None:
+@pytest.mark.parametrize(
+    ("early_due_ms", "late_due_ms", "first"), [(20, 40, "early"), (40, 20, "late"), (None, None, None)]
+)
+def test_a_host_sends_what_is_due_first(early_due_ms: int | None, late_due_ms: int | None, first: str | None) -> None:
+    """Two flows of 20 packets of 1 ms each start after 10 and 15 ms."""
     computes = (ComputeUnit("first", "h1", 10 * MS), ComputeUnit("second", "h1", 5 * MS, ("first",)))
     flows = (Flow("early", "h1", "h2", 20 * 1250, ("first",)), Flow("late", "h1", "h2", 20 * 1250, ("second",)))
     network, fabric = VirtualFabric(EventLoop()), fabric_of(2)
     job = Job("job", computes, flows, ())
     nics = {name: network.add_host(name, lambda _now_ns, _frame: None) for name in fabric.hosts}
     network.connect(("h1", 0), ("h2", 0), RATE_BPS, DELAY_NS)
-    emulator = TrainingEmulator(network.loop, nics, fabric, [job], number_shims([job]), iterations=1, in_order=in_order)
+    ranking = None
+    if early_due_ms is not None and late_due_ms is not None:
+        due_ms = {("job", "early"): early_due_ms, ("job", "late"): late_due_ms}
+        thresholds_s = tuple(n * MS for n in range(-50, 50))
+        ranking = {flow: Deadline("h", ms * MS, thresholds_s) for flow, ms in due_ms.items()}.__getitem__
+    emulator = TrainingEmulator(network.loop, nics, fabric, [job], number_shims([job]), iterations=1, ranking=ranking)
     for name, nic in nics.items():
         nic.on_packet = emulator.hosts[name].deliver
     emulator.start()
     network.run()
     [iteration] = emulator.records["job"].iterations
-    early, late = iteration.flows["early"].finish, iteration.flows["late"].finish
-    assert early is not None
-    assert late is not None
-    # 20 packets of 1 ms each. Side by side, they take turns for the last 15 ms of the first.
-    assert (early < 31 * MS) == in_order
-    assert 50 * MS < late < 53 * MS
+    finish = {name: span.finish for name, span in iteration.flows.items()}
+    assert all(at is not None and at < 53 * MS for at in finish.values())
+    by = {name: float(at / MS) for name, at in finish.items() if at is not None}
+    if first == "early":
+        assert by["early"] < 31
+    elif first == "late":
+        # It overtakes all of the first flow but the packet on the wire.
+        assert by["late"] < 37
+    else:
+        # Side by side, they take turns for the last 15 ms of the first.
+        assert 31 < by["early"] < by["late"]
 
 
 def test_several_flows_of_one_connection_at_a_time(clock: Any, hub: Any) -> None:
@@ -291,7 +306,7 @@ def test_survives_a_network_that_loses_and_repeats(clock: Any, hub: Any) -> None
 
 
 def test_lost_last_acknowledgements_do_not_hold_up_the_next_iteration(clock: Any, hub: Any) -> None:
-    """The flow has arrived although its sender does not know; what the sender repeats is of the past and ignored."""
+    """The flow has arrived although its sender does not know; repeated packets belong to the past and are ignored."""
     nothing_missing = bytes(4)
     hub.link.fate = lambda number, frame: [] if frame[50:54] == nothing_missing else [(0, frame)]
     emulator = Rig(clock, hub, [transfer_job("job", "h1", "h2", 4 * 1250)], iterations=20).run()

@@ -39,7 +39,9 @@ def test_without_a_rate_they_pass_at_once() -> None:
 
 
 def test_a_new_rate_counts_for_what_is_left_of_a_wait() -> None:
-    """Half of the wait at one segment a second, the other half at two: the second segment leaves after 0.75 s."""
+    """Half of the wait passes at one segment a second, the other half at two: the second segment leaves after 0.75
+    s.
+    """
     clock, pacer, times = paced(1000.0, 3)
     clock.run(until_ns=SECOND // 2)
     clock.at(SECOND // 2, pacer.pace, 2000.0)
@@ -69,7 +71,7 @@ def test_what_a_sender_missed_it_may_make_good_up_to_a_limit() -> None:
 
 
 def test_a_flow_that_waits_for_its_rate_is_not_sent_again() -> None:
-    """Time-outs do not count as long as segments are held back, however long that is."""
+    """Time-outs do not count while segments are held back, however long that is."""
     clock = ToyClock()
     ends = FlowEnds("h1", clock)
     sent: list[DataSegment] = []

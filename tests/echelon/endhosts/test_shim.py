@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from echelon.endhosts import shim
 from echelon.endhosts.segments import AckSegment, DataSegment
+from tests.drawing import examples
 
 ADDRESS = shim.FlowAddress(
     "02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC001, job=0x0102, flow=0x0304
@@ -57,7 +58,7 @@ def test_acknowledgement_goes_back_and_says_what_it_answers() -> None:
     usual=st.integers(shim.MIN_FRAME_BYTES, 9000),
     stamp=st.binary(min_size=8, max_size=8),
 )
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_segments_are_read_back(
     marks: list[bool], epoch: int, job: int, flow: int, remaining: int, length: int, usual: int, stamp: bytes
 ) -> None:

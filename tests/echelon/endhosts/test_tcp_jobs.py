@@ -75,7 +75,7 @@ class Rig:
         return self.emulator
 
     def carried(self) -> dict[tuple[str, str], int]:
-        """Bytes of payload by connection, retransmissions included."""
+        """Return the bytes of payload by connection, retransmissions included."""
         names = {host.ipv4: name for name, host in self.fabric.hosts.items()}
         out: dict[tuple[str, str], int] = defaultdict(int)
         for _, frame in self.hub.link.frames:
@@ -164,7 +164,7 @@ def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
 
 
 def pair() -> Scenario:
-    """The committed scenario `dp_pair` at a quarter of its sizes and times, over TCP."""
+    """Return the committed scenario `dp_pair` at a quarter of its sizes and times, over TCP."""
     made = load_scenario(TOPOLOGIES / "scenarios" / "dp_pair.yaml")
     specs = {}
     for name, spec in made.specs.items():
@@ -190,7 +190,7 @@ def mean_iteration_s(result: PolicyRun) -> float:
 
 
 def test_jobs_over_tcp_are_ranked_by_their_bytes() -> None:
-    """As over the shim's transport: echelon lets two jobs fall into step, fair keeps them in each other's way."""
+    """Ranking works as over the shim's transport: echelon lets two jobs fall into step, fair keeps them contending."""
     scenario = pair()
     fair, echelon = run(scenario, "fair"), run(scenario, "echelon")
     # The switches saw the flows of every iteration begin and end: four of each.

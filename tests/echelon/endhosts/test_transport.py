@@ -17,6 +17,7 @@ from echelon.endhosts.segments import AckSegment, DataSegment
 from echelon.endhosts.shim import MIN_FRAME_BYTES, FlowAddress, ShimFrames, read_frame
 from echelon.endhosts.tally import PacketTally
 from echelon.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
+from tests.drawing import examples
 
 RTO_NS = 50_000
 Flow = tuple[FlowSender, FlowReceiver, PacketTally]
@@ -37,7 +38,7 @@ def answer(sender: FlowSender, now_ns: int, ack: AckSegment) -> list[DataSegment
 
 
 def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataSegment, AckSegment | None]]:
-    """A whole flow over a network without faults: each packet and what it is answered with."""
+    """Carry a whole flow over a network without faults, and yield each packet and its answer."""
     flight = list(sender.start(0))
     while flight:
         ack = give(receiver, frame := flight.pop(0))
@@ -47,12 +48,14 @@ def transfer(sender: FlowSender, receiver: FlowReceiver) -> Iterator[tuple[DataS
 
 
 def opening(window: int) -> int:
-    """Packets sent while the window is not fully open: one, and two for each but the last acknowledgement it takes."""
+    """Return the packets sent while the window is not fully open: one, and two for each but the last acknowledgement it
+    takes.
+    """
     return max(0, 2 * window - 3)
 
 
 def opened(packets: int, packet: int, window: int) -> tuple[FlowSender, FlowReceiver, PacketTally, list[DataSegment]]:
-    """A flow whose window is fully open, and what is in flight: nothing of the last `packets` has arrived yet."""
+    """Return a flow whose window is fully open, and the packets in flight: none of the last `packets` has arrived."""
     sender, receiver, tally = make(packet * (opening(window) + packets), packet, window)
     flight = list(sender.start(0))
     for _ in range(opening(window)):
@@ -167,7 +170,7 @@ class Network:
     late=st.sampled_from([0.0, 0.3]),
     drain=st.sampled_from([0.0, 0.05, 0.5]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_byte_arrives_once_whatever_the_network_does(
     packets: int,
     rest: int,
@@ -324,7 +327,7 @@ def test_draining_costs_a_window_of_acknowledgements_if_the_sender_does_not_hear
 
 
 def test_a_lost_request_does_not_spoil_the_next_one() -> None:
-    """The sender hears only of the second, and drains with packets in flight that are behind the first one's window."""
+    """The sender hears only of the second request, and drains with packets in flight behind the first one's window."""
     sender, receiver, tally, flight = opened(50, 200, 8)
     assert give(receiver, with_drain(flight.pop(0))) is not None  # and is lost
     ack = give(receiver, flight.pop(0))
@@ -349,7 +352,7 @@ def test_a_lost_request_does_not_spoil_the_next_one() -> None:
     size=st.integers(200 * 40, 200 * 60),
     often=st.sampled_from([0.03, 0.1, 0.5]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_draining_never_gets_stuck_in_a_network_without_loss(
     seed: int, window: int, initial: int, size: int, often: float
 ) -> None:

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from echelon.experiments.thesis.calibration import TOLERANCE, calibrate
 from echelon.scenarios.results import RunError
+from tests.drawing import examples
 
 parts = st.fractions(0, 2, max_denominator=100)
 
 
 @given(parts, st.integers(1, 30), st.fractions(Fraction(1, 10), 2, max_denominator=100))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_iteration_comes_out_as_wanted(sending_s: Fraction, buckets: int, target_s: Fraction) -> None:
-    """Of the two regimes that there are: computing in the way of sending, or the other way round."""
+    """The iteration takes the wanted time in both regimes: computing delays sending, or sending delays computing."""
     runs = 0
 
     def iteration_s(compute_s: Fraction) -> Fraction:

@@ -60,7 +60,7 @@ def remote(trace: CoflowTrace) -> CoflowTrace:
 @pytest.mark.parametrize("label", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 def test_a_replay_is_the_fluid_run_of_the_same_coflows(label: str, seed: int) -> None:
-    """Flow by flow on a fabric, in the engine of scenarios, every coflow takes as long as in arrays."""
+    """Every coflow takes as long flow by flow on a fabric, in the engine of scenarios, as in arrays."""
     trace = remote(parsed(made_trace(seed, 5, 10)))
     ours = replay(trace, policy_of(label), RATE_BPS)
     fabric = build_fabric(one_tor(5, RATE_BPS))
@@ -73,7 +73,7 @@ def test_a_replay_is_the_fluid_run_of_the_same_coflows(label: str, seed: int) ->
 
 @pytest.mark.parametrize("label", POLICIES)
 def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
-    """Under Varys exactly, under others at most twice as long, and never less."""
+    """A lone coflow takes its bottleneck time exactly under Varys, and at most twice as long under others."""
     trace = parsed(made_trace(7, 20, 40))
     result = replay(trace, policy_of(label), RATE_BPS)
     assert len(result.completion_s) == 40
@@ -88,7 +88,7 @@ def test_a_lone_coflow_takes_its_bottleneck(label: str) -> None:
 
 
 def test_on_the_made_traces_coflow_scheduling_pays() -> None:
-    """Clairvoyant ahead of the fair shares of flows, in mean completion time, as in the papers."""
+    """Clairvoyant policies beat the fair shares of flows in mean completion time, as in the papers."""
     trace = parsed(made_trace(11, 20, 60, gap_ms=100))
     mean = {
         label: sum(replay(trace, policy_of(label), RATE_BPS).completion_s.values())

@@ -17,7 +17,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def bad(*arguments: str | Path) -> str:
-    """The one line on standard error of a command that fails."""
+    """Return the one line on standard error of a command that fails."""
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     [line] = result.stderr.splitlines()
@@ -65,7 +65,7 @@ def test_a_file_is_no_directory_to_write_to(tmp_path: Path) -> None:
 
 
 THESIS = ("thesis-iperf", "thesis-burst", "thesis.md", ("--model", "resnet-50", "--load", "30%"), 3)
-"""Without load and with, and a calibration before them."""
+"""The arguments of a command with three measurements: without load, with load, and a calibration before them."""
 PIPELINES = ("pipelines", "", "pipelines.md", (), 1)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from echelon.experiments.thesis.congestion_point import congestion_point, data_mb
 from echelon.experiments.thesis.published import CONGESTION, CONGESTION_POINTS
+from tests.drawing import examples
 
 LOADS = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 21.5, 23.0, 24.0]
 
@@ -24,7 +25,7 @@ def test_the_named_points_of_the_thesis_stand_for_its_data(traffic: str, decoded
 
 
 @given(st.integers(2, 8), st.floats(0.05, 2), st.floats(-0.005, 0.005), st.floats(0.05, 0.4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_two_straight_lines_are_found_where_they_meet(bend: int, start_s: float, low: float, high: float) -> None:
     # In the picture of a logarithmic time axis; the bend is at a measured point.
     ys = [np.log10(start_s) + low * x + high * max(0.0, x - LOADS[bend]) for x in LOADS]
@@ -35,7 +36,7 @@ def test_two_straight_lines_are_found_where_they_meet(bend: int, start_s: float,
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=7, max_size=12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_cut_leaves_less(times: list[float]) -> None:
     loads = LOADS[: len(times)]
     point = congestion_point(loads, times)

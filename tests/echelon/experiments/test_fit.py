@@ -12,12 +12,13 @@ from scipy.stats import linregress
 
 from echelon.experiments.thesis.fit import FAMILIES, best_fit, fit
 from echelon.experiments.thesis.published import FITS
+from tests.drawing import examples
 
 LOADS = [0.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 17.5, 20.0, 22.0, 23.0]
 
 
 @given(st.lists(st.floats(0.05, 50), min_size=len(LOADS), max_size=len(LOADS)), st.sampled_from(FAMILIES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_line_is_that_of_a_linear_regression(times: list[float], n: float) -> None:
     assume(max(times) / min(times) > 1.01)
     xs = [(25 - load) ** -n for load in LOADS]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.experiments.processor_sharing import Arrival, Step, Use, finish_times_s, left_over
+from tests.drawing import examples
 
 times = st.integers(0, 40).map(lambda tenths: tenths / 10)
 arrivals_of = st.lists(st.builds(Arrival, times, st.integers(1, 30).map(float)), min_size=1, max_size=8)
@@ -21,7 +22,7 @@ uses_of = st.lists(
 
 
 def stepwise(arrivals: list[Arrival], capacity: list[Step], until_s: float) -> list[Fraction | None]:
-    """The same by brute force: exact fractions, from one event to the next, every flow's rest kept and reduced."""
+    """Return the same by brute force: in exact fractions, reduce every flow's rest from one event to the next."""
     rest = {i: Fraction(flow.size_bytes) for i, flow in enumerate(arrivals)}
     ends: list[Fraction | None] = [None] * len(arrivals)
     now = Fraction(capacity[0].at_s)
@@ -45,7 +46,7 @@ def stepwise(arrivals: list[Arrival], capacity: list[Step], until_s: float) -> l
 
 
 @given(arrivals_of, uses_of)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_equals_brute_force(arrivals: list[Arrival], uses: list[Use]) -> None:
     arrivals.sort(key=lambda arrival: arrival.at_s)
     capacity = left_over(10.0, uses)
@@ -57,7 +58,7 @@ def test_equals_brute_force(arrivals: list[Arrival], uses: list[Use]) -> None:
 
 
 @given(uses_of, times, st.integers(1, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_is_left_is_the_capacity_less_what_is_used(uses: list[Use], at_s: float, capacity: int) -> None:
     steps = left_over(float(capacity), uses)
     assert [step.at_s for step in steps] == sorted({step.at_s for step in steps})
@@ -73,7 +74,7 @@ def test_what_is_left_is_the_capacity_less_what_is_used(uses: list[Use], at_s: f
 
 
 @given(uses_of, st.integers(1, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_every_byte_that_is_used_is_missing_from_what_is_left(uses: list[Use], capacity: int) -> None:
     steps = left_over(float(capacity), uses)
     total = sum(use.size_bytes for use in uses)

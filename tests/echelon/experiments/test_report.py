@@ -24,7 +24,7 @@ Truth = Callable[[str, float], float]
 
 
 def theory(model: str, load_gbps: float) -> float:
-    """Computing in the way of sending where much is sent, else whatever is longer."""
+    """Return the time of an iteration: with the sending that the load delays, or without load if that is longer."""
     zero_s = float(MODELS[model].zero_load_s)
     sent_bits = float(MODELS[model].sent_bytes(3)) * 8
     return max(zero_s, zero_s - sent_bits / 25e9 + sent_bits / ((25 - load_gbps) * 1e9))

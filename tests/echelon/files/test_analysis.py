@@ -25,7 +25,7 @@ from tests.faults import coded
 
 
 def job_of(needs: dict[str, tuple[str, ...]]) -> Job:
-    """Names in upper case are flows."""
+    """Return a job of these needs; names in upper case are flows."""
     computes = tuple(ComputeUnit(n, "h1", Fraction(1), after) for n, after in needs.items() if n.islower())
     flows = tuple(Flow(n, "h1", "h2", 1, after) for n, after in needs.items() if n.isupper())
     return Job("j", computes, flows, tuple(EchelonFlow(f.name, (f.name,), (Fraction(0),)) for f in flows))

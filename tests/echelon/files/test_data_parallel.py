@@ -73,7 +73,7 @@ def test_one_coflow_in_order_of_steps_and_one_flow_at_a_time_on_a_connection(n: 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 7])
 def test_time_on_an_idle_network_is_the_published_one(n: int) -> None:
-    """2(n-1)/n of the gradient at the rate of a link, which is optimal (Patarasu and Yuan)."""
+    """The time is 2(n-1)/n of the gradient at the rate of a link, which is optimal (Patarasu and Yuan)."""
     gradient, rate = 1000 * n, 10
     start = earliest_start_s(ring(n, gradient), lambda flow: Fraction(flow.size_bytes, rate))
     last = max(start.values()) + Fraction(gradient // n, rate)

@@ -24,7 +24,7 @@ TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
 
 def fabric_of(switch_links: list[tuple[str, str]], hosts: dict[str, str]) -> Fabric:
-    """`hosts` maps each host to its switch."""
+    """Return a fabric; `hosts` maps each host to its switch."""
     switches = dict.fromkeys([end for link in switch_links for end in link] + list(hosts.values()))
     links = [*switch_links, *hosts.items()]
     data = {
@@ -93,7 +93,7 @@ def fabrics(draw: st.DrawFn) -> Fabric:
 
 
 def brute_force(fabric: Fabric, src: str, dst: str) -> list[tuple[str, ...]]:
-    """All simple paths, by walking every one; then the shortest."""
+    """Return the shortest of all simple paths, found by walking every one."""
     found: list[tuple[str, ...]] = []
 
     def walk(path: tuple[str, ...]) -> None:

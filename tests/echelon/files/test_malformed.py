@@ -337,7 +337,7 @@ WORDING = {
     "duplicate-key": "duplicate key 'start' (keep one of them)",
     "bad-syntax": "while parsing a flow sequence, did not find expected ',' or ']' (correct the YAML)",
     "not-allowed": "'sequence' is not allowed (use 'data', 'expert', 'fsdp', 'graph', 'mesh', 'parameter_server', "
-    "'pipeline' or 'tensor')",
+    "'pipedream', 'pipeline' or 'tensor')",
     "not-a-mapping": "'500 ms' is not a mapping (write it as {key: value})",
     "out-of-range": "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
     "unknown-node": "'s9' is neither a host nor a switch (known: h1, h2, h3, s1, s2)",

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from echelon.jobs import build_job
 from echelon.jobs.analysis import (
     connections,
-    consumer_finish_s,
     earliest_start_s,
     ideal_finish_s,
-    tardiness_s,
     topological_order,
 )
 from echelon.jobs.graph import EchelonFlow, Job
@@ -51,7 +49,7 @@ def as_job(arguments: dict[str, object]) -> Job:
 @given(pipelines())
 @settings(max_examples=examples(60), deadline=None)
 def test_dependencies(arguments: dict[str, object]) -> None:
-    """The schedule as a table: what each stage does in which order, and what each piece of work must receive first."""
+    """The schedule is a table: what each stage does in which order, and what each piece of work must receive first."""
     job = as_job(arguments)
     stages, batches = len(arguments["workers"]), arguments["micro_batches"]  # type: ignore[arg-type]
     backward = arguments["backward_s"] is not None
@@ -138,7 +136,9 @@ def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
 def test_identity_of_tardiness_and_consumer_finish(
     finish_and_compute: list[tuple[Fraction, Fraction]], reference_s: Fraction
 ) -> None:
-    """Consumer finish = tardiness + r + sum of its compute times, for any finish times (report S11, generalised)."""
+    """The consumer's finish is tardiness + r + the sum of its compute times, for any finish times (report S11,
+    generalised).
+    """
     finish = [f for f, _ in finish_and_compute]
     compute = [c for _, c in finish_and_compute]
     offsets = tuple(sum(compute[:j], Fraction(0)) for j in range(len(compute)))
@@ -146,8 +146,9 @@ def test_identity_of_tardiness_and_consumer_finish(
     clock = min(finish)
     for arrival, work in zip(finish, compute, strict=True):  # a worker that waits for each arrival in turn
         clock = max(clock, arrival) + work
-    tardiness = tardiness_s(EchelonFlow("h", names, offsets), reference_s, dict(zip(names, finish, strict=True)))
-    assert consumer_finish_s(finish, compute) == clock == tardiness + reference_s + sum(compute)
+    ideal = ideal_finish_s(EchelonFlow("h", names, offsets), reference_s)
+    tardiness = max(at - ideal[name] for name, at in zip(names, finish, strict=True))
+    assert clock == tardiness + reference_s + sum(compute)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +169,11 @@ def test_figure_2_of_the_paper(finish: tuple[str, ...], tardiness: str, worker_2
     }
     job = build_job(JobSpec.model_validate(spec))
     (h,) = job.echelonflows
-    assert list(ideal_finish_s(h, Fraction(1)).values()) == [1, 2, 3]
-    finish_s = [Fraction(e) for e in finish]
-    assert tardiness_s(h, Fraction(1), dict(zip(h.flows, finish_s, strict=True))) == Fraction(tardiness)
-    assert consumer_finish_s(finish_s, [Fraction(1)] * 3) == Fraction(worker_2)
+    ideal = ideal_finish_s(h, Fraction(1))
+    assert list(ideal.values()) == [1, 2, 3]
+    late_s = max(Fraction(e) - at for e, at in zip(finish, ideal.values(), strict=True))
+    assert late_s == Fraction(tardiness)
+    assert 1 + 3 + late_s == Fraction(worker_2), "its reference time, its computing and its tardiness"
 
 
 def test_a_scalar_serves_every_stage_and_a_list_one_each() -> None:

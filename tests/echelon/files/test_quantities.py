@@ -125,7 +125,7 @@ def test_a_message_stays_short_for_lists_that_hold_each_other() -> None:
 
 @given(st.integers(0, 10**16), st.integers(0, 12))
 def test_what_is_written_is_read_again(number: int, digits: int) -> None:
-    """Durations to the picosecond."""
+    """Durations are exact to the picosecond."""
     seconds = Fraction(number, 10**digits) % 10**7
     assert duration_s(duration_text(seconds)) == seconds
     assert size_bytes(size_text(number % 10**15)) == number % 10**15

@@ -81,7 +81,9 @@ class Routing(RuleBasedStateMachine):
         self.routes: dict[str, dict[tuple[str, str], tuple[str, ...]]] = {}
 
     def change(self, fabric: Fabric, jobs: dict[str, Job]) -> None:
-        """One call; connections that need not move did not, and what did not change is the same object."""
+        """Route once, and check that connections that need not move did not, and that what did not change is the same
+        object.
+        """
         try:
             routes = self.router.route(fabric, jobs.values())
         except NoRouteError as error:
@@ -122,7 +124,7 @@ class Routing(RuleBasedStateMachine):
 
     @rule()
     def forget(self) -> None:
-        """Another controller routes the same jobs from nothing, as the one-shot function does."""
+        """Route the same jobs from nothing with another controller, and compare with the one-shot function."""
         self.router = Router()
         self.routes = {}
         self.change(self.fabric, self.jobs)
@@ -131,7 +133,7 @@ class Routing(RuleBasedStateMachine):
 
     @rule()
     def take_over(self) -> None:
-        """Another controller is told which paths the connections have."""
+        """Tell another controller which paths the connections have, and check that it keeps them."""
         before, self.routes = self.routes, {}
         self.router = Router()
         self.router.remember(before)
@@ -140,7 +142,7 @@ class Routing(RuleBasedStateMachine):
 
     @invariant()
     def users_are_counted(self) -> None:
-        """The counts that balance rests on are those of the paths in use."""
+        """Check that the counts that balance rests on are those of the paths in use."""
         counted = Counter(path[1:-1] for of_job in self.routes.values() for path in of_job.values())
         assert +self.router.users == counted
 

@@ -219,7 +219,7 @@ def bottleneck_bps(s: Scenario, src: str, dst: str) -> int:
 
 
 def sending_s(s: Scenario, job: Job, hop: tuple[str, str]) -> Fraction:
-    """How long the link `hop` is busy with one iteration of `job`."""
+    """Return how long the link `hop` is busy with one iteration of `job`."""
     crossing = [flow for (src, dst), flows in connections(job).items() if hop in hops(s, src, dst) for flow in flows]
     return transfer_s(s.fabric.rate_bps[hop], sum(flow.size_bytes for flow in crossing))
 
@@ -268,7 +268,7 @@ SEEDS = {"mix_dp4": 2}  # 0 where nothing is said
 
 
 def mix_job(s: Scenario, job: Job) -> tuple[str, int, Fraction, Fraction]:
-    """Type, micro-batches, compute seconds of a unit, bytes of the all-reduce or of an activation."""
+    """Return the type, micro-batches, compute seconds of a unit, and bytes of the all-reduce or of an activation."""
     (unit_s,) = {unit.duration_s for unit in job.computes}
     if job.echelonflows[0].is_coflow:
         return "dp", 1, unit_s, Fraction(sum(flow.size_bytes for flow in job.flows), 2)
@@ -297,7 +297,7 @@ def test_mixes_demand_the_load_that_they_claim(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXES)
 def test_mixes_are_those_of_the_independent_model(name: str) -> None:
-    """Slots of 4 ms, which carry 5000 bytes; times to the microsecond, data to the byte."""
+    """Slots of 4 ms carry 5000 bytes; times are exact to the microsecond, data to the byte."""
     s = named(name)
     jobs = job_mix.make(SEEDS.get(name, 0), *MIXES[name])
     assert len(jobs) == len(s.jobs)

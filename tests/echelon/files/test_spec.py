@@ -1,4 +1,4 @@
-"""What a job file says of its graph before it is built, against the graph."""
+"""The counts that a job file gives before its graph is built, against the graph."""
 
 from __future__ import annotations
 

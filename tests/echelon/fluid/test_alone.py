@@ -20,6 +20,7 @@ from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.plan import LEVELS, Plan, QueuePlan
 from echelon.policies.fifo import Fifo
 from echelon.policies.filling import ZERO, fill_in_order, residual_of
+from tests.drawing import examples
 
 
 class EarliestDeadlineFirst:
@@ -47,7 +48,7 @@ def by_definition(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
 
 
 def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
-    """Four hosts on two leaves, two spines; the rates of all cables are given."""
+    """Return four hosts on two leaves, and two spines; the rates of all cables are given."""
     ends = [(f"{prefix}{i}", 0, f"l{(i + 1) // 2}", i) for i in range(1, 5)]
     ends += [(f"l{i}", 10 + j, f"s{j}", i) for i in (1, 2) for j in (1, 2)]
     return Fabric(
@@ -66,7 +67,7 @@ fabrics = st.lists(st.sampled_from([8_000, 16_000, 24_000]), min_size=8, max_siz
 
 @st.composite
 def any_job(draw: st.DrawFn) -> Job:
-    """Steps that come after earlier ones at random; many flows that start together, and some without bytes."""
+    """Draw steps that come after earlier ones at random; many flows start together, and some have no bytes."""
     hosts = st.sampled_from([f"h{i}" for i in range(1, 5)])
     durations = st.fractions(0, 3, max_denominator=2)
     computes = [ComputeUnit("c0", draw(hosts), draw(durations))]
@@ -89,7 +90,7 @@ def any_job(draw: st.DrawFn) -> Job:
     return Job("j", tuple(computes), tuple(flows), tuple(echelonflows), draw(durations))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(job=any_job(), fabric=fabrics)
 def test_it_is_the_general_simulation(job: Job, fabric: Fabric) -> None:
     assert run_alone(job, fabric) == by_definition(job, fabric)

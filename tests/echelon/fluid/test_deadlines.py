@@ -1,4 +1,4 @@
-"""What ranking by deadline promises inside one EchelonFlow: the identity of the consumer's finish, and optimality."""
+"""The guarantees of ranking by deadline inside one EchelonFlow: the consumer's finish time, and optimality."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
+from tests.drawing import examples
 
 UNIT_BYTES = 1_000_000
-"""What the star's links carry in a second."""
+"""The bytes that the star's links carry in a second."""
 
 
 def consumer_job(starts_s: list[Fraction], sizes: list[int], consumer_s: list[Fraction]) -> Job:
-    """Flows that start at these times, and a worker on h2 that consumes them one after the other."""
+    """Return flows that start at these times, and a worker on h2 that consumes them one after the other."""
     count = len(starts_s)
     producers = tuple(ComputeUnit(f"p{j}", "h1", starts_s[j]) for j in range(count))
     flows = tuple(Flow(f"f{j}", "h1", "h2", sizes[j] * UNIT_BYTES, (f"p{j}",)) for j in range(count))
@@ -41,12 +42,12 @@ def consumer_jobs(draw: st.DrawFn) -> Job:
     return consumer_job(list(accumulate(gaps)), sizes, consumer)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(job=consumer_jobs(), policy=st.sampled_from(["fifo", "fair", "varys", "echelon"]))
 def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
     star: Callable[..., Fabric], job: Job, policy: str
 ) -> None:
-    """Whatever the rates: finish = t_H + r + sum of p_k (technical report of HotNets '22, S11)."""
+    """The consumer finishes at t_H + r + sum of p_k, whatever the rates (technical report of HotNets '22, S11)."""
     record = (
         simulate([job], star(2), make_policy(policy), 1, until="exactly", ideal=True, exact=True)
         .jobs["job"]
@@ -58,7 +59,7 @@ def test_consumer_finishes_at_tardiness_plus_reference_plus_its_work(
 
 
 def least_tardiness(starts: tuple[int, ...], sizes: tuple[int, ...], ideal: tuple[int, ...]) -> int:
-    """Over all preemptive schedules of unit slots, by exhaustive search (idling allowed)."""
+    """Return the least tardiness over all preemptive schedules of unit slots, by exhaustive search (idling allowed)."""
 
     @cache
     def best(now: int, left: tuple[int, ...]) -> int:
@@ -77,7 +78,7 @@ def least_tardiness(starts: tuple[int, ...], sizes: tuple[int, ...], ideal: tupl
     return best(0, sizes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), count=st.integers(1, 4))
 def test_no_schedule_of_one_link_is_less_tardy(star: Callable[..., Fabric], data: st.DataObject, count: int) -> None:
     """Preemptive EDF minimises the largest lateness on one machine with release times (Jackson 1955, Horn 1974)."""
@@ -101,10 +102,10 @@ def coflow(name: str, sizes: list[int]) -> Job:
     return Job(name, (), flows, (EchelonFlow("H", tuple(f.name for f in flows), offsets),))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_equal_offsets_are_scheduled_as_varys_does(star: Callable[..., Fabric], sizes: list[list[int]]) -> None:
-    """With equal offsets, EchelonFlows are coflows: SETF completes them when SEBF does (HotNets '22, property 2)."""
+    """EchelonFlows with equal offsets are coflows: SETF completes them when SEBF does (HotNets '22, property 2)."""
     jobs = [coflow(f"j{k}", each) for k, each in enumerate(sizes)]
     ours = simulate(jobs, star(2), make_policy("echelon", order="setf"), 1, until="exactly", ideal=True, exact=True)
     varys = simulate(jobs, star(2), make_policy("varys"), 1, until="exactly", ideal=True, exact=True)
@@ -125,7 +126,7 @@ def test_smallest_tardiness_first_of_two_echelonflows(star: Callable[..., Fabric
 
 
 def test_ranking_by_tardiness_makes_two_jobs_take_turns(star: Callable[..., Fabric], bulk: Callable[..., Job]) -> None:
-    """Two jobs that half the time communicate, 2 % apart. Fair sharing keeps them in each other's way for ever."""
+    """The two jobs communicate half of the time and start 2 % apart. Fair sharing keeps them contending for ever."""
     jobs = [
         bulk(name, Fraction(1, 2), UNIT_BYTES // 2, start)
         for name, start in (("a", Fraction(0)), ("b", Fraction(1, 50)))

@@ -18,6 +18,7 @@ from echelon.execution import (
     tardiness_s,
 )
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from tests.drawing import examples
 
 ONE = Fraction(1)
 FLOW = Flow("f", "h1", "h2", 10, ("c1",))
@@ -131,10 +132,10 @@ def test_the_reference_is_the_first_flow_to_start() -> None:
     assert tardiness_s(echelonflow, record) == 7
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.data(), size=st.integers(1, 12))
 def test_any_order_of_finishing_respects_the_graph(data: st.DataObject, size: int) -> None:
-    """Whatever finishes first, everything starts exactly once, as soon as all that it waits for is finished."""
+    """Everything starts exactly once, as soon as all that it waits for is finished, whatever finishes first."""
     names = [f"u{k}" for k in range(size)]
     after = [
         tuple(data.draw(st.lists(st.sampled_from(names[:k]), max_size=3, unique=True))) if k else ()

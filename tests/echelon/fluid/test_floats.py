@@ -19,6 +19,7 @@ from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.rankings.base import Execution, Rank, Ranking
+from tests.drawing import examples
 
 HOSTS = 6
 WINDOWS = Windows(packet_bytes=1000, full=16, initial=4, acknowledgement_bytes=40)
@@ -26,7 +27,7 @@ POLICIES = ["fifo", "fair", "echelon"]
 
 
 def leaves(rate_bps: int) -> Fabric:
-    """Three leaves of two hosts each, and a spine of half the rate."""
+    """Return three leaves of two hosts each, and a spine of half the rate."""
     hosts = [f"h{i}" for i in range(HOSTS)]
     cables = [CableLink(LinkEnd(h, 0), LinkEnd(f"l{i // 2}", i), rate_bps, Fraction(0)) for i, h in enumerate(hosts)]
     cables += [CableLink(LinkEnd(f"l{i}", 9), LinkEnd("s", i), rate_bps // 2, Fraction(0)) for i in range(3)]
@@ -39,7 +40,7 @@ def leaves(rate_bps: int) -> Fabric:
 
 
 def some_jobs(seed: int) -> list[Job]:
-    """Jobs of compute units and flows that follow each other at random; no two times are alike."""
+    """Return jobs of compute units and flows that follow each other at random; no two times are alike."""
     rng = Random(seed)
     return [_job(f"j{number}", rng) for number in range(rng.randint(1, 4))]
 
@@ -75,10 +76,10 @@ def times(result: FluidResult) -> list[float]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10**6), policy=st.sampled_from([*POLICIES, "varys"]), ideal=st.booleans())
 def test_floats_are_within_a_nanosecond_of_fractions(seed: int, policy: str, ideal: bool) -> None:
-    """Over two iterations, in which no loop is chaotic enough to enlarge an error of 1e-16 to more."""
+    """No loop is chaotic enough over two iterations to enlarge an error of 1e-16 to more."""
     runs = [
         simulate(
             some_jobs(seed),

@@ -1,4 +1,4 @@
-"""What holds for every policy on any jobs: capacities, work conservation, bytes, order, determinism."""
+"""The invariants of every policy on any jobs: capacities, work conservation, bytes, order, determinism."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
+from tests.drawing import examples
 
 HOSTS = 4
 POLICIES: list[Callable[[], Policy]] = [
@@ -29,7 +30,7 @@ POLICIES: list[Callable[[], Policy]] = [
 
 @st.composite
 def any_job(draw: st.DrawFn, name: str) -> Job:
-    """Steps that come after earlier ones at random, on random hosts; the flows cut into EchelonFlows."""
+    """Draw steps that come after earlier ones at random, on random hosts, with the flows cut into EchelonFlows."""
     hosts = st.sampled_from([f"h{i}" for i in range(1, HOSTS + 1)])
     durations = st.fractions(0, 2, max_denominator=3)
     computes = [ComputeUnit("c0", draw(hosts), Fraction(1))]
@@ -69,7 +70,7 @@ some_background = st.sampled_from(
 
 
 class Watch:
-    """Checks each allocation and adds up what it moves until the next."""
+    """A check of each allocation that adds up what it moves until the next."""
 
     def __init__(self, capacities: dict[Link, Fraction]) -> None:
         self.capacities = capacities
@@ -98,7 +99,7 @@ class Watch:
                 self.moved[flow.job, flow.flow, flow.iteration] += rate * (now - since)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(jobs=some_jobs, background=some_background, policy=st.sampled_from(POLICIES), ideal=st.booleans())
 def test_links_are_never_overloaded_nor_left_idle(
     star: Callable[..., Fabric],

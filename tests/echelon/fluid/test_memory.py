@@ -19,7 +19,7 @@ from echelon.plan import Plan, QueuePlan
 from echelon.policies import make_policy
 
 BYTES = 1_000_000
-"""What a slow link carries in a second; a unit of the model's time is a second here."""
+"""The bytes that a slow link carries in a second; a unit of the model's time is a second here."""
 HORIZON = 6_000
 TICK = 0.5
 
@@ -38,7 +38,7 @@ class Strict:
 
 
 def build_fabric(jobs: Sequence[model.Job]) -> Fabric:
-    """A switch for each place of the model, and at each a host for each job, whose own link is fast."""
+    """Return a switch for each place of the model, and at each a host for each job, whose own link is fast."""
     links = sorted({frozenset(port.split("-")) for job in jobs for ports in job.hops for port in ports}, key=sorted)
     places = sorted(set().union(*links))
     switches = {f"p{place}": Switch(f"p{place}", number) for number, place in enumerate(places, start=1)}

@@ -17,7 +17,7 @@ from echelon.jobs.graph import Job
 from echelon.policies import make_policy
 
 BYTES = 1_000_000
-"""What a slot of the model's link carries; a slot is a second here."""
+"""The bytes that a slot of the model's link carries; a slot is a second here."""
 HORIZON = 6_000
 """Several iterations of every job. In closed loop small differences grow: over ten times as long, the model's figures
 for fair sharing move by percents when its packets are made smaller."""
@@ -30,7 +30,7 @@ MIXES = [("dp", 4, 1.0), ("pp", 6, 1.2), ("mix", 4, 1.0), ("mix", 6, 1.2)]
 def slowdowns(
     star: Callable[..., Fabric], pipeline: Callable[..., Job], bulk: Callable[..., Job]
 ) -> Callable[..., tuple[float, float]]:
-    """Mean and worst slowdown of the jobs that the model makes, as it counts them."""
+    """Return the mean and worst slowdown of the jobs that the model makes, as it counts them."""
     fabric = star(2, 8 * BYTES)
 
     def exact(number: float) -> Fraction:

@@ -49,7 +49,7 @@ def test_finish_of_the_last_stage(
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])
 @pytest.mark.parametrize("row", FINISH, ids=lambda row: f"{row[0]}x{row[1]}")
 def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], policy: str) -> None:
-    """Whatever time unit a file uses, its iteration is to its compute units as in the table."""
+    """The ratio of an iteration to its compute units is that of the table, whatever time unit a file uses."""
     path = ROOT / "topologies" / "scenarios" / f"pipeline_{row[0]}_{row[1]}.yaml"
     scenario = load_scenario(path)
     unit_s = scenario.jobs[0].computes[0].duration_s
@@ -60,7 +60,9 @@ def test_the_scenario_files_are_the_same_pipelines(row: tuple[object, ...], poli
 @pytest.mark.parametrize(("policy", "finish"), [("fair", "17/2"), ("varys", "10"), ("echelon", "8"), ("fifo", "17/2")])
 @pytest.mark.parametrize("ideal", [False, True])
 def test_the_fig_2_scenario(policy: str, finish: str, ideal: bool) -> None:
-    """Whether plans are executed or policies asked for rates: three flows fit into the queues of a port."""
+    """The finish time is the same whether plans are executed or policies asked for rates: three flows fit into a port's
+    queues.
+    """
     scenario = load_scenario(ROOT / "topologies" / "scenarios" / "fig2.yaml")
     result = simulate(scenario.jobs, scenario.fabric, make_policy(policy), 1, ideal=ideal, exact=True)
     assert result.iteration_times_s("pipeline") == (Fraction(finish),)

@@ -19,7 +19,7 @@ from echelon.rankings.fixed import Fixed
 from echelon.rankings.window import Window
 
 MEGABYTE = 1_000_000
-"""What the star's links carry in a second."""
+"""The bytes that the star's links carry in a second."""
 
 
 class Ranked:
@@ -27,13 +27,15 @@ class Ranked:
 
     name = "ranked"
 
-    def __init__(self, rankings: dict[str, Ranking]) -> None:
+    def __init__(self, rankings: dict[str, Ranking], hosts_rank: bool = False) -> None:
         self.rankings = rankings
+        self.hosts_rank = hosts_rank
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         plan = make_policy("fifo").plan(jobs, fabric)
         flows = tuple(replace(flow, ranking=self.rankings[flow.job]) for flow in plan.flows)
-        return replace(plan, flows=flows, default_schedule=tuple(QueuePlan(level) for level in range(LEVELS)))
+        schedule = tuple(QueuePlan(level) for level in range(LEVELS))
+        return replace(plan, flows=flows, default_schedule=schedule, hosts_rank=self.hosts_rank)
 
 
 def job(name: str, first_host: int, *sizes: int, start_s: Fraction = Fraction(0)) -> Job:
@@ -92,7 +94,20 @@ def test_a_switch_counts_what_crosses_it(star: Callable[..., Fabric], exact: boo
 def test_a_window_ranks_by_the_time_of_the_period(
     star: Callable[..., Fabric], exact: bool, begin_s: str, end_s: str, steady_s: float
 ) -> None:
-    """Two jobs send 1 MB each through one port: whoever waits, they are finished after 2 s together."""
+    """Two jobs that send 1 MB each through one port are finished after 2 s together, whichever of them waits."""
     window = Window(Fraction(1), Fraction(begin_s), Fraction(end_s), inside=3, outside=1)
     jobs = [job("timed", 3, MEGABYTE), job("steady", 6, MEGABYTE)]
     assert finishes(star, jobs, exact, timed=window, steady=Fixed(2)) == pytest.approx([2, steady_s], abs=1e-9)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("hosts_rank", "urgent_s"), [(False, 2), (True, 1)])
+def test_a_host_ranks_its_own_flows_if_the_plan_says_so(
+    star: Callable[..., Fabric], exact: bool, hosts_rank: bool, urgent_s: int
+) -> None:
+    """Two flows of 1 MB share nothing but the link of their host."""
+    jobs = [Job(name, (), (Flow("f", "h1", to, MEGABYTE),), ()) for name, to in (("bulk", "h2"), ("urgent", "h3"))]
+    policy = Ranked({"bulk": Fixed(1), "urgent": Fixed(2)}, hosts_rank)
+    result = simulate(jobs, star(3), policy, 1, until="exactly", exact=exact)
+    ends = [float(result.jobs[name].iterations[0].finish or 0) for name in ("bulk", "urgent")]
+    assert ends == pytest.approx([2, urgent_s], abs=1e-9)

@@ -1,4 +1,4 @@
-"""How queues share links: hand-made cases, and a port served in small time steps by the rules of each queue."""
+"""The sharing of links by queues: hand-made cases, and a port served in small time steps by the rules of each queue."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from echelon.allocation import Number
 from echelon.fluid.rounding import Rounding
 from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import LEVELS, QueuePlan
+from tests.drawing import examples
 
 ONE = Fraction(1)
 
@@ -76,7 +77,9 @@ def test_what_a_maximum_share_leaves_goes_to_the_level_first() -> None:
 
 
 def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
-    """More than its equal part; above the rate of the link such senders share by their rates."""
+    """A sender of constant rate gets more than its equal part; above the rate of the link, such senders share by
+    their rates.
+    """
     at = SharedPort(ONE, None)
     assert rates(Sharer(((at, 0),), 1, Fraction(3, 4)), Sharer(((at, 0),), 8), Sharer(((at, 0),), 8)) == [
         Fraction(3, 4),
@@ -153,7 +156,7 @@ def in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]], steps:
     return [grains / steps for grains in got]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     queues=st.lists(queue_plans, min_size=3, max_size=3),
     flows=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8)), min_size=1, max_size=6),
@@ -166,7 +169,7 @@ def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: li
         assert abs(float(ours) - theirs) < 0.005
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     capacities=st.lists(st.integers(1, 4), min_size=3, max_size=3),
     flows=st.lists(
@@ -176,8 +179,8 @@ def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: li
 def test_many_ports_no_rate_can_grow_but_at_the_cost_of_one_that_is_no_better(
     capacities: list[int], flows: list[tuple[set[int], int, int]]
 ) -> None:
-    """The definition of max-min fairness with levels: every flow has a full link on which nobody of its level has more
-    for each packet of window, and nobody of a lower level has anything."""
+    """The rates meet the definition of max-min fairness with levels: every flow has a full link on which no flow of
+    its level has more for each packet of window, and no flow of a lower level has anything."""
     ports = [port(*(QueuePlan(level) for level in range(3)), capacity=capacity) for capacity in capacities]
     sharers = [Sharer(tuple((ports[k], level) for k in sorted(links)), window) for links, window, level in flows]
     rate_of = dict(zip(map(id, sharers), rates(*sharers), strict=True))

@@ -1,4 +1,4 @@
-"""What a run is given besides jobs and a policy: when it ends, delays, wrong profiles, background; and its errors."""
+"""The settings of a run besides jobs and a policy: its end, delays, wrong profiles, background; and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HALF = Fraction(1, 2)
 
 
 def two(bulk: Callable[..., Job]) -> list[Job]:
-    """A short and a long job on one link, at rest in each other's way."""
+    """Return a short and a long job that contend on one link."""
     return [bulk("short", HALF, 500_000), bulk("long", Fraction(2), 1_000_000)]
 
 
@@ -181,7 +181,7 @@ def test_unreachable_hosts_are_named(star: Callable[..., Fabric], bulk: Callable
 
 
 class Stubborn(Fifo):
-    """Answers with what it was made with."""
+    """A policy that answers with what it was made with."""
 
     def __init__(self, allocation: Allocation) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_a_policy_that_stalls_is_refused(
 
 
 class Recorded(Fifo):
-    """Remembers which plan it was asked for."""
+    """A policy that remembers which plan it was asked for."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         self.asked = [job.name for job in jobs]
@@ -235,8 +235,8 @@ def test_numbers_are_rounded_up_only_when_they_are_large() -> None:
 def test_long_runs_stay_small_and_close_to_exact(
     star: Callable[..., Fabric], pipeline: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fair sharing between six pipelines, with rounding and without: the same to a microsecond for twenty iterations,
-    over which the closed loop makes a difference of a picosecond ten thousand times as large."""
+    """Fair sharing between six pipelines gives the same with rounding and without to a microsecond for twenty
+    iterations, over which the closed loop makes a difference of a picosecond ten thousand times as large."""
     jobs = [replace(pipeline(2, 5, Fraction(k, 7), 120_001 + k, f"p{k}"), start_s=Fraction(k, 11)) for k in range(3, 9)]
     exact = simulate(jobs, star(2), make_policy("fair"), 20, ideal=True, exact=True)
     monkeypatch.setattr("echelon.fluid.rounding.DENOMINATOR_BITS", 64)

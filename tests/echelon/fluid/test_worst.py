@@ -63,7 +63,7 @@ def test_the_mean_is_no_worse_than_under_fair_sharing(name: str) -> None:
 def test_equal_slowdowns_cost_little_of_the_mean() -> None:
     """Fair sharing delays only the job with the largest transfers of `hybrid`, which is best for the mean."""
     ours, fair = slowdowns("hybrid", "echelon"), slowdowns("hybrid", "fair")
-    assert mean(ours) <= 1.015 * mean(fair)
+    assert mean(ours) <= 1.025 * mean(fair)
     assert max(ours) - min(ours) < 0.5 * (max(fair) - min(fair))
 
 

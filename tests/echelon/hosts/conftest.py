@@ -25,12 +25,12 @@ MARK = "ECHELON_TEST_RUN"
 
 @dataclass
 class Run:
-    """`tests.echelon.hosts.inside` as a process; `marked` finds all that it has started."""
+    """The process of `tests.echelon.hosts.inside`; `marked` finds all that it has started."""
 
     scenario: Path
     arguments: tuple[str, ...]
     temporary: Path
-    """For what programs put into the directory of temporary files."""
+    """The directory in which programs put their temporary files."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     process: subprocess.Popen[str] = field(init=False)
     _ended: tuple[int, str, str] | None = None
@@ -46,7 +46,7 @@ class Run:
         )
 
     def wait_line(self, start: str) -> str:
-        """The next line that begins so."""
+        """Return the next line that begins so."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith(start):
@@ -54,21 +54,21 @@ class Run:
         raise AssertionError(f"it ended without saying {start}: {self.end()}")
 
     def end(self) -> tuple[int, str, str]:
-        """Status, output and errors."""
+        """Return the status, output and errors."""
         if self._ended is None:
             out, errors = self.process.communicate(timeout=PATIENCE_S)
             self._ended = self.process.returncode, out, errors
         return self._ended
 
     def document(self) -> dict[str, Any]:
-        """What a run that went well prints at its end."""
+        """Return the document that a successful run prints at its end."""
         status, out, errors = self.end()
         assert status == 0, errors
         document: dict[str, Any] = json.loads(out.splitlines()[-1])
         return document
 
     def marked(self) -> list[int]:
-        """Processes of the run, in whatever namespaces."""
+        """Return the processes of the run, in whatever namespaces."""
         wanted = f"{MARK}={self.mark}".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -87,7 +87,7 @@ Start = Callable[..., Run]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a run of a scenario (a mapping, or a file) with command-line arguments."""
+    """Yield a function that starts a run of a scenario (a mapping, or a file) with command-line arguments."""
     if (why := sandbox.missing()) is not None:
         pytest.skip(why)
 
@@ -110,7 +110,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def fig2(unit_s: float, **more: Any) -> dict[str, Any]:
-    """Fig. 2 of HotNets '22 with `unit_s` seconds for its unit of time."""
+    """Return Fig. 2 of HotNets '22 with `unit_s` seconds for its unit of time."""
     return {
         "scenario": "fig2",
         "fabric": {

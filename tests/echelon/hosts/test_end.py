@@ -28,7 +28,7 @@ def wait_all_ended(pids: list[int]) -> None:
 
 
 def running(start: Start) -> tuple[Run, list[int]]:
-    """A run in the middle of it, and its processes."""
+    """Return a run after its second iteration, and its processes."""
     run = start(fig2(0.05, iterations=1000), "echelon")
     run.wait_line("iteration pipeline 2")
     pids = run.marked()

@@ -1,4 +1,4 @@
-"""What real hosts cannot do is said before anything is built."""
+"""Refusals of scenarios that real hosts cannot run, before anything is built."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ JOBS: list[dict[str, Any]] = [
 @settings(deadline=None)
 @given(st.sampled_from(JOBS), st.integers(-99, 1000))
 def test_a_believed_job_is_what_its_graph_would_be(sections: dict[str, Any], percent: int) -> None:
-    """Through the document that the controller is sent, as well."""
+    """The job is the same through the document that the controller is sent."""
     spec = parse_document(JobSpec, {"job": "j", "workers": ["h1", "h2"], **sections}, "job")
     error = Fraction(percent, 100)
     expected = with_profile_error(build_job(spec), error)

@@ -15,7 +15,7 @@ UNIT_S = 0.4
 
 
 def finish_units(document: dict[str, Any], policy: str) -> float:
-    """When the second worker has computed on the last micro-batch, in units of Fig. 2."""
+    """Return the time at which the second worker has computed on the last micro-batch, in units of Fig. 2."""
     finish: float = document["results"]["results"][policy]["jobs"]["pipeline"]["compute_finish_s"]
     return finish / UNIT_S
 

@@ -12,9 +12,9 @@ from tests.echelon.hosts.conftest import Start
 pytestmark = pytest.mark.quiet
 
 LATE = 5
-"""In this iteration a worker is paused for half of what an iteration takes; after it, the controller is killed."""
+"""The iteration in which a worker is paused for half of an iteration's time; after it, the controller is killed."""
 RESTARTED = LATE + 2
-"""In this iteration the controller comes back, where it does."""
+"""The iteration in which the controller comes back, where it does."""
 
 
 def two_jobs(**more: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def two_jobs(**more: Any) -> dict[str, Any]:
 def test_back_in_step_after_two_iterations(
     start: Start, more: dict[str, Any], arguments: tuple[str, ...], last: int
 ) -> None:
-    """Counted from the iteration `last`, in which something was done to them for the last time."""
+    """Iterations count from `last`, the last one in which the jobs were disturbed."""
     delays = [{"job": "a", "worker": "h1", "iteration": LATE, "delay": "750 ms"}]
     document = start(two_jobs(delays=delays, **more), *arguments, "echelon").document()
     for name, job in document["results"]["results"]["echelon"]["jobs"].items():

@@ -11,7 +11,8 @@ import pytest
 from google.protobuf.json_format import MessageToJson
 
 from echelon.documents import DocumentError
-from echelon.importers import Compute, Source, Workload, WorkloadCollective, WorkloadSend, make_importer
+from echelon.importers import Source, Workload, make_importer
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from tests.echelon.importers.traces import NEW, delimited, node, old_node, split, two_ranks
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
@@ -32,25 +33,25 @@ def test_a_published_trace_has_the_bytes_that_protobuf_reads() -> None:
         if attribute.name == "comm_size"
     }
     [collective] = workload.nodes
-    assert isinstance(collective, WorkloadCollective)
-    assert (collective.kind, collective.size_bytes) == ("all-reduce", said)
-    assert workload.groups[collective.group] == (0, 1, 2, 3)
+    assert isinstance(collective, CollectiveStep)
+    assert (collective.operation, collective.size_bytes) == ("all-reduce", said)
+    assert collective.group == ("0", "1", "2", "3")
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_two_ranks_compute_send_and_communicate(packed: bool) -> None:
     workload = read(two_ranks(packed=packed))
-    by_kind: dict[type, list[object]] = {Compute: [], WorkloadSend: [], WorkloadCollective: []}
+    by_kind: dict[type, list[object]] = {ComputeUnit: [], Flow: [], CollectiveStep: []}
     for each in workload.nodes:
         by_kind[type(each)].append(each)
-    sends = [each for each in workload.nodes if isinstance(each, WorkloadSend)]
-    assert [(each.src, each.dst, each.size_bytes, each.after) for each in sends] == [(0, 1, 4096, ("n0-r0",))]
-    computes = {each.name: each for each in workload.nodes if isinstance(each, Compute)}
+    sends = [each for each in workload.nodes if isinstance(each, Flow)]
+    assert [(each.src, each.dst, each.size_bytes, each.after) for each in sends] == [("0", "1", 4096, ("n0-r0",))]
+    computes = {each.name: each for each in workload.nodes if isinstance(each, ComputeUnit)}
     assert computes["n0-r0"].duration_s == Fraction(1500, 10**6)
     assert set(computes["n2-r1"].after) == {"n0-r1", sends[0].name}
-    reduced, gathered = (each for each in workload.nodes if isinstance(each, WorkloadCollective))
-    assert (reduced.kind, reduced.size_bytes, set(reduced.after)) == ("all-reduce", 1_000_000, {"n2-r0", "n2-r1"})
-    assert (gathered.kind, gathered.size_bytes, gathered.after) == ("all-gather", 2 * 500, (reduced.name,))
+    reduced, gathered = (each for each in workload.nodes if isinstance(each, CollectiveStep))
+    assert (reduced.operation, reduced.size_bytes, set(reduced.after)) == ("all-reduce", 1_000_000, {"n2-r0", "n2-r1"})
+    assert (gathered.operation, gathered.size_bytes, gathered.after) == ("all-gather", 2 * 500, (reduced.name,))
 
 
 def test_both_generations_of_the_schema_say_the_same() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Compute, Source, Workload, WorkloadCollective, WorkloadSend
+from echelon.importers import Source, Workload
 from echelon.importers.convert import convert
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from tests.drawing import examples
 from tests.echelon.importers.test_pytorch import all_reduce, execution, kernel, kineto, recorded
 from tests.echelon.importers.test_texts import HEAD, LAYERS, PIPELINE
@@ -47,39 +48,39 @@ def graph() -> list[Source]:
 
 
 def same_rows(sources: Sequence[Source], workload: Workload) -> None:
-    """The collectives and sends of a list are those of the lines in their names."""
+    """Check that the collectives and sends of a list are those of the lines in their names."""
     lines = re.split(r"\r\n|\r|\n|\v|\f|[\x1c-\x1e\x85\u2028\u2029]", sources[0].data.decode())
     for node in workload.nodes:
-        assert not isinstance(node, Compute)
+        assert not isinstance(node, ComputeUnit)
         words = lines[int(node.name.split("-")[0][1:]) - 1].replace('"', "").split(",")
         assert int(words[3]) == node.size_bytes
-        if isinstance(node, WorkloadCollective):
-            assert words[0].removeprefix("CommType.").replace("_", "-").startswith(node.kind)
+        if isinstance(node, CollectiveStep):
+            assert words[0].removeprefix("CommType.").replace("_", "-").startswith(node.operation)
 
 
 def same_layers(sources: Sequence[Source], workload: Workload) -> None:
-    """The times and bytes of a text are those of the layers in the names of nodes."""
+    """Check that the times and bytes of a text are those of the layers in the names of nodes."""
     lines = [line.split() for line in sources[0].data.decode().splitlines() if line.split()]
     for node in workload.nodes:
         phase, layer, *_ = node.name.split("-")
         column = {"fwd": 2, "ig": 5, "wg": 8}[phase]
         words = lines[1 + int(layer)]
-        if isinstance(node, WorkloadCollective):
-            factor = len(workload.groups[node.group]) if node.kind == "all-gather" else 1
+        if isinstance(node, CollectiveStep):
+            factor = len(node.group) if node.operation == "all-gather" else 1
             assert node.size_bytes == factor * int(words[column + 2])
-            assert words[column + 1].split("_")[0] == node.kind.replace("-", "").upper()
+            assert words[column + 1].split("_")[0] == node.operation.replace("-", "").upper()
 
 
 def same_times(sources: Sequence[Source], workload: Workload) -> None:
-    """A pipeline computes what its profile says, for each mini-batch."""
+    """Check that a pipeline computes for as long as its profile says, for each mini-batch."""
     said = re.findall(r"^\S.*?_time=([\d.]+), \w+_time=([\d.]+), ", sources[0].data.decode(), re.MULTILINE)
     total = sum((Fraction(time) for times in said for time in times), Fraction(0)) / 1000
-    computed = sum((node.duration_s for node in workload.nodes if isinstance(node, Compute)), Fraction(0))
+    computed = sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0))
     assert computed <= total * workload.tally.derived["mini-batches"]
 
 
 def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
-    """Bytes of a trace are those that the protobuf library reads."""
+    """Check that the bytes of a trace are those that the protobuf library reads."""
     sizes = {
         attribute.int64_val
         for source in sources
@@ -89,17 +90,17 @@ def same_attributes(sources: Sequence[Source], workload: Workload) -> None:
         if attribute.name == "comm_size"
     }
     for node in workload.nodes:
-        if isinstance(node, WorkloadSend) or (isinstance(node, WorkloadCollective) and node.kind != "barrier"):
-            factor = len(workload.groups[node.group]) if isinstance(node, WorkloadCollective) else 1
+        if isinstance(node, Flow) or (isinstance(node, CollectiveStep) and node.operation != "barrier"):
+            factor = len(node.group) if isinstance(node, CollectiveStep) else 1
             assert node.size_bytes in sizes or node.size_bytes in {size * factor for size in sizes}
 
 
 def same_elements(sources: Sequence[Source], workload: Workload) -> None:
-    """Bytes of PyTorch's traces are those of elements in the files."""
+    """Check that the bytes of PyTorch's traces are those of elements in the files."""
     numbers = {int(word) for source in sources for word in re.findall(r"\d+", source.data.decode())}
     for node in workload.nodes:
-        if isinstance(node, WorkloadCollective) and node.kind != "barrier":
-            ranks = len(workload.groups[node.group])
+        if isinstance(node, CollectiveStep) and node.operation != "barrier":
+            ranks = len(node.group)
             assert any(
                 node.size_bytes == number * width * factor
                 for number in numbers

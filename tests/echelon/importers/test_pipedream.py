@@ -11,10 +11,11 @@ import pytest
 from reference.partitions import best_time
 
 from echelon.documents import DocumentError
-from echelon.importers import Compute, Source, WorkloadCollective, WorkloadSend, make_importer
+from echelon.importers import Source, make_importer
 from echelon.importers.pipedream.cuts import cuts
 from echelon.importers.pipedream.partition import Level, partition
 from echelon.importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 
@@ -68,7 +69,7 @@ PUBLISHED = {
     ("gnmt", 4): [1, 1, 1, 1],
 }
 SAME = {("vgg16", 4), ("vgg16", 8), ("gnmt", 4)}
-"""Those that 10 Gbit/s between all workers reproduces; the authors do not say with which rates they planned."""
+"""The profiles that 10 Gbit/s between all workers reproduces; the authors do not say with which rates they planned."""
 
 
 @pytest.mark.parametrize(("model", "workers"), PUBLISHED)
@@ -86,13 +87,13 @@ def test_every_mini_batch_goes_through_every_stage_and_back(hosts: int) -> None:
     importer = make_importer("pipedream", {"ranks": hosts, "bandwidth": "10 Gbit/s", "batches": 2 * hosts})
     workload = importer.read([source("vgg16.graph.txt")])
     stages = workload.tally.derived["stages"]
-    computed = Counter(node.name.split("-")[0] for node in workload.nodes if isinstance(node, Compute))
-    assert computed == {"fwd": 2 * hosts * stages, "bwd": 2 * hosts * stages}
-    sends = [node for node in workload.nodes if isinstance(node, WorkloadSend)]
+    computed = Counter(node.name.split("-")[0] for node in workload.nodes if isinstance(node, ComputeUnit))
+    assert computed == {"forward": 2 * hosts * stages, "backward": 2 * hosts * stages}
+    sends = [node for node in workload.nodes if isinstance(node, Flow)]
     assert len(sends) == 2 * hosts * 2 * (stages - 1)
     place = {node.name: number for number, node in enumerate(workload.nodes)}
     assert all(place[before] < place[node.name] for node in workload.nodes for before in node.after)
-    total = sum((node.duration_s for node in workload.nodes if isinstance(node, Compute)), Fraction(0))
+    total = sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0))
     profile = parse_profile(source("vgg16.graph.txt"))
     assert total == 2 * hosts * sum(layer.forward_s + layer.backward_s for layer in profile.layers)
 
@@ -100,12 +101,12 @@ def test_every_mini_batch_goes_through_every_stage_and_back(hosts: int) -> None:
 def test_replicas_synchronise_the_parameters_of_their_stage() -> None:
     importer = make_importer("pipedream", {"ranks": 4, "bandwidth": "10 Gbit/s", "batches": 6})
     workload = importer.read([source("vgg16.graph.txt")])
-    rounds = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
-    assert [workload.groups[node.group] for node in rounds] == [(0, 1, 2), (0, 1, 2)]
+    rounds = [node for node in workload.nodes if isinstance(node, CollectiveStep)]
+    assert [node.group for node in rounds] == [("0", "1", "2")] * 2
     first = parse_profile(source("vgg16.graph.txt")).layers[:17]
     assert {node.size_bytes for node in rounds} == {sum(layer.parameter_bytes for layer in first)}
     waited = {before for node in rounds[:1] for before in node.after}
-    assert waited == {"bwd-b0-s0", "bwd-b1-s0", "bwd-b2-s0"}
+    assert waited == {"backward-s1-m1", "backward-s1-m2", "backward-s1-m3"}
 
 
 @pytest.mark.parametrize(

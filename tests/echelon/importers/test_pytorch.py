@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Compute, Source, Workload, WorkloadCollective, make_importer
+from echelon.importers import Source, Workload, make_importer
+from echelon.jobs.graph import CollectiveStep, ComputeUnit
 
 
 def kernel(start_us: float, us: float, stream: int = 7, name: str = "gemm", **args: Any) -> dict[str, Any]:
@@ -41,10 +42,10 @@ def read(*sources: Source, **options: object) -> Workload:
 
 def test_kernels_wait_for_their_stream_and_for_what_had_ended() -> None:
     workload = read(kineto(kernel(0, 10), all_reduce(10, 50), kernel(15, 20), kernel(65, 5)))
-    rank_0 = {node.name: node for node in workload.nodes if isinstance(node, Compute) and node.rank == 0}
-    [collective] = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
-    assert (collective.kind, collective.size_bytes) == ("all-reduce", 200)
-    assert workload.groups[collective.group] == (0, 1)
+    rank_0 = {node.name: node for node in workload.nodes if isinstance(node, ComputeUnit) and node.worker == "0"}
+    [collective] = [node for node in workload.nodes if isinstance(node, CollectiveStep)]
+    assert (collective.operation, collective.size_bytes) == ("all-reduce", 200)
+    assert collective.group == ("0", "1")
     # The second kernel overlaps with the collective; the host needed 5 us to start it, and 5 us to start the last one.
     assert rank_0["n4-r0"].after == ("n0-r0",)
     assert rank_0["n4-r0"].duration_s == Fraction(25, 10**6)
@@ -57,16 +58,14 @@ def test_an_execution_trace_gives_the_bytes_that_kineto_lacks() -> None:
     with pytest.raises(DocumentError):
         read(kineto(*events))
     nodes = (recorded("allreduce", 10, size=1), recorded("allreduce", 30), {"id": 2, "name": "aten::add"})
-    [collective] = [
-        node for node in read(kineto(*events), execution(*nodes)).nodes if isinstance(node, WorkloadCollective)
-    ]
+    [collective] = [node for node in read(kineto(*events), execution(*nodes)).nodes if isinstance(node, CollectiveStep)]
     assert collective.size_bytes == 60
 
 
 def test_an_execution_trace_alone_gives_the_order() -> None:
     nodes = (recorded("_allgather_base", 10), recorded("_reduce_scatter_base", 30), recorded("wait", 1))
     workload = read(execution(*nodes), ranks=2)
-    assert [(node.kind, node.size_bytes) for node in workload.nodes if isinstance(node, WorkloadCollective)] == [
+    assert [(node.operation, node.size_bytes) for node in workload.nodes if isinstance(node, CollectiveStep)] == [
         ("all-gather", 40),
         ("reduce-scatter", 60),
     ]
@@ -76,7 +75,7 @@ def test_an_execution_trace_alone_gives_the_order() -> None:
 def test_uneven_all_to_alls_keep_the_total() -> None:
     files = [execution(recorded("all_to_allv", elements), rank=rank) for rank, elements in enumerate((10, 30))]
     [collective] = read(*files).nodes
-    assert isinstance(collective, WorkloadCollective)
+    assert isinstance(collective, CollectiveStep)
     assert collective.size_bytes == (20 + 60) // 2
 
 
@@ -91,7 +90,7 @@ def test_process_groups_name_their_ranks() -> None:
         for rank in range(4)
     ]
     workload = read(*files)
-    assert sorted(workload.groups.values()) == [(0, 2), (1, 3)]
+    assert sorted(workload.groups) == [("0", "2"), ("1", "3")]
 
 
 def test_a_step_of_the_profiler_is_an_iteration() -> None:

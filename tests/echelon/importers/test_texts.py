@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon.importers import Compute, Source, Workload, WorkloadCollective, make_importer
+from echelon.importers import Source, Workload, make_importer
+from echelon.jobs.graph import CollectiveStep, ComputeUnit
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 LIST = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv"
@@ -22,11 +23,11 @@ def read(format_name: str, data: str | Path, **options: object) -> Workload:
 
 
 def counted(workload: Workload) -> Counter[tuple[str, str]]:
-    """Bytes of all collectives by kind and kind of group."""
+    """Return the bytes of all collectives by kind and kind of group."""
     count: Counter[tuple[str, str]] = Counter()
     for node in workload.nodes:
-        if isinstance(node, WorkloadCollective):
-            count[node.kind, node.group.rstrip("0123456789")] += node.size_bytes
+        if isinstance(node, CollectiveStep):
+            count[node.operation, workload.groups[node.group].rstrip("0123456789")] += node.size_bytes
     return count
 
 
@@ -56,7 +57,7 @@ def test_a_text_has_the_bytes_of_its_layers() -> None:
                 expected[names.get(words[at + 1], words[at + 1].lower()), group] += groups * int(words[at + 2])
     workload = read("simai", TEXT, ranks=16)
     assert counted(workload) == expected
-    assert sum((node.duration_s for node in workload.nodes if isinstance(node, Compute)), Fraction(0)) == time_s
+    assert sum((node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit)), Fraction(0)) == time_s
 
 
 def test_with_fewer_hosts_a_list_has_fewer_replicas() -> None:
@@ -73,7 +74,7 @@ LAYERS = (
 
 
 def order(loop: str, **options: object) -> list[str]:
-    """The nodes of rank 0 and of the groups that it is in."""
+    """Return the nodes of rank 0 and of the groups that it is in."""
     workload = read("astra-sim", HEAD.format(loop) + LAYERS, ranks=4, **options)
     return [node.name for node in workload.nodes if node.name.endswith(("-r0", "-g0"))]
 
@@ -123,14 +124,14 @@ CommType.all_reduce,CommGroup.tp_group,2,8,step,None,None,
 def test_stages_exchange_what_their_lists_say() -> None:
     workload = read("aicb", PIPELINE)
     assert sorted(
-        (node.name, node.src, node.dst) for node in workload.nodes if not isinstance(node, WorkloadCollective)
+        (node.name, node.src, node.dst) for node in workload.nodes if not isinstance(node, CollectiveStep)
     ) == [
-        ("l4-r0", 0, 2),
-        ("l4-r1", 1, 3),
-        ("l7-r2", 2, 0),
-        ("l7-r3", 3, 1),
+        ("l4-r0", "0", "2"),
+        ("l4-r1", "1", "3"),
+        ("l7-r2", "2", "0"),
+        ("l7-r3", "3", "1"),
     ]
-    [reduced] = [node for node in workload.nodes if isinstance(node, WorkloadCollective)]
+    [reduced] = [node for node in workload.nodes if isinstance(node, CollectiveStep)]
     assert set(reduced.after) == {"l4-r0", "l4-r1"}
 
 

@@ -57,7 +57,7 @@ FIRST = {
 
 
 def messages(schema: Mapping[str, Mapping[str, tuple[int, str, bool]]], syntax: str) -> dict[str, Any]:
-    """The classes of the messages of a schema."""
+    """Return the classes of the messages of a schema."""
     file = descriptor_pb2.FileDescriptorProto(name="trace.proto", package="trace", syntax=syntax)
     for name, fields in schema.items():
         message = file.message_type.add(name=name)
@@ -82,7 +82,7 @@ OLD = messages(FIRST, "proto2")
 
 
 def delimited(*parts: Any) -> bytes:
-    """Messages, each behind its length."""
+    """Return the messages, each behind its length."""
     out = b""
     for part in parts:
         data = part.SerializeToString()
@@ -95,7 +95,7 @@ def delimited(*parts: Any) -> bytes:
 
 
 def split(data: bytes) -> list[Any]:
-    """The nodes in a trace of the second generation, behind its metadata."""
+    """Return the nodes in a trace of the second generation, behind its metadata."""
     nodes, at = [], 0
     while at < len(data):
         length = shift = 0
@@ -112,7 +112,7 @@ def split(data: bytes) -> list[Any]:
 
 
 def node(number: int, kind: int, after: Sequence[int] = (), us: int = 0, **attributes: Any) -> Any:
-    """A node of the second generation."""
+    """Return a node of the second generation."""
     made = NEW["Node"](id=number, name=f"node {number}", type=kind, data_deps=after, duration_micros=us)
     for name, value in attributes.items():
         attribute = made.attr.add(name=name)
@@ -129,7 +129,7 @@ def node(number: int, kind: int, after: Sequence[int] = (), us: int = 0, **attri
 
 
 def old_node(number: int, kind: int, after: Sequence[int] = (), **attributes: int) -> Any:
-    """A node of the first generation."""
+    """Return a node of the first generation."""
     made = OLD["Node"](id=number, name=f"node {number}", type=kind, parent=after)
     for name, value in attributes.items():
         made.attribute.add(name=name, type=2, i=value)
@@ -137,7 +137,7 @@ def old_node(number: int, kind: int, after: Sequence[int] = (), **attributes: in
 
 
 def data_parallel(rank: int) -> bytes:
-    """The trace of one of two ranks: it computes, sends to or receives from the other, and all-reduces."""
+    """Return the trace of one of two ranks: it computes, sends to or receives from the other, and all-reduces."""
     send = (5, {"comm_dst": 1}) if rank == 0 else (6, {"comm_src": 0})
     return delimited(
         NEW["GlobalMetadata"](version="0.0.4"),
@@ -150,7 +150,7 @@ def data_parallel(rank: int) -> bytes:
 
 
 def two_ranks(*, packed: bool = False) -> list[Source]:
-    """The traces of both ranks, and the ranks of their communicator."""
+    """Return the traces of both ranks, and the ranks of their communicator."""
     pack = gzip.compress if packed else bytes
     traces = [Source(f"run.{rank}.et{'.gz' * packed}", pack(data_parallel(rank))) for rank in (0, 1)]
     return [*traces, Source("groups.json", b'{"5": [0, 1]}')]

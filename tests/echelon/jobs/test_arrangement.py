@@ -26,7 +26,7 @@ Functions = dict[tuple[str, ...], tuple[Fraction, ...]]
 
 
 def derived(graph: IterationGraph) -> Functions:
-    """The functions that follow from the steps of `graph`, by the flows in order."""
+    """Return the functions that follow from the steps of `graph`, by the flows in order."""
     job = Job("j", *graph)
     every: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
     steps = {step.name: step for step in every}
@@ -41,7 +41,7 @@ def published(graph: IterationGraph) -> Functions:
 @given(st.integers(2, 6), st.integers(1, 7), st.data())
 @settings(max_examples=examples(60), deadline=None)
 def test_of_a_pipeline_equation_6_follows(stages: int, batches: int, data: st.DataObject) -> None:
-    """Also for unequal stages, forward alone, and backward."""
+    """The equation holds for unequal stages, forward alone, and backward, too."""
     hosts = [f"h{i}" for i in range(stages)]
     forward, backward = (data.draw(st.lists(POSITIVE, min_size=stages, max_size=stages)) for _ in range(2))
     given_s = backward if data.draw(st.booleans()) else None
@@ -54,7 +54,9 @@ def test_of_a_pipeline_equation_6_follows(stages: int, batches: int, data: st.Da
 def test_of_1f1b_with_equal_stages_the_pace_of_its_schedule_follows(
     stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
 ) -> None:
-    """F + B for each micro-batch, but only B if the consumer has done all forwards before the first gradient."""
+    """The distance is F + B for each micro-batch, but only B if the consumer has done all forwards before the first
+    gradient.
+    """
     hosts = [f"h{i}" for i in range(stages)]
     graph = one_f_one_b(hosts, batches, [forward_s] * stages, [1] * (stages - 1), [backward_s] * stages)
     expected = {flows: offsets_s for flows, offsets_s in published(graph).items() if "activation" in flows[0]}
@@ -133,7 +135,7 @@ def with_rounds(block: Block, rounds: bool) -> tuple[Step, ...]:
 @given(free_graphs())
 @settings(max_examples=examples(100), deadline=None)
 def test_offsets_are_the_computing_between_what_consumes_the_flows(drawn: tuple[FreeGraph, int]) -> None:
-    """Against longest paths of networkx, from the head to each node."""
+    """The offsets are the longest paths of networkx, from the head to each node."""
     graph, workers = drawn
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
     found = FreeGraph(graph.nodes).iteration(ranks)
@@ -168,7 +170,7 @@ def operation(flow: str, nodes: dict[str, Step]) -> str:
 
 
 def first_computes(name: str, edges: nx.DiGraph[str], nodes: dict[str, Step]) -> set[str]:
-    """What computes on what an operation has brought; the end if nothing does."""
+    """Return the units that compute on an operation's result; the end if none does."""
     out: set[str] = set()
     stack = [name]
     while stack:

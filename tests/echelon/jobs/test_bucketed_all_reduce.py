@@ -33,7 +33,9 @@ def job_of(
 
 
 def accounted_s(n: int, forward_s: Fraction, backward_s: Fraction, buckets: int, gradient_bytes: int) -> Fraction:
-    """Length of an iteration alone on links of one rate, each used by one worker: a table of who is free when."""
+    """Return the length of an iteration alone on links of one rate, each used by one worker, from a table of the
+    times at which workers are free.
+    """
     free = [Fraction(0)] * n
     for b in range(buckets):
         computed = forward_s + backward_s * (b + 1) / buckets
@@ -75,7 +77,9 @@ def test_an_iteration_alone_takes_what_a_table_says(
     ],
 )
 def test_closed_forms(forward: str, backward: str, buckets: int, megabytes: str, iteration: str) -> None:
-    """forward + max(backward + a, backward / buckets + buckets * a), a: the all-reduce of one bucket."""
+    """The length is forward + max(backward + a, backward / buckets + buckets * a), where a is the all-reduce of one
+    bucket.
+    """
     f, b, all_s = Fraction(forward), Fraction(backward), Fraction(megabytes)
     job = job_of(2, f, b, buckets, int(all_s * RATE))
     assert alone_iteration_s(job, build_star(2)) == Fraction(iteration)
@@ -119,7 +123,7 @@ def test_each_bucket_is_a_ring_all_reduce_of_its_own(n: int, buckets: int, extra
 def test_a_worker_begins_a_bucket_when_it_has_computed_it_and_is_done_with_the_one_before(
     n: int, buckets: int, late: int, slow_bucket: int
 ) -> None:
-    """Whoever is late; the others go on with what does not need it."""
+    """A late worker delays only what needs its bucket; the others go on."""
     late, slow_bucket = late % n, slow_bucket % buckets
     job = job_of(n, Fraction(1), Fraction(buckets), buckets, n * buckets)
     name = f"backward-b{slow_bucket + 1}-w{late + 1}"
@@ -156,7 +160,7 @@ def test_all_buckets_are_one_coflow_in_order_of_the_stream(n: int, buckets: int)
 
 
 def slowdowns(jobs: Sequence[Job], policy: str, iterations: int) -> list[list[Fraction]]:
-    """Of each job's iterations on one link, against the time alone."""
+    """Return the slowdowns of each job's iterations on one link, against the time alone."""
     fabric = build_star(2)
     result = simulate(jobs, fabric, make_policy(policy), iterations, until="exactly", ideal=True, exact=True)
     return [[took / alone_iteration_s(job, fabric) for took in result.iteration_times_s(job.name)] for job in jobs]
@@ -186,7 +190,7 @@ MIXES = {  # forward seconds (backward: twice as long), buckets, communication o
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_echelon_is_not_worse_than_fair_sharing(mix: str) -> None:
-    """Neither the mean slowdown nor that of the worst job."""
+    """Neither the mean slowdown nor that of the worst job is larger."""
     jobs = []
     for number, (forward, buckets, share) in enumerate(MIXES[mix]):
         forward_s = Fraction(forward)

@@ -28,7 +28,7 @@ ALGORITHMS: dict[str, Algorithm] = {**SUMS, "all-to-all": AllToAll()}
 
 @st.composite
 def groups(draw: st.DrawFn, names: list[str]) -> tuple[str, int]:
-    """An algorithm and a number of ranks that it accepts."""
+    """Draw an algorithm and a number of ranks that it accepts."""
     name = draw(st.sampled_from(names))
     ranks = draw(st.integers(2, 17).filter(lambda n: ALGORITHMS[name].refusal(n) is None))
     return name, ranks
@@ -112,8 +112,8 @@ def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], 
 @given(bits=st.integers(1, 5), unit=st.integers(1, 100))
 @settings(max_examples=examples(20), deadline=None)
 def test_bytes_of_every_rank_are_the_published_ones(name: str, bits: int, unit: int) -> None:
-    """Of S bytes on n ranks: 2(n-1)/n S with a ring, with halving and doubling and in two levels, (n-1)/n S in an
-    all-to-all, and 2(n-1) S of all ranks together along a tree."""
+    """Each of n ranks sends 2(n-1)/n of S bytes with a ring, with halving and doubling and in two levels, and
+    (n-1)/n of S in an all-to-all; along a tree, all ranks together send 2(n-1) S."""
     n = getattr(ALGORITHMS[name], "local", 1) << bits
     size = n * unit
     sent: Counter[str] = Counter()

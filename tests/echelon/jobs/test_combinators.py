@@ -21,7 +21,7 @@ RANKS = ["a", "b", "c"]
 
 
 def blocks(number: int) -> st.SearchStrategy[Block]:
-    """Random blocks with steps of their own, whose names begin with `number`."""
+    """Return a strategy for blocks with steps of their own, whose names begin with `number`."""
 
     @st.composite
     def draw_block(draw: st.DrawFn) -> Block:
@@ -47,7 +47,7 @@ def blocks(number: int) -> st.SearchStrategy[Block]:
 
 
 def same(one: Block, other: Block) -> bool:
-    """Whether two blocks are equal up to the order of listing."""
+    """Return whether two blocks are equal up to the order of listing."""
     return one.steps == other.steps and all(
         {key: set(names) for key, names in left.items()} == {key: set(names) for key, names in right.items()}
         for left, right in ((one.after, other.after), (one.first, other.first), (one.last, other.last))
@@ -130,7 +130,9 @@ def test_two_steps_of_one_name_are_refused() -> None:
 
 
 def test_a_mesh_of_pipelines_whose_stages_reduce_their_gradients() -> None:
-    """Two axes: each line along `stage` sends down a pipeline, each line along `data` then runs an all-reduce."""
+    """The mesh has two axes: each line along `stage` sends down a pipeline, each line along `data` then runs an
+    all-reduce.
+    """
     mesh = Mesh([f"h{i}" for i in range(12)], {"data": 4, "stage": 3})
     assert mesh.groups("stage") == tuple(tuple(f"h{3 * line + s}" for s in range(3)) for line in range(4))
     assert mesh.groups("data") == tuple(tuple(f"h{s + 3 * line}" for line in range(4)) for s in range(3))

@@ -54,7 +54,7 @@ def test_at_equal_load_it_is_the_example_of_the_plugins(group: int, groups: int,
 
 
 def test_the_busiest_expert_gets_its_load_and_sets_the_pace() -> None:
-    """At loads 3:1:1:1 of 600 bytes, 300 go to the first rank and come back, and it computes twice as long."""
+    """The first rank gets 300 of 600 bytes at loads 3:1:1:1, returns as many, and computes twice as long."""
     job = job_of(4, group=4, layers=1, attention="10 ms", expert="20 ms", tokens="600 B", load=[3, 1, 1, 1])
     sizes = {flow.name: flow.size_bytes for flow in job.flows}
     assert [sizes[f"dispatch-forward-l1-g1-w2-w{w}"] for w in (1, 3, 4)] == [300, 100, 100]

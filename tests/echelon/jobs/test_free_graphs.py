@@ -18,9 +18,9 @@ from echelon.jobs.collectives import OPERATIONS
 from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, ranks_of
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, Job
-from echelon.jobs.paradigms.graph import section_of
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
+from tests.echelon.jobs.documents import graph_section
 
 
 def document(*nodes: dict[str, Any], workers: int = 2, **section: object) -> dict[str, object]:
@@ -38,7 +38,7 @@ def job_of(*nodes: dict[str, Any], workers: int = 2, **section: object) -> Job:
 
 @st.composite
 def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
-    """A graph and its number of workers: random nodes, each after some of those before that its ranks know."""
+    """Draw a graph and its number of workers: random nodes, each after some of the earlier ones that its ranks know."""
     workers, per_worker = draw(st.integers(2, 4)), draw(st.integers(1, 3))
     ranks = [str(rank) for rank in range(workers * per_worker)]
     nodes: list[Step] = []
@@ -82,7 +82,7 @@ def free_graphs(draw: st.DrawFn) -> tuple[FreeGraph, int]:
 @settings(max_examples=examples(100), deadline=None)
 def test_a_file_says_all_of_a_graph(drawn: tuple[FreeGraph, int]) -> None:
     graph, workers = drawn
-    data = document(workers=workers) | {"graph": section_of(graph)}
+    data = document(workers=workers) | {"graph": graph_section(graph)}
     spec = parse_document(JobSpec, data, "job")
     job = build_job(spec)
     assert (job.computes, job.flows, job.echelonflows) == graph.iteration(spec.workers)
@@ -96,7 +96,7 @@ def test_a_file_says_all_of_a_graph(drawn: tuple[FreeGraph, int]) -> None:
 @given(free_graphs())
 @settings(max_examples=examples(100), deadline=None)
 def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[FreeGraph, int]) -> None:
-    """By paths in the graph of steps, in which names tell the node and the ranks."""
+    """The steps before a part are found by paths in the graph of steps, whose names tell the node and the ranks."""
     graph, workers = drawn
     one_each = FreeGraph(graph.nodes)
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
@@ -126,7 +126,7 @@ def test_a_rank_starts_its_part_when_it_has_finished_those_before(drawn: tuple[F
 @given(free_graphs())
 @settings(max_examples=examples(100), deadline=None)
 def test_ranks_on_one_host_change_no_ideal_time(drawn: tuple[FreeGraph, int]) -> None:
-    """Where no transfer takes time, it does not matter which of them are flows."""
+    """It does not matter which transfers are flows if no transfer takes time."""
     graph, workers = drawn
     ranks = [str(rank) for rank in range(workers * graph.ranks_per_worker)]
     hosts = [f"h{i}" for i in range(workers)]
@@ -229,7 +229,7 @@ def test_what_is_refused(nodes: list[dict[str, Any]], section: dict[str, Any], p
 
 
 def test_a_hierarchical_all_reduce_sends_each_shard_along_its_rail() -> None:
-    """Of 2400 bytes on 3 workers of 2 ranks, each rank sends 2(H-1)/(L H) = 2/3 of them to the next worker."""
+    """Each rank sends 2(H-1)/(L H) = 2/3 of 2400 bytes to the next worker, on 3 workers of 2 ranks."""
     node = {**SUM, "group": [0, 1, 2, 3, 4, 5], "bytes": "2400 B", "algorithm": "hierarchical"}
     job = job_of(node, workers=3, ranks_per_worker=2)
     pairs = [(flow.src, flow.dst, flow.size_bytes) for flow in job.flows]

@@ -34,7 +34,7 @@ def job_of(workers: int, **keys: object) -> Job:
 )
 @settings(max_examples=examples(40), deadline=None)
 def test_bytes_and_computing(workers: int, layers: int, zero: int, forward: int, backward: int) -> None:
-    """ZeRO, SC '20, section 7: 3/2 of the bytes of an all-reduce with sharded parameters, else as many."""
+    """Sharded parameters take 3/2 of the bytes of an all-reduce, other shards as many (ZeRO, SC '20, section 7)."""
     size = 60
     job = job_of(
         workers, zero=zero, layers=layers, forward=f"{forward} ms", backward=f"{backward} ms", parameters=f"{size} B"
@@ -78,7 +78,7 @@ def test_without_prefetching_every_all_gather_is_a_coflow() -> None:
     ],
 )
 def test_prefetching_hides_gathers(prefetch: int, expected: int) -> None:
-    """Two ranks with a link of a million bytes a second; half of two million cross it in each collective."""
+    """Two ranks have a link of a million bytes a second; half of two million cross it in each collective."""
     job = job_of(2, layers=3, forward="2 s", backward="2 s", parameters="2 MB", prefetch=prefetch)
     result = simulate([job], build_star(2), make_policy("echelon"), 1, until="exactly", ideal=True, exact=True)
     (took_s,) = result.iteration_times_s("j")

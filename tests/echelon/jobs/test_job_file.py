@@ -1,4 +1,4 @@
-"""What the sections of the job file refuse, and in which words."""
+"""Refusals of the sections of a job file, and their wording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTIONS: dict[str, dict[str, object]] = {
 
 
 def document(parallelism: str, **changes: object) -> dict[str, object]:
-    """A good file with `changes` in the section; None: the key is left out."""
+    """Return a good file with `changes` in the section; None: the key is left out."""
     section = {key: value for key, value in {**SECTIONS[parallelism], **changes}.items() if value is not None}
     return {"job": "j", "parallelism": parallelism, "workers": ["h1", "h2"], parallelism: section}
 

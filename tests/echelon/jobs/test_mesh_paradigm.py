@@ -33,7 +33,7 @@ def job_of(parallelism: object, workers: int, section: str = "mesh", **keys: obj
 
 
 def makespan_s(job: Job) -> Fraction:
-    """On an infinitely fast network."""
+    """Return the length of an iteration on an infinitely fast network."""
     start_s = earliest_start_s(job, lambda _: Fraction(0))
     return max(start_s[unit.name] + unit.duration_s for unit in job.computes)
 
@@ -67,7 +67,7 @@ def test_a_mesh_of_one_axis_is_a_pipeline(stages: int, batches: int, schedule: s
 def test_interleaving_shortens_the_bubble_by_the_number_of_chunks(
     stages: int, rounds: int, forward: int, backward: int, chunks: int
 ) -> None:
-    """Megatron-LM, SC '21, section 2.2.2: bubbles of (p - 1)(F + B) / v."""
+    """The bubbles are (p - 1)(F + B) / v (Megatron-LM, SC '21, section 2.2.2)."""
     batches = rounds * stages
     job = job_of(
         "mesh",
@@ -89,7 +89,7 @@ def test_interleaving_shortens_the_bubble_by_the_number_of_chunks(
 @given(st.integers(2, 6), st.integers(0, 6), POSITIVE)
 @settings(max_examples=examples(40), deadline=None)
 def test_the_bubble_of_zb_h1(stages: int, more: int, unit: int) -> None:
-    """Zero Bubble, ICLR '24, Table 2: (p - 1)(F + B - W), here with F = B = W, and m >= p."""
+    """The bubble is (p - 1)(F + B - W), here with F = B = W, and m >= p (Zero Bubble, ICLR '24, Table 2)."""
     batches = stages + more
     job = job_of(
         "mesh",
@@ -124,7 +124,9 @@ def test_every_pass_is_done_once(schedule: str, stages: int, batches: int, chunk
 @given(st.permutations(["data", "pipeline", "tensor"]), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=examples(30), deadline=None)
 def test_what_a_mesh_sends_whatever_the_nesting(order: list[str], data: int, pipeline: int, tensor: int) -> None:
-    """Closed forms: 2 all-reduces forward and 2 backward for each layer; activations and gradients; replicas' sums."""
+    """The bytes have closed forms: 2 all-reduces forward and 2 backward for each layer; activations and gradients;
+    replicas' sums.
+    """
     batches, layers, activation, gradient = 3, 2, 3600, 7200
     if data * pipeline * tensor == 1:
         return

@@ -37,7 +37,7 @@ def equal(stages: int, micro_batches: int, forward_s: Fraction, backward_s: Frac
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> tuple[int, int, list[Fraction], list[Fraction]]:
-    """Stages, micro-batches, forward and backward times of each stage."""
+    """Draw stages, micro-batches, and forward and backward times of each stage."""
     stages = draw(st.integers(2, 5))
     times = st.lists(TIMES, min_size=stages, max_size=stages)
     return stages, draw(st.integers(1, 8)), draw(times), draw(times)
@@ -49,7 +49,7 @@ def unequal(drawn: tuple[int, int, list[Fraction], list[Fraction]]) -> Job:
 
 
 def lane(rank: int, stages: int, batches: int) -> list[tuple[str, int]]:
-    """The published program of one rank (from 0), phase by phase."""
+    """Return the published program of one rank (from 0), phase by phase."""
     warm_up = min(stages - rank - 1, batches)
     forwards, backwards = list(range(1, batches + 1)), list(range(1, batches + 1))
     out = [("forward", forwards.pop(0)) for _ in range(warm_up)]
@@ -65,7 +65,7 @@ Arrival = Callable[[str, int, int, Fraction], Fraction]
 def run(
     stages: int, batches: int, forward_s: Sequence[Fraction], backward_s: Sequence[Fraction], arrival: Arrival
 ) -> dict[tuple[str, int, int], tuple[Fraction, Fraction]]:
-    """Start and finish of each (direction, rank, micro-batch): whoever can start the next unit of its program does."""
+    """Return start and finish of each (direction, rank, micro-batch): each rank starts its next unit once it can."""
     programs = [lane(rank, stages, batches) for rank in range(stages)]
     free = [Fraction(0)] * stages
     times: dict[tuple[str, int, int], tuple[Fraction, Fraction]] = {}
@@ -106,8 +106,8 @@ def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction],
 def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_that(
     stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
 ) -> None:
-    """PipeDream's rule knows no program: a backward if there is one to do, else a forward as long as fewer than
-    `stages - rank` micro-batches are under way."""
+    """PipeDream's rule has no program: a stage does a backward if there is one to do, else a forward as long as
+    fewer than `stages - rank` micro-batches are under way."""
     done: list[list[tuple[str, int]]] = [[] for _ in range(stages)]
     busy_until: list[Fraction | None] = [None] * stages
     doing: list[tuple[str, int] | None] = [None] * stages
@@ -163,7 +163,7 @@ def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction
 
 
 def received(graph: IterationGraph) -> dict[str, set[str]]:
-    """The flows that each unit needs."""
+    """Return the flows that each unit needs."""
     flows = {flow.name for flow in graph.flows}
     return {unit.name: flows.intersection(unit.after) for unit in graph.computes}
 
@@ -198,7 +198,7 @@ def test_arrangement_is_when_consumers_need_the_flows(drawn: tuple[int, int, lis
 
 @pytest.mark.parametrize(("stages", "batches"), [(2, 1), (2, 5), (3, 2), (4, 8), (5, 3)])
 def test_arrangement_of_equal_stages(stages: int, batches: int) -> None:
-    """F while the consumer fills the pipeline, then F + B, but for the wait for the first backward."""
+    """The distance is F while the consumer fills the pipeline, then F + B, but for the wait for the first backward."""
     f, b = Fraction(2), Fraction(3)
     gaps = {
         h.name: [late - early for early, late in pairwise(h.offsets_s)]

@@ -97,7 +97,7 @@ shuffle: {think: 1 s, exchanged: 9 B}
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder with two foreign distributions: a paradigm, and one that cannot be imported."""
+    """Return a folder with two foreign distributions: a paradigm, and one that cannot be imported."""
     (tmp_path / "shuffling.py").write_text(FOREIGN)
     (tmp_path / "s.yaml").write_text(JOB)
     for name, target in (("shuffle", "shuffling:Shuffle"), ("missing", "nowhere:Nothing")):
@@ -109,7 +109,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 def check(folder: Path, job: str) -> tuple[int, str]:
-    """The exit status of `echelon check` where these distributions are installed, and what it says."""
+    """Return the exit status and output of `echelon check` where these distributions are installed."""
     (folder / "s.yaml").write_text(job)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run(

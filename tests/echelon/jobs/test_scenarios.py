@@ -24,9 +24,14 @@ SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ALONE_S = {
     # forward + backward + the last bucket, which takes as long as a quarter of the backward pass
     "overlap": Fraction(300 + 800 + 200, 1000),
+    # all-reduces are hidden: 800 ms of them, which begin with that of the last iteration
+    "staleness": Fraction(300 + 800, 1000),
     # Followed by hand: stage 1 begins its last forward when the first gradient has come back to it, so the longest path
     # goes down the pipeline and back twice, each time over three stages and twice two boundaries of 80 ms.
     "pipeline_1f1b": Fraction(2 * (3 * (100 + 200) + 4 * 80), 1000),
+    # Followed by hand: the second stage begins mini-batch 2 at 240 ms, and every other one from it on 380 ms after the
+    # one before: a forward and a backward pass on both stages, and 40 ms each way. Behind the last, one more way back.
+    "pipedream": Fraction(240 + 3 * 380 + 50 + 100 + 40 + 100, 1000),
     # compute, 3 MB to the server, aggregate, 3 MB back
     "parameter_server": Fraction(300 + 480 + 20 + 480, 1000),
 }

@@ -27,7 +27,7 @@ RATES_BPS = {1: 10_000_000, 2: 40_000_000}
 
 
 def star() -> Fabric:
-    """h1 and h2 at ports 1 and 2 of s1, of different rates."""
+    """Return h1 and h2 at ports 1 and 2 of s1, of different rates."""
     return Fabric(
         "star",
         {f"h{n}": Host(f"h{n}", f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in RATES_BPS},
@@ -42,7 +42,7 @@ SHARED = tuple(QueuePlan(level, min_share=Fraction(level, 100)) for level in ran
 
 
 def holds(intent: Intent) -> dict[tuple[int, ...], int]:
-    """Microseconds by (port, queue)."""
+    """Return the microseconds by (port, queue)."""
     out = {}
     for entry in intent.entries:
         if entry.table == "promotion_hold":
@@ -54,7 +54,7 @@ def holds(intent: Intent) -> dict[tuple[int, ...], int]:
 
 
 def seconds_until_sent(packets: int, leaf_bps: int, frame_bytes: int) -> Fraction:
-    """HTB's token bucket of a class that nobody lends to: when the last of so many packets is sent.
+    """Return the time at which HTB sends the last of so many packets of a class that cannot borrow.
 
     The bucket owes a frame at the start, the most that it can; a packet is sent when nothing is owed.
     """

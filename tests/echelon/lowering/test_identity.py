@@ -1,4 +1,4 @@
-"""How flows are recognised, from the job file to the entries of a switch."""
+"""The recognition of flows, from the job file to the entries of a switch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from echelon.lowering.identity import SegmentIdentity, ShimIdentity, identities_
 from echelon.lowering.lower import Lowering, LoweringError
 from echelon.policies import make_policy
 from echelon.targets.softswitch.capabilities import softswitch
+from tests.drawing import examples
 from tests.faults import coded
 
 HOSTS = [f"h{i}" for i in range(1, 5)]
@@ -67,7 +68,7 @@ def test_by_bytes_a_flow_is_a_stretch_of_its_connection() -> None:
     st.integers(4, 10_000),
     st.sampled_from(["tcp", "udp"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_byte_of_a_connection_is_of_one_flow(n: int, gradient: int, protocol: str) -> None:
     data = {"compute": "1 s", "gradient": f"{gradient} B"}
     recognition = {**BYTES, "protocol": protocol}

@@ -20,6 +20,7 @@ from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
+from tests.drawing import examples
 from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
@@ -62,7 +63,7 @@ specs = st.dictionaries(
     st.tuples(rankings, routes, st.booleans()),
     min_size=1,
 )
-"""By flow: ranking, (source, destination, spine), and whether it is recognised by bytes."""
+"""Flows by name: ranking, (source, destination, spine), and whether the flow is recognised by bytes."""
 
 
 def path_of(src: str, dst: str, spine: str) -> tuple[str, ...]:
@@ -102,7 +103,7 @@ class Held:
         return [entry for entry in self.entries if fits(entry)]
 
     def classify(self, identity: Identity) -> TableEntry:
-        """What recognises a packet of the middle of the flow."""
+        """Return the entry that recognises a packet in the middle of the flow."""
         if isinstance(identity, ShimIdentity):
             (found,) = self.look_up("shim_flow", job=identity.job, flow=identity.flow)
             return found
@@ -163,7 +164,7 @@ class Plans(RuleBasedStateMachine):
 
     @rule()
     def plan_again(self) -> None:
-        """Equal flows in new objects."""
+        """Plan equal flows in new objects."""
         before = self.intents
         self.make({job: tuple(replace(flow) for flow in flows) for job, flows in self.flows.items()})
         assert all(self.intents[name] is before[name] for name in before)
@@ -220,7 +221,7 @@ def wanted_queue(ranking: Ranking, tardiness_us: int) -> int:
 
 
 TestPlans = Plans.TestCase
-TestPlans.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestPlans.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 
 
 def plan_of(**flows: tuple[FlowPlan, ...]) -> Plan:

@@ -28,7 +28,7 @@ BIAS = 1 << 31
 
 
 def diamond() -> Fabric:
-    """h1 - s1 - (s2 | s3) - s4 - h2: two equal paths."""
+    """Return two equal paths: h1 - s1 - (s2 | s3) - s4 - h2."""
     ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
     ends.append(("s4", 3, "h2", 0))
     return Fabric(
@@ -234,7 +234,7 @@ def test_what_is_drained_keeps_its_queues_and_loses_its_routes() -> None:
 
 
 def wide(hosts: int, spines: int) -> Fabric:
-    """Two leaves, hosts on the second."""
+    """Return two leaves, with hosts on the second."""
     ends = [("h0", 0, "l1", 1)] + [(f"h{i}", 0, "l2", i) for i in range(1, hosts + 1)]
     ends += [(leaf, 400 + j, f"p{j}", n) for n, leaf in enumerate(("l1", "l2")) for j in range(spines)]
     names = ["l1", "l2", *(f"p{j}" for j in range(spines))]

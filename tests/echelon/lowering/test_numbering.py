@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from echelon.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
+from tests.drawing import examples
 from tests.faults import coded
 
 SWITCHES = ("s1", "s2")
@@ -28,7 +29,7 @@ PROFILES = (((0, 9, 1),), ((0, 4, 1), (5, 9, 2)), ((0, 9, 7),))
 
 Part = tuple[NumberKind, object]
 Wanted = Mapping[str, frozenset[Part]]
-"""By switch: what a job asks for there."""
+"""The numbers that a job asks for at each switch."""
 
 parts = st.one_of(
     st.tuples(st.just(NumberKind.FLOW), st.sampled_from(["f1", "f2", "f3", "f4", "f5"])),
@@ -65,7 +66,7 @@ class Jobs(RuleBasedStateMachine):
         self.stored: dict[str, str] = {}
 
     def change(self, job: str, want: Wanted) -> None:
-        """One attempt in which `job` asks for `want`."""
+        """Make one attempt in which `job` asks for `want`."""
         before = {job: self.numbering.export(job) for job in JOBS}
         self.version += 1
         got: dict[tuple[str, str], dict[Part, int]] = {}
@@ -94,7 +95,7 @@ class Jobs(RuleBasedStateMachine):
                 self.live[key] = has
 
     def check_full(self, message: str, job: str, want: Wanted) -> None:
-        """It is refused only where there are not as many numbers as what is there and what is new need."""
+        """Check that it is refused only if the present and the new parts together need more numbers than there are."""
         switch, kind = re.match(rf"job {job}: switch (\w+): more than \d+ ([\w ]+?)( \(|;)", message).group(1, 2)  # type: ignore[union-attr]
         own = {**self.live.get((switch, job), {}), **self.kept.get((switch, job), {})}
         new = [part for part in want[switch] if part[0] == kind and part not in own]
@@ -149,7 +150,7 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.version > 0)
     @rule()
     def restart(self) -> None:
-        """Another controller reads what was stored; its versions begin anew."""
+        """Let another controller read what was stored; its versions begin anew."""
         self.store_what_changed()
         again = Numbering(dict.fromkeys(SWITCHES, LIMITS))
         again.restore({job: json.loads(text) for job, text in self.stored.items()})
@@ -182,7 +183,7 @@ class Jobs(RuleBasedStateMachine):
 
 
 TestJobs = Jobs.TestCase
-TestJobs.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestJobs.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 
 
 def flows_of(numbering: Numbering, version: int, job: str, names: list[str], switch: str = "s1") -> list[int]:

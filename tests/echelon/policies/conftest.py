@@ -39,7 +39,7 @@ def build_active(
 
 
 def build_star(hosts: int, rate_bps: int = 8_000) -> Fabric:
-    """Hosts h1.. around one switch; 8 kbit/s carry a thousand bytes a second."""
+    """Return hosts h1.. around one switch; 8 kbit/s carry a thousand bytes a second."""
     return Fabric(
         name="star",
         hosts={f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:{i:02x}") for i in range(1, hosts + 1)},

@@ -25,7 +25,7 @@ def links(src: int, dst: int) -> tuple[Link, Link]:
 
 
 def aalo(fabric: Fabric, **parameters: object) -> Aalo:
-    """Links carry 1000 bytes a second, so the first queue takes 1000 bytes."""
+    """Return the policy for links of 1000 bytes a second, so that the first queue takes 1000 bytes."""
     policy = make_policy("aalo", first_ms=SECOND_MS, **parameters)
     assert isinstance(policy, Aalo)
     policy.plan([], fabric)
@@ -46,7 +46,9 @@ def sized(active: Callable[..., ActiveFlow]) -> Callable[..., ActiveFlow]:
 def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """A came first and sends 1000 bytes; then B, in the first queue still, all of its 500; then A the rest."""
+    """Coflow A comes first and sends 1000 bytes; then B, still in the first queue, sends all of its 500; then A
+    sends the rest.
+    """
     flows = [sized(1, links(1, 2), 5000, job="a"), sized(2, links(1, 2), 500, job="b")]
     assert completions(aalo(star(2)), flows) == {"b": Fraction(3, 2), "a": Fraction(11, 2)}
 
@@ -54,7 +56,7 @@ def test_a_coflow_gives_way_when_it_has_sent_its_first_queue(
 def test_in_a_queue_the_first_to_arrive_goes_first(
     sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]
 ) -> None:
-    """A, B and C send 1000 bytes each, then what they have left one after the other: 4000, 2000 and 1000."""
+    """Coflows A, B and C send 1000 bytes each, then their rests one after the other: 4000, 2000 and 1000."""
     sizes = {"a": 5000, "b": 3000, "c": 2000}
     flows = [sized(k, links(1, 2), size, job=job) for k, (job, size) in enumerate(sizes.items())]
     assert completions(aalo(star(2)), flows) == {"a": 7, "b": 9, "c": 10}
@@ -93,7 +95,7 @@ def test_finished_flows_count_until_the_next_iteration(
 
 
 def test_queues_share_by_weight(sized: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """With three queues the weights are 3, 2 and 1. Nobody is in the second, so a link is shared 3 to 1."""
+    """The weights of three queues are 3, 2 and 1. The second queue is empty, so a link is shared 3 to 1."""
     flows = [
         sized(1, links(1, 2), 50_000, 10_000, job="old"),
         sized(2, links(1, 2), 500, job="new"),

@@ -1,4 +1,4 @@
-"""What Varys, Aalo and Sincronia have in common."""
+"""The common behaviour of Varys, Aalo and Sincronia."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Allocator
 from echelon.fabric.model import Fabric
 from echelon.policies import make_policy
+from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 
 HOSTS = 4
@@ -33,7 +34,7 @@ flows_of_coflows = st.lists(
 
 
 @pytest.mark.parametrize("make", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(given_flows=flows_of_coflows)
 def test_no_link_is_idle_or_overfull(
     active: Callable[..., ActiveFlow],
@@ -75,12 +76,12 @@ def test_no_link_is_idle_or_overfull(
 
 
 @pytest.mark.parametrize("make", POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6))
 def test_a_link_is_busy_to_the_end(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], make: Callable[[], Allocator], sizes: list[int]
 ) -> None:
-    """On one link the last coflow ends when the sum of all bytes has passed; Varys and Sincronia serve the shortest
+    """The last coflow on one link ends when the sum of all bytes has passed; Varys and Sincronia serve the shortest
     first, which is the least sum of completion times."""
     flows = [
         replace(active(k, (("h1", "s1"), ("s1", "h2")), job=f"j{k}", remaining_bytes=100 * size), size_bytes=100 * size)

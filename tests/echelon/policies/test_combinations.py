@@ -1,4 +1,4 @@
-"""What Echelon takes from other policies: Crux's paths, CASSINI's time shifts."""
+"""Echelon with parts of other policies: Crux's paths, CASSINI's time shifts."""
 
 from __future__ import annotations
 

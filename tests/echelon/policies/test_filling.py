@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.policies.filling import fill_evenly, fill_in_order
+from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(5)]
 capacities_of = st.fixed_dictionaries({link: st.fractions(1, 20, max_denominator=7) for link in LINKS})
@@ -39,7 +40,7 @@ def load_of(flows: Sequence[ActiveFlow], rates: Sequence[Fraction]) -> dict[Link
     return load
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(capacities=capacities_of, shape=shapes)
 def test_every_flow_has_a_bottleneck(
     active: Callable[..., ActiveFlow], capacities: dict[Link, Fraction], shape: list[tuple[list[Link], Fraction | None]]
@@ -60,7 +61,7 @@ def test_every_flow_has_a_bottleneck(
         assert flow.max_rate_Bps is None or rate <= flow.max_rate_Bps
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     capacities=st.fixed_dictionaries({link: st.floats(1e5, 1e7) for link in LINKS}),
     shape=shapes,
@@ -116,7 +117,7 @@ def test_progressive_filling_as_by_linear_programming(
 
 
 def test_the_textbook_chain(active: Callable[..., ActiveFlow]) -> None:
-    """One flow over two links and one on each: thirds on the narrow link, the rest of the wide one."""
+    """Three flows get thirds of the narrow link; one of them also crosses the wide link, whose other flow gets more."""
     a, b = LINKS[:2]
     flows = [active(0, (a, b)), active(1, (a,)), active(2, (b,)), active(3, (a,))]
     rates = [Fraction(0)] * 4
@@ -124,7 +125,7 @@ def test_the_textbook_chain(active: Callable[..., ActiveFlow]) -> None:
     assert rates == [Fraction(1, 3), Fraction(1, 3), Fraction(5, 3), Fraction(1, 3)]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(capacities=capacities_of, shape=shapes, data=st.data())
 def test_filling_in_order_gives_each_flow_all_that_is_left(
     active: Callable[..., ActiveFlow],

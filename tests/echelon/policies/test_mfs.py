@@ -17,7 +17,7 @@ from echelon.rankings.fixed import Fixed
 
 
 def staggered() -> Job:
-    """Flows of 1 s each, ready after 1, 2 and 2 s; the third waits for the second. Alone it takes 4 s."""
+    """Return flows of 1 s each, ready after 1, 2 and 2 s; the third waits for the second. Alone they take 4 s."""
     computes = (ComputeUnit("c1", "h1", Fraction(1)), ComputeUnit("c2", "h1", Fraction(1), ("c1",)))
     flows = (
         Flow("f1", "h1", "h2", 1000, ("c1",)),

@@ -21,7 +21,7 @@ TWO_FIFTHS = Fraction(2, 5)
 
 
 def distances(communication: float, slope: float, intercept: float, steps: int) -> list[float]:
-    """The recurrence of the proof: the distance between the starts of two jobs, iteration by iteration (T = 1)."""
+    """Return the distances between the starts of two jobs, by the recurrence of the proof (T = 1)."""
     out = [float(APART_S)]
     for _ in range(steps):
         d = out[-1]

@@ -32,6 +32,7 @@ from echelon.policies.orders import (
 )
 from echelon.policies.tardiness import effective_tardiness_s
 from echelon.rankings.deadline import Deadline, Relative
+from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(3)]
 numbers = st.fractions(-5, 5, max_denominator=6)
@@ -48,7 +49,7 @@ def moving_flows(draw: st.DrawFn) -> list[tuple[tuple[Link, ...], Fraction, Frac
     return draw(st.lists(st.tuples(links, numbers, periods), min_size=1, max_size=7))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=moving_flows(), now=st.fractions(0, 9, max_denominator=5))
 def test_the_order_on_every_link_holds_until_the_next_overtaking(
     active: Callable[..., ActiveFlow], made: list[tuple[tuple[Link, ...], Fraction, Fraction]], now: Fraction
@@ -120,7 +121,7 @@ def test_weight_multiplies_normalised_tardiness(active: Callable[..., ActiveFlow
 
 
 def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow]) -> None:
-    """(3 - 1 + E - 1 / 2) / (4 / 2 * sqrt(9 / 4))."""
+    """The rank is (3 - 1 + E - 1 / 2) / (4 / 2 * sqrt(9 / 4))."""
     order, flow = TardinessWithMemory(), active(0, (LINKS[0],))
     of_job = replace(facts(4, weight=2), busy_s=Fraction(1), occupied_s=Fraction(9))
     assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == Fraction(3, 2) / 3
@@ -135,7 +136,7 @@ def test_the_unit_grows_with_the_root_of_the_links_in_use(occupied_s: Fraction) 
 
 
 def test_switches_get_what_the_rank_needs(star: Callable[..., Fabric]) -> None:
-    """A pipeline of two flows of 2 s on each of two links, 1 s apart; computing ends 1 s after the second."""
+    """The pipeline has two flows of 2 s on each of two links, 1 s apart; computing ends 1 s after the second."""
     computes = (
         ComputeUnit("a", "h1", Fraction(1)),
         ComputeUnit("b", "h1", Fraction(1), ("a",)),
@@ -179,7 +180,7 @@ def test_each_level_but_the_lowest_can_have_its_threshold() -> None:
 @pytest.mark.parametrize("order", [*ORDERS])
 @pytest.mark.parametrize("count", range(1, 13))
 def test_best_effort_has_the_lowest_level_to_itself(order: str, count: int) -> None:
-    """Jobs have the other seven, all of them."""
+    """Jobs have the other seven levels."""
     levels = ORDERS[order]().levels({f"j{k}": facts(10 + k, tardiness=k) for k in range(count)})
     assert {k for each in levels.values() for k in range(each.lowest, each.highest + 1)} == {1, 2, 3, 4, 5, 6, 7}
 
@@ -232,7 +233,7 @@ def paths_of(job: Job) -> dict[str, tuple[str, ...]]:
 
 
 def test_effective_tardiness_of_a_staggered_echelonflow() -> None:
-    """Three flows of 2 s, ideally 1 s apart: done at 2, 4, 6 s instead of 0, 1, 2 s."""
+    """Three flows of 2 s, ideally 1 s apart, are done at 2, 4 and 6 s instead of 0, 1 and 2 s."""
     flows = flows_between([("h1", "h2", 2000)] * 3)
     echelonflow = EchelonFlow("H", ("f0", "f1", "f2"), (Fraction(0), Fraction(1), Fraction(2)))
     job = Job("j", (), flows, (echelonflow,))
@@ -241,7 +242,7 @@ def test_effective_tardiness_of_a_staggered_echelonflow() -> None:
 
 
 def test_effective_tardiness_counts_the_time_a_link_waits() -> None:
-    """Alone, the second flow starts at its ideal time, after the link has been idle: 1 s and 3 s late."""
+    """The second flow alone starts at its ideal time, after the link has been idle: the flows are 1 s and 3 s late."""
     flows = flows_between([("h1", "h2", 1000), ("h1", "h2", 3000)])
     echelonflow = EchelonFlow("H", ("f0", "f1"), (Fraction(0), Fraction(5)))
     job = Job("j", (), flows, (echelonflow,))
@@ -249,7 +250,7 @@ def test_effective_tardiness_counts_the_time_a_link_waits() -> None:
     assert effective_tardiness_s(echelonflow, job, paths_of(job), capacities) == 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 99)).filter(lambda f: f[0] != f[1]),

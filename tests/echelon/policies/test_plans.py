@@ -84,7 +84,7 @@ def test_fair_keeps_flows_that_meet_apart(star: Callable[..., Fabric]) -> None:
 
 
 def test_fair_goes_round_port_by_port(star: Callable[..., Fabric]) -> None:
-    """Seven receivers in turn: each port sees its two flows in different queues, though seven apart."""
+    """Seven receivers take turns: each port sees its two flows in different queues, though they are seven apart."""
     names = tuple(f"f{k}" for k in range(14))
     flows = tuple(Flow(name, "h1", f"h{2 + k % 7}", 1) for k, name in enumerate(names))
     job = Job("a", (), flows, (EchelonFlow("H", names, (Fraction(0),) * 14),))
@@ -94,7 +94,7 @@ def test_fair_goes_round_port_by_port(star: Callable[..., Fabric]) -> None:
 
 
 def test_echelon_ranks_by_deadline(star: Callable[..., Fabric]) -> None:
-    """2 s of computing and 4 s of sending: the thresholds are parts of 6 s."""
+    """The job computes for 2 s and sends for 4 s: the thresholds are parts of 6 s."""
     plan = make_policy("echelon", order="normalised").plan([staggered("a")], star(2))
     thresholds = tuple(6 * part for part in THRESHOLDS)
     assert [flow.ranking for flow in plan.flows] == [Deadline("H", Fraction(k), thresholds, 1, 7) for k in range(4)]
@@ -144,7 +144,7 @@ def test_echelon_refuses_what_it_cannot_normalise(star: Callable[..., Fabric]) -
 
 
 class Detour:
-    """Takes every connection over the second spine."""
+    """A chooser that takes every connection over the second spine."""
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         return {

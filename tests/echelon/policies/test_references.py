@@ -1,4 +1,4 @@
-"""What deadlines count from."""
+"""The reference times that deadlines count from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UP = (("h1", "s1"), ("s1", "h2"))
 
 
 def two_hops(name: str = "job") -> Job:
-    """Two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
+    """Return two micro-batches through three stages; every compute unit takes 1 s, every flow 2 s on the star.
 
     Alone the flows of the first hop start at 1 and 2 s and end at 3 and 5 s, those of the second start at 4 and 6 s.
     """
@@ -47,46 +47,52 @@ def planned(job: Job, fabric: Fabric) -> dict[str, Due]:
 
 
 def test_all_hops_count_from_the_first(star: Callable[..., Fabric]) -> None:
-    """Alone, the second hop begins 3 s after the first. Its flows then start 2 s apart, but are due 1 s apart, as
+    """The second hop, alone, begins 3 s after the first. Its flows then start 2 s apart, but are due 1 s apart, as
     arranged."""
     assert planned(two_hops(), star(3)) == {
-        "a1": ("A", 0),
-        "a2": ("A", 1),
-        "b1": ("A", 3),
-        "b2": ("A", 4),
+        "a1": Due("A", Fraction(0)),
+        "a2": Due("A", Fraction(1)),
+        "b1": Due("A", Fraction(3)),
+        "b2": Due("A", Fraction(4)),
     }
 
 
 def test_a_wrong_profile_moves_later_hops(star: Callable[..., Fabric]) -> None:
-    """A unit of 1.2 s for each of 1 s: between the hops are one of them and 2 s of sending, which needs no profile."""
+    """The profile has 1.2 s for each second: between the hops are one such unit and 2 s of sending, which needs no
+    profile.
+    """
     believed = with_profile_error(two_hops(), Fraction(1, 5))
     assert planned(believed, star(3)) == {
-        "a1": ("A", 0),
-        "a2": ("A", Fraction(6, 5)),
-        "b1": ("A", Fraction(16, 5)),
-        "b2": ("A", Fraction(22, 5)),
+        "a1": Due("A", Fraction(0)),
+        "a2": Due("A", Fraction(6, 5)),
+        "b1": Due("A", Fraction(16, 5)),
+        "b2": Due("A", Fraction(22, 5)),
     }
 
 
 def test_a_single_echelonflow_counts_from_its_own_beginning(star: Callable[..., Fabric]) -> None:
-    """Though its second flow starts only 5 s after the first, by its arrangement it is due 2 s after."""
+    """The second flow is due 2 s after the first by its arrangement, though it starts only 5 s after it."""
     computes = (ComputeUnit("c1", "h1", ONE), ComputeUnit("c2", "h1", Fraction(5), ("c1",)))
     flows = (Flow("f1", "h1", "h2", 1000, ("c1",)), Flow("f2", "h1", "h2", 1000, ("c2",)))
     job = Job("job", computes, flows, (EchelonFlow("H", ("f1", "f2"), (Fraction(0), Fraction(2))),))
-    assert planned(job, star(2)) == {"f1": ("H", 0), "f2": ("H", 2)}
+    assert planned(job, star(2)) == {"f1": Due("H", Fraction(0)), "f2": Due("H", Fraction(2))}
 
 
 def test_flows_that_start_together_keep_their_arrangement(star: Callable[..., Fabric]) -> None:
-    """Sent ahead of their consumer, they are due when it needs them."""
+    """The flows are sent ahead of their consumer, so they are due when it needs them."""
     names = ("f1", "f2", "f3")
     flows = tuple(Flow(name, "h1", "h2", 1000, ("c",)) for name in names)
     held = EchelonFlow("H", names, (Fraction(0), Fraction(2), Fraction(7)))
     job = Job("job", (ComputeUnit("c", "h1", ONE),), flows, (held,))
-    assert planned(job, star(2)) == {"f1": ("H", 0), "f2": ("H", 2), "f3": ("H", 7)}
+    assert planned(job, star(2)) == {
+        "f1": Due("H", Fraction(0)),
+        "f2": Due("H", Fraction(2)),
+        "f3": Due("H", Fraction(7)),
+    }
 
 
 def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., Fabric]) -> None:
-    """The flow needed first starts last: it must not be due after the other, and goes first when it comes."""
+    """The flow needed first starts last: it must not be due after the other, and it goes first once it is there."""
     computes = (ComputeUnit("slow", "h1", Fraction(4)), ComputeUnit("fast", "h1", ONE))
     flows = (Flow("needed", "h1", "h2", 1000, ("slow",)), Flow("later", "h1", "h2", 9000, ("fast",)))
     job = Job("job", computes, flows, (EchelonFlow("H", ("needed", "later"), (Fraction(0), ONE)),))
@@ -97,13 +103,15 @@ def test_the_order_inside_an_echelonflow_is_the_arrangement(star: Callable[..., 
 
 
 def ready(star: Callable[..., Fabric]) -> References:
-    """Knows two flows: H's, and one that is due 3 s later."""
+    """Return references that know two flows: H's, and one that is due 3 s later."""
     computes = (ComputeUnit("c", "h1", ONE), ComputeUnit("d", "h1", Fraction(4)))
     flows = (Flow("f0", "h1", "h2", 1000, ("c",)), Flow("f1", "h1", "h2", 1000, ("d",)))
     held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
     job = Job("j", computes, flows, held)
     reference = References()
-    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {"j": {"f0": ("H", 0), "f1": ("H", 3)}}
+    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {
+        "j": {"f0": Due("H", Fraction(0)), "f1": Due("H", Fraction(3))}
+    }
     return reference
 
 
@@ -117,7 +125,9 @@ def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callabl
 def test_without_the_first_flow_its_start_is_inferred(
     star: Callable[..., Fabric], active: Callable[..., ActiveFlow]
 ) -> None:
-    """As a switch does that never sees it; once begun, an iteration's beginning stays."""
+    """The reference is inferred as by a switch that never sees the first flow; an iteration's beginning stays once
+    it is known.
+    """
     reference = ready(star)
     assert reference.deadlines_s([active(1, UP, start_s=Fraction(20))]) == [20]
     assert reference.deadlines_s([active(0, UP, start_s=Fraction(30))]) == [17]

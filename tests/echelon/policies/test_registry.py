@@ -18,7 +18,7 @@ from echelon.policies.orders import ORDERS
 from tests.echelon.policies.registering import register
 
 COMBINED = {"paths": ("kept", "crux"), "shifts": ("none", "cassini")}
-"""What Echelon takes from other policies."""
+"""The parts that Echelon takes from other policies."""
 
 
 class Tuned(Fifo):
@@ -47,7 +47,7 @@ def test_the_projects_own_policies_are_registered() -> None:
 
 
 def test_the_choices_are_those_that_exist() -> None:
-    """What the type of a parameter allows, and what the policy looks up, are written in two places."""
+    """The choices of a parameter's type are those that the policy looks up; they are written in two places."""
     known = choices()
     assert known["echelon"] == {"order": tuple(ORDERS), **COMBINED}
     assert [known[name] for name in ("varys", "fair", "fifo")] == [{}, {}, {}]
@@ -68,7 +68,7 @@ def test_choices_come_from_the_types() -> None:
 
 @pytest.mark.usefixtures("tuned")
 def test_parameters_are_read_from_text_and_from_numbers() -> None:
-    """A file may hold either, the command line and the API hold text."""
+    """A file may hold numbers or text; the command line and the API hold text."""
     for given in ({"levels": "8", "share": "0.25"}, {"levels": 8, "share": 0.25}):
         made = make_policy("tuned", **given)
         assert isinstance(made, Tuned)

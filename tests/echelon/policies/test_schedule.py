@@ -14,6 +14,7 @@ from echelon.allocation import ActiveFlow, Link
 from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
 from echelon.policies.levels import JOB_QUEUES
 from echelon.policies.schedule import HIGHEST_WEIGHT, to_levels, to_schedule
+from tests.drawing import examples
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]
 
@@ -57,13 +58,13 @@ def test_waiting_flows_have_queues_of_their_own_beside_best_effort(active: Calla
 
 
 def test_what_finished_flows_left_behind_is_still_served(active: Callable[..., ActiveFlow]) -> None:
-    """A queue that no flow has any more is not below those that have one, nor is it above."""
+    """A queue without flows is neither below nor above those that have flows."""
     _, ports = to_schedule([active(0, (PORTS[0],)), active(1, (PORTS[0],))], fractions(1, 0))
     assert [queue.level for queue in ports[PORTS[0]]] == [0, 1, 0, 1, 1, 1, 1, 2]
 
 
 def test_a_flow_that_waits_goes_on_in_its_queue(active: Callable[..., ActiveFlow]) -> None:
-    """It is the queue that goes down and up, so what the flow has in it already is never left behind."""
+    """The queue moves down and up, so a flow never leaves behind what it has in the queue."""
     flows = [active(k, (PORTS[0],)) for k in range(2)]
     sending, before = to_schedule(flows, fractions(1, 1))
     waiting, meanwhile = to_schedule(flows, fractions(0, 1), sending)
@@ -74,7 +75,7 @@ def test_a_flow_that_waits_goes_on_in_its_queue(active: Callable[..., ActiveFlow
 
 
 def test_where_too_many_meet_coflows_share(active: Callable[..., ActiveFlow]) -> None:
-    """Eight flows of two coflows at one port: two queues. A flow at another port keeps its own."""
+    """Eight flows of two coflows at one port have two queues. A flow at another port keeps its own."""
     flows = [active(k, (PORTS[0],), job=f"j{k % 2}") for k in range(8)] + [active(8, (PORTS[1],), job="other")]
     queues, ports = to_schedule(flows, fractions(*[1] * 4, *[2] * 4, 9))
     first = {queues[f"j{k % 2}", f"f{k}"] for k in range(0, 8, 2)}
@@ -86,7 +87,9 @@ def test_where_too_many_meet_coflows_share(active: Callable[..., ActiveFlow]) ->
 
 
 def test_more_coflows_than_queues_share_those_of_the_fewest_flows(active: Callable[..., ActiveFlow]) -> None:
-    """By number, whatever their rates: two flows of j0, which send nothing, are more than one that sends a lot."""
+    """The number of flows counts, not their rates: two flows of j0, which send nothing, are more than one that sends
+    a lot.
+    """
     jobs = ["j0", "j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"]
     flows = [active(k, (PORTS[0],), job=job) for k, job in enumerate(jobs)]
     queues, ports = to_schedule(flows, fractions(0, 0, 9, 8, 7, 6, 5, 4, 2))
@@ -104,14 +107,14 @@ def test_more_coflows_than_queues_share_those_of_the_fewest_flows(active: Callab
 
 
 def test_a_flow_keeps_its_queue(active: Callable[..., ActiveFlow]) -> None:
-    """Also against one that started earlier but had none yet."""
+    """The flow keeps it also against one that started earlier but had no queue yet."""
     flows = [active(k, (PORTS[0],)) for k in range(3)]
     queues, _ = to_schedule(flows, fractions(1, 1, 1), {("j", "f1"): 5, ("j", "f2"): 1})
     assert (queues["j", "f1"], queues["j", "f2"]) == (5, 1)
     assert queues["j", "f0"] not in (1, 5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 11), st.lists(st.integers(0, 3), min_size=12, max_size=12)), max_size=25))
 def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
     active: Callable[..., ActiveFlow], steps: list[tuple[int, list[int]]]
@@ -132,7 +135,7 @@ def test_as_long_as_all_have_a_queue_no_running_flow_changes_it(
         remembered |= queues
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(
         st.tuples(

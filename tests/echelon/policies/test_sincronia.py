@@ -14,6 +14,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.sincronia import Sincronia, bssi
+from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 
 HOSTS = 4
@@ -85,13 +86,14 @@ def test_coflows_without_bytes_at_the_bottleneck_are_not_divided_by() -> None:
     assert bssi({}, {}) == []
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(coflows=shuffles, weights=st.lists(st.integers(1, 5), min_size=5, max_size=5))
 def test_the_order_and_its_completion_times_are_within_their_bounds(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], coflows: list[Shuffle], weights: list[int]
 ) -> None:
-    """With `least`, the best of all orders if every link were alone (a lower bound on any schedule): the order costs at
-    most 2 x `least`, each coflow at most twice what the links before it carry, and all together at most 4 x `least`."""
+    """The order costs at most 2 x `least`, each coflow at most twice what the links before it carry, and all
+    together at most 4 x `least`. `least` is the best of all orders if every link were alone, a lower bound on any
+    schedule."""
     of = {k: demands(shuffle) for k, shuffle in enumerate(coflows)}
     least = min(weighted(prefixes(order, of), weights) for order in permutations(of))
     order = bssi(of, dict(enumerate(weights)))
@@ -107,12 +109,12 @@ def test_the_order_and_its_completion_times_are_within_their_bounds(
     assert sum(weights[k] * done[f"j{k}"] for k in of) <= 4 * least
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(coflows=shuffles)
 def test_rates_keep_the_order(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], coflows: list[Shuffle]
 ) -> None:
-    """A flow is held back only by flows of its own coflow and of those before it."""
+    """A flow is held back only by flows of its own coflow and of coflows before it."""
     flows = [
         active(10 * k + n, links(src, dst), job=f"j{k}", remaining_bytes=size)
         for k, shuffle in enumerate(coflows)

@@ -24,7 +24,9 @@ def flow_job(name: str, start_s: Fraction, size_bytes: int) -> Job:
 
 
 def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
-    """SRPT on one link of 1 byte per millisecond, byte by byte: when each (arrival, size) is done."""
+    """Return the times at which SRPT finishes each (arrival, size) on one link of 1 byte per millisecond, byte by
+    byte.
+    """
     left = [size for _, size in arrivals]
     done = [0] * len(arrivals)
     now = 0
@@ -41,7 +43,7 @@ def finish_times(arrivals: list[tuple[int, int]]) -> list[int]:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
 def test_flows_finish_as_in_a_model_of_bytes(star: Callable[..., Fabric], arrivals: list[tuple[int, int]]) -> None:
-    """Mean completion times; with ties the order of names decides, which the two break differently."""
+    """Mean completion times agree; in ties the order of names decides, which the two break differently."""
     jobs = [flow_job(f"j{k}", Fraction(at, 1000), size) for k, (at, size) in enumerate(arrivals)]
     result = simulate(jobs, star(2), Srpt(), 1, until="exactly", ideal=True)
     finishes = [float(record.iterations[0].finish or 0) for record in result.jobs.values()]

@@ -23,14 +23,15 @@ from echelon.policies.orders import EarliestDeadline, JobFacts
 from echelon.policies.spread import _beginnings
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
+from tests.drawing import examples
 from tests.faults import coded
 
 LEAVES, SPINES = ("l1", "l2"), ("p1", "p2")
 HOSTS = {f"h{i}": LEAVES[(i - 1) // 4] for i in range(1, 9)}
 SETF = partial(make_policy, "echelon", order="setf")
-"""Cuts the levels into one band for each job: a job that comes may move the others' bands."""
+"""The policy that cuts the levels into one band for each job: a job that comes may move the others' bands."""
 COMPARING = {"cassini", "crux", "srpt", "unfair"}
-"""They compare jobs with each other: a job that comes or goes may change what the others have."""
+"""The policies that compare jobs with each other: a job that comes or goes may change what the others have."""
 UNMOVED = [
     *(partial(make_policy, name) for name in policy_names() if name not in COMPARING),
     partial(make_policy, "cassini", enforce="hosts"),
@@ -83,7 +84,7 @@ workers = st.lists(st.sampled_from(sorted(HOSTS)), min_size=2, max_size=4, uniqu
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[list[Job]]:
-    """Sets of jobs, each with one more or one less than the one before, or with one changed."""
+    """Draw sets of jobs, each with one more or one less than the one before, or with one changed."""
     present: dict[str, Job] = {}
     out = []
     for _ in range(draw(st.integers(2, 6))):
@@ -97,13 +98,13 @@ def histories(draw: st.DrawFn) -> list[list[Job]]:
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(ALL))
 def test_a_plan_does_not_say_less_for_having_been_made_before(
     history: list[list[Job]], make: Callable[[], Policy]
 ) -> None:
-    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy that knows no past, but
-    for what balances jobs against each other."""
+    """The flows are those of the jobs, in their order, on shortest paths, ranked as by a policy without a past,
+    except for what balances jobs against each other."""
     policy = make()
     for jobs in history:
         plan = policy.plan(jobs, FABRIC)
@@ -120,7 +121,7 @@ def test_a_plan_does_not_say_less_for_having_been_made_before(
                 assert now.ranking.echelonflow == then.ranking.echelonflow
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(histories(), st.sampled_from(UNMOVED))
 def test_other_jobs_keep_their_plans_as_objects(history: list[list[Job]], make: Callable[[], Policy]) -> None:
     policy = make()

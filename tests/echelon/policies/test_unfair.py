@@ -40,7 +40,7 @@ def test_weights_separate_them_in_more(star: Callable[..., Fabric]) -> None:
 
 
 def test_jobs_that_do_not_fit_only_move_the_pain(star: Callable[..., Fabric]) -> None:
-    """Three fifths each: the demand is 1.2, so somebody has to wait; the favoured one never does."""
+    """Each job takes three fifths: the demand is 1.2, so a job has to wait; the favoured one never does."""
     times = iteration_times_s(make_policy("unfair"), two_jobs(Fraction(3, 5)), star(2), 8)
     assert times["first"] == pytest.approx([1.0] * 8)
     assert min(times["second"][1:]) > 1.2

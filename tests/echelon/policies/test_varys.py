@@ -14,6 +14,7 @@ from echelon.jobs.graph import EchelonFlow, Flow, Job
 from echelon.policies.coflows import FlowSharing, bottleneck_s
 from echelon.policies.levels import JOB_QUEUES
 from echelon.policies.varys import Varys
+from tests.drawing import examples
 
 HOSTS = 4
 
@@ -39,7 +40,7 @@ shuffles = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(shuffle=shuffles)
 def test_a_lone_coflow_can_finish_at_its_bottleneck(
     active: Callable[..., ActiveFlow], star: Callable[..., Fabric], shuffle: list[tuple[int, int, int]]
@@ -68,7 +69,7 @@ def test_flows_of_one_port_finish_together(active: Callable[..., ActiveFlow], st
 
 
 def test_the_smallest_bottleneck_goes_first(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """Not the smallest coflow: b has more bytes than a, but spread over two ports."""
+    """The smallest coflow need not go first: b has more bytes than a, but spread over two ports."""
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=3000),
         active(1, (up(1), down(2)), job="b", remaining_bytes=2000),
@@ -112,7 +113,7 @@ def test_coflows_after_a_skipped_one_get_their_rates(
 
 
 def test_skipped_flows_share_evenly(active: Callable[..., ActiveFlow], star: Callable[..., Fabric]) -> None:
-    """Two skipped coflows have a port in common that nobody else needs: half each, though one came first."""
+    """Two skipped coflows share a port that no other coflow needs: each gets half, though one came first."""
     flows = [
         active(0, (up(1), down(2)), job="a", remaining_bytes=1000),
         active(1, (up(3), down(2)), job="b", remaining_bytes=2000),

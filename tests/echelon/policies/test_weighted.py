@@ -24,7 +24,9 @@ sets = st.lists(st.tuples(paths, st.integers(1, 9).map(Fraction), limits), min_s
 def test_nobody_can_gain_but_from_one_who_has_less(
     active: Callable[..., ActiveFlow], drawn: list[tuple[tuple[Link, ...], Fraction, Fraction | None]]
 ) -> None:
-    """The definition: each flow is at its limit, or has a full link on which no other has more for its weight."""
+    """The rates meet the definition: each flow is at its limit, or has a full link on which no other has more for
+    its weight.
+    """
     flows = [active(k, path, max_rate_Bps=limit) for k, (path, _, limit) in enumerate(drawn)]
     weights = {k: weight for k, (_, weight, _) in enumerate(drawn)}
     residual = dict(CAPACITIES)

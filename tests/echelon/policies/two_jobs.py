@@ -15,7 +15,9 @@ APART_S = Fraction(1, 50)
 
 
 def two_jobs(communication: Fraction, apart_s: Fraction = APART_S) -> list[Job]:
-    """Iterations of 1 s alone, `communication` of it sending; the second job starts `apart_s` later."""
+    """Return two jobs with iterations of 1 s alone, `communication` of it sending; the second starts `apart_s`
+    later.
+    """
 
     def job(name: str, start_s: Fraction) -> Job:
         computes = (ComputeUnit("c", "h1", 1 - communication),)
@@ -26,6 +28,6 @@ def two_jobs(communication: Fraction, apart_s: Fraction = APART_S) -> list[Job]:
 
 
 def iteration_times_s(policy: Policy, jobs: list[Job], fabric: Fabric, iterations: int) -> dict[str, list[float]]:
-    """Iteration times under the rates that the policy itself gives."""
+    """Return the iteration times under the rates that the policy itself gives."""
     result = simulate(jobs, fabric, policy, iterations, ideal=True)
     return {job.name: [float(time_s) for time_s in result.iteration_times_s(job.name)][:iterations] for job in jobs}

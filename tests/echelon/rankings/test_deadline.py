@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import Rank
 from echelon.rankings.deadline import Deadline, DeadlineExecution, GrowingRank, Memory, Relative, relative_levels
+from tests.drawing import examples
 
 PORT: Link = ("s1", "h2")
 STEPS = (Fraction(1, 1000), Fraction(3, 100), Fraction(8, 100), Fraction(3, 20), Fraction(3, 10), Fraction(3, 5))
@@ -21,13 +22,13 @@ steps = st.sampled_from([STEPS, STEPS[:1], (), (Fraction(1, 2), Fraction(1))])
 
 
 def levels_at(made: list[GrowingRank], steps: tuple[Fraction, ...], after: Fraction) -> list[int]:
-    """By definition: how many steps each is behind the most urgent, so many seconds from now."""
+    """Return the number of steps by which each is behind the most urgent, so many seconds from now, by definition."""
     ranks = [line.value + line.slope * after for line in made]
     return [sum(max(ranks) - rank > step for step in steps) for rank in ranks]
 
 
 def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[Fraction]:
-    """All times at which any two lines are any step, or nothing, apart."""
+    """Return all times at which any two lines are any step, or nothing, apart."""
     out = []
     for a in made:
         for b in made:
@@ -36,10 +37,10 @@ def change_times(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> list[F
     return [Fraction(time) for time in out if time > 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
 def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
-    """Brute force: levels are those of the definition just after now, halfway, and just before a hold ends."""
+    """The levels are those of the definition just after now, halfway, and just before a hold ends, by brute force."""
     levels, holds = relative_levels(made, [steps] * len(made))
     times = change_times(made, steps)
     soon = min(times, default=Fraction(1)) / 2
@@ -63,7 +64,7 @@ def test_levels_hold_until_they_change(made: list[GrowingRank], steps: tuple[Fra
         assert first <= changes[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(made=lines, steps=steps)
 def test_floats_go_from_change_to_change(made: list[GrowingRank], steps: tuple[Fraction, ...]) -> None:
     """Rounding never makes time stand still, and levels agree with exact ones between two changes."""
@@ -113,7 +114,7 @@ def ranked(unit_s: int, head_start: Fraction = Fraction(0)) -> Deadline:
 
 
 def test_who_was_late_goes_first_in_the_next_iteration() -> None:
-    """Two equal jobs, of which one finishes 4 s later than alone: E = 3 s of 10 s put the other five levels below."""
+    """Two jobs are equal, and one finishes 4 s later than alone: E = 3 s of 10 s puts the other five levels below."""
     execution = DeadlineExecution(lambda number: number)
     for job, late_s in (("a", 2), ("b", 6)):
         present = flow(job, 1, Fraction(0))

@@ -34,7 +34,7 @@ def scenario() -> Scenario:
 
 
 def run_of(scenario: Scenario, times_s: dict[str, list[Fraction]], **changes: Any) -> PolicyRun:
-    """Jobs whose iterations take so long: half of it computing, then all flows at once."""
+    """Return a run whose iterations take so long: half of it computing, then all flows at once."""
     records = {}
     for job in scenario.jobs:
         iterations, now = [], job.start_s
@@ -77,7 +77,7 @@ def text_of(scenario: Scenario, runs: dict[str, PolicyRun], picture: str | None 
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Cells of the table under a heading, without its header."""
+    """Return the cells of the table under a heading, without its header."""
     section = re.split(r"^## ", text, flags=re.MULTILINE)
     [body] = [part for part in section if part.startswith(heading + "\n")]
     lines = [line for line in body.splitlines() if line.startswith("|")]

@@ -54,7 +54,7 @@ JOB = Job(
 
 
 def iteration(number: int, start: Fraction, late: Fraction) -> IterationRecord[Fraction]:
-    """`b` starts late by `late`; everything else takes one second a step."""
+    """Return an iteration in which `b` starts late by `late`; everything else takes one second a step."""
     return IterationRecord(
         number,
         start,
@@ -135,7 +135,7 @@ def fluid(name: str) -> dict[str, Any]:
 
 
 def test_the_worked_example_of_echelonflow() -> None:
-    """HotNets '22, Fig. 2: worker 2 has computed after 8.5 s (fair), 10 s (coflow), 8 s (EchelonFlow)."""
+    """Worker 2 has computed after 8.5 s (fair), 10 s (coflow) and 8 s (EchelonFlow), as in HotNets '22, Fig. 2."""
     results = fluid("fig2")["results"]
     assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results.items()} == {
         "fair": 8.5,

@@ -1,4 +1,4 @@
-"""What switches hold against what was asked for, by the P4Info alone: no numbering, lowering or codec of ours."""
+"""The contents of switches against what was asked for, by the P4Info alone: no numbering, lowering or codec of ours."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Classified = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def assert_exactly(lab: Lab, client: Client) -> None:
-    """Every switch classifies the flows of the registered jobs that pass it, each once, along a path to its
-    destination, and nothing else."""
+    """Assert that every switch classifies the flows of the registered jobs that pass it, each once, along a path to
+    its destination, and nothing else."""
     jobs = [client.job(job.name) for job in client.jobs()]
     plan = {(flow.job, flow.flow): flow.path for flow in client.plan().flows}
     for name, switch in lab.switches.items():
@@ -34,7 +34,7 @@ def assert_exactly(lab: Lab, client: Client) -> None:
 
 
 def classified(entries: list[p4r.TableEntry]) -> Classified:
-    """Asserts on the way that no entry is there twice, and that every reference is to something that is there."""
+    """Return the classified flows. Asserts that no entry occurs twice, and that every reference has a target."""
     schema = P4Schema(program().p4info)
     by_table: dict[str, list[dict[str, int]]] = {}
     keys = set()
@@ -57,7 +57,7 @@ def classified(entries: list[p4r.TableEntry]) -> Classified:
 
 
 def _numbers(entry: p4r.TableEntry, schema: P4Schema) -> dict[str, int]:
-    """Exact match fields and the action's parameters by name; the parameter `flow` as `number`."""
+    """Return the exact match fields and the action's parameters by name; the parameter `flow` as `number`."""
     table = schema.tables[entry.table_id]
     out = {
         table.match_fields[one.field_id].alias: int.from_bytes(one.exact.value, "big")

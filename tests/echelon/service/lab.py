@@ -58,14 +58,14 @@ TWO_BY_TWO = {
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens at now."""
+    """Return a TCP port of loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Process:
-    """Writes lines to a pipe; they are kept, and can be waited for."""
+    """A process that writes lines to a pipe; they are kept, and can be waited for."""
 
     def __init__(self, name: str, command: list[str | Path], *, cwd: Path) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Process:
         return self._popen.poll() is None
 
     def wait_line(self, wanted: Callable[[str], bool]) -> str:
-        """The first line that is `wanted`. Fails if the process ends without one."""
+        """Return the first line that is `wanted`. Fails if the process ends without one."""
         seen = 0
         with self._news:
             while True:
@@ -108,7 +108,7 @@ class Process:
                 assert self._news.wait(PATIENCE_S), f"{self.name} is silent:\n" + "\n".join(self.lines[-20:])
 
     def kill(self) -> None:
-        """As a power cut does. Idempotent."""
+        """Kill the process as a power cut would. Idempotent."""
         with suppress(ProcessLookupError):
             self._popen.kill()
         self.join()
@@ -121,34 +121,34 @@ class Process:
         os.kill(self._popen.pid, number)
 
     def join(self) -> int:
-        """Exit status."""
+        """Wait for the end, and return the exit status."""
         status = self._popen.wait(PATIENCE_S)
         self._reader.join(PATIENCE_S)
         return status
 
 
 class Daemon(Process):
-    """`echelon serve`."""
+    """The process of `echelon serve`."""
 
     def __init__(self, config: Path, *options: str) -> None:
         super().__init__(config.stem, [BIN / "echelon", "serve", "--config", str(config), *options], cwd=config.parent)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """Log records of that event, so far."""
+        """Return the log records of that event so far."""
         return [record for record in map(_record, list(self.lines)) if record.get("event") == name]
 
     def wait_event(self, name: str, **fields: object) -> dict[str, Any]:
-        """The first such record in its log."""
+        """Return the first such record in its log."""
         line = self.wait_line(lambda line: _matches(_record(line), name, fields))
         return _record(line)
 
     def wait_listening(self) -> str:
-        """Its URL."""
+        """Wait until the daemon listens, and return its URL."""
         return str(self.wait_event("listening")["url"])
 
 
 class Switch:
-    """`softswitch`, without a program until a controller brings one."""
+    """The process of `softswitch`, without a program until a controller brings one."""
 
     def __init__(self, directory: Path, name: str, device_id: int, ports: list[int]) -> None:
         self.name = name
@@ -159,11 +159,11 @@ class Switch:
         self._process: Process | None = None
 
     def path(self, port: int) -> Path:
-        """Frames sent to it come in at that port; the port sends to the same path with `.peer`."""
+        """Return the path of a port: frames sent to it come in there; the port sends to the same path with `.peer`."""
         return self._directory / f"{self.name}-{port}"
 
     def launch(self) -> None:
-        """Does not wait until it listens."""
+        """Start the switch, without waiting until it listens."""
         interfaces = [text for port in self._ports for text in ("-i", f"{port}@unix:{self.path(port)}")]
         self._process = Process(
             self.name,
@@ -197,7 +197,7 @@ class Switch:
         self.wait_listening()
 
     def kill(self) -> None:
-        """Its tables are gone with it."""
+        """Kill the switch; its tables are gone with it."""
         if self._process is not None:
             self._process.kill()
             self._process = None
@@ -209,12 +209,12 @@ class Switch:
 
     @contextmanager
     def stub(self) -> Iterator[p4r_grpc.P4RuntimeStub]:
-        """Without anything of echelon's in between."""
+        """Yield a stub of plain gRPC, without anything of echelon's in between."""
         with grpc.insecure_channel(self.address, [("grpc.max_receive_message_length", -1)]) as channel:
             yield p4r_grpc.P4RuntimeStub(channel)
 
     def entries(self) -> list[p4r.TableEntry]:
-        """Everything that somebody wrote, read by plain gRPC, counters cleared."""
+        """Return every entry that a client wrote, read by plain gRPC, counters cleared."""
         with self.stub() as stub:
             request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
             replies = list(stub.Read(request, timeout=PATIENCE_S))
@@ -250,14 +250,16 @@ class Lab:
         self._join()
 
     def _join(self) -> None:
-        """A port sends to its own path with `.peer`: that is made a way to the port at the other end."""
+        """Join the switches' ports: a port sends to its own path with `.peer`, which becomes a link to the port at
+        the other end.
+        """
         for (node, other), port in self.fabric.port_to.items():
             if node in self.switches and other in self.switches:
                 there = self.switches[other].path(self.fabric.port_to[other, node])
                 self.switches[node].path(port).with_name(f"{node}-{port}.peer").symlink_to(there)
 
     def config(self, name: str = "echelon", **more: Any) -> Path:
-        """A configuration file; each controller has its own."""
+        """Write a configuration file; each controller has its own."""
         settings: dict[str, Any] = {
             "service": "lab",
             "fabric": "fabric.yaml",
@@ -287,14 +289,14 @@ class Lab:
             switch.kill()
 
     def daemon(self, name: str = "echelon", *options: str, **more: Any) -> Daemon:
-        """Started, not waited for; killed at the end at the latest."""
+        """Start a daemon without waiting for it. It is killed at the end at the latest."""
         daemon = Daemon(self.config(name, **more), *options)
         self._daemons.append(daemon)
         return daemon
 
     @contextmanager
     def client(self, daemon: Daemon) -> Iterator[Client]:
-        """Once it leads."""
+        """Wait until the daemon leads, and yield a client of it."""
         daemon.wait_event("leading")
         with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
             yield client
@@ -305,7 +307,7 @@ class Lab:
 
 
 class Host:
-    """What is at the end of a link to a host. A context manager."""
+    """The end of a link to a host. A context manager."""
 
     def __init__(self, port: Path) -> None:
         self._to = str(port)
@@ -320,7 +322,7 @@ class Host:
         self._socket.sendto(frame, self._to)
 
     def receive(self) -> bytes:
-        """Waits. Raises TimeoutError when nothing comes for long."""
+        """Wait for a frame. Raises TimeoutError when nothing comes for long."""
         return self._socket.recv(1 << 16)
 
     def close(self) -> None:
@@ -335,7 +337,7 @@ class Host:
 
 
 def until(condition: Callable[[], object], what: str) -> None:
-    """Fails, saying `what`, if it does not come true in a long time."""
+    """Wait until the condition holds. Fails, saying `what`, if it does not in a long time."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < give_up_at, what
@@ -343,7 +345,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def settle(client: Client) -> None:
-    """Until nothing is under way, and every switch is there."""
+    """Wait until nothing is under way, and every switch is ready."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not ((status := client.status()).settled and set(status.switches) == {"ready"}):
         assert time.monotonic() < give_up_at, (client.status(), client.switches())
@@ -362,7 +364,7 @@ def reset(client: Client) -> None:
 
 
 def ring(name: str, workers: list[str], gradient: str = "1 MB", compute: str = "10 ms") -> dict[str, Any]:
-    """The spec of a data-parallel job."""
+    """Return the spec of a data-parallel job."""
     return {
         "job": name,
         "parallelism": "data",

@@ -9,7 +9,7 @@ from echelon.service.metrics import Metrics
 
 
 def families(metrics: Metrics) -> dict[str, Metric]:
-    """By name (that of a counter is without _total)."""
+    """Return the families of metrics by name (that of a counter is without _total)."""
     body, content_type = metrics.render()
     assert content_type.startswith("text/plain; version=0.0.4")
     found = list(text_string_to_metric_families(body.decode()))
@@ -18,7 +18,7 @@ def families(metrics: Metrics) -> dict[str, Metric]:
 
 
 def exercised() -> Metrics:
-    """Every method was called, once."""
+    """Return metrics every method of which was called once."""
     metrics = Metrics("1.2")
     metrics.switch_added("s1")
     metrics.planned(3, 20, 0.5, 0.25)

@@ -1,4 +1,4 @@
-"""What may come between clients, the store and the controller's shell; the machine's own adversities are in
+"""Adversities between clients, the store and the controller's shell; those of the machine itself are in
 tests/echelon/control/test_adversity.py."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 
 @pytest.fixture
 def offline(tmp_path: Path) -> Lab:
-    """Switches that nobody started."""
+    """Return a lab whose switches are not running."""
     return Lab(tmp_path, TWO_BY_TWO)
 
 
@@ -46,7 +46,7 @@ def service_of(lab: Lab, store: Store, leadership: Leadership, **settings: Any) 
 
 @asynccontextmanager
 async def leading(lab: Lab) -> AsyncIterator[tuple[ControllerService, Leader]]:
-    """A leader in this process, and the service that asks it."""
+    """Yield a leader in this process, and the service that asks it."""
     async with await open_store(f"sqlite:{lab.directory}/inside.db", lease_s=5) as store:
         service, leader = service_of(lab, store, await store.campaign(Candidate("c", "http://c")))
         await leader.open()
@@ -111,7 +111,7 @@ def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.L
 
 
 def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
-    """Two jobs are said to have one number."""
+    """Two jobs have one number in the store."""
     document = {"numbers": {"FLOW": {"keys": ["f"], "at": {"leaf1": [[0, 7, 1]]}}}, "routes": []}
 
     async def run() -> None:
@@ -126,7 +126,7 @@ def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
 
 
 def test_two_switches_raise_the_term(tmp_path: Path) -> None:
-    """At once, and the one that was asked for less comes last."""
+    """The two raise it concurrently, and the lower of the two terms comes last."""
 
     async def run() -> None:
         async with await open_store(f"sqlite:{tmp_path}/state.db", lease_s=5) as store:

@@ -38,7 +38,9 @@ def test_jobs_come_and_go(service: tuple[Lab, Client]) -> None:
 
 
 def test_what_an_iteration_takes_alone(service: tuple[Lab, Client]) -> None:
-    """Two workers of one leaf, 1 Gbit/s each way: half of 4 MB twice, 16 ms each, after 10 ms of computing."""
+    """Two workers of one leaf, with 1 Gbit/s each way, take 16 ms for each of two times half of 4 MB, after 10 ms of
+    computing.
+    """
     _, client = service
     client.register_job(ring("a", ["h1", "h2"], gradient="4 MB", compute="10 ms"))
     settle(client)
@@ -59,7 +61,9 @@ def test_policies_change_while_running(service: tuple[Lab, Client]) -> None:
 
 
 def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Client]) -> None:
-    """Among 100 jobs. Counted twice: by the daemon, and by what plain gRPC reads before and after."""
+    """The job is one of 100. The difference is counted twice: by the daemon, and by what plain gRPC reads before and
+    after.
+    """
     lab, client = service
     hosts = list(lab.fabric.hosts)
     for n in range(100):
@@ -91,7 +95,7 @@ def entries_by_key(lab: Lab) -> dict[tuple[object, ...], bytes]:
 
 
 def updates(client: Client) -> int:
-    """Inserted, modified and deleted so far, on all switches."""
+    """Return the number of entries inserted, modified and deleted so far, on all switches."""
     families = text_string_to_metric_families(client.metrics())
     return sum(
         int(sample.value) for family in families for sample in family.samples

@@ -53,7 +53,7 @@ def panels() -> list[dict[str, Any]]:
 
 
 def series() -> dict[str, set[str]]:
-    """Every series that a controller shows, with its labels and those that a scrape adds."""
+    """Return every series that a controller shows, with its labels and those that a scrape adds."""
     added = {"instance", "job"}
     found: dict[str, set[str]] = {"up": added}
     for family in families(exercised()).values():
@@ -133,7 +133,7 @@ def test_prometheus_loads_the_rules_and_scrapes_what_they_ask_for() -> None:
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (Debian's package prometheus)")
 def test_prometheus_itself_agrees(tmp_path: Path) -> None:
-    """Its checks of configuration, rules and metrics; and every alert fires when it should, and only then."""
+    """Prometheus accepts configuration, rules and metrics, and every alert fires when it should, and only then."""
     token = tmp_path / "token"
     token.write_text("any")
     for source in (DEPLOY / "rules.yml", Path(__file__).with_name("rules_test.yml")):
@@ -181,7 +181,7 @@ def test_the_dashboard_uses_the_variables_that_it_has() -> None:
 
 
 def installed(directory: Path, unit: str) -> Path:
-    """The unit as it would be with this environment in the place of /opt/echelon."""
+    """Return the unit with this environment in the place of /opt/echelon."""
     out = directory / unit.replace("@.", "@s1.")
     out.write_text((DEPLOY / unit).read_text().replace("/opt/echelon/bin", str(BIN)))
     return out
@@ -203,7 +203,7 @@ def test_systemd_understands_the_units(unit: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_are_confined(unit: str) -> None:
-    """systemd's own judgement: below 2.5 of 10 is called OK."""
+    """systemd's own score is below 2.5 of 10, which it calls OK."""
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(DEPLOY / unit)],
         capture_output=True,
@@ -224,18 +224,20 @@ class Running:
     url: str
     token: str
     said: socket.socket
-    """What the service tells its supervisor."""
+    """The socket on which the supervisor receives the service's messages."""
 
 
 def _memory_deny_write_execute() -> None:
-    """What MemoryDenyWriteExecute= of the unit asks for, by the kernel's own means, where it has them."""
+    """Deny memory that is writable and executable, as MemoryDenyWriteExecute= of the unit does, where the kernel
+    can.
+    """
     pr_set_mdwe, refuse_exec_gain = 65, 1
     ctypes.CDLL(None).prctl(pr_set_mdwe, refuse_exec_gain, 0, 0, 0)
 
 
 @contextmanager
 def running(directory: Path) -> Iterator[Running]:
-    """deploy/echelon.yaml, with a port and a state directory that this test may use, and tokens that somebody has."""
+    """Run deploy/echelon.yaml with a port and a state directory that this test may use, and with tokens."""
     for name in ("echelon.yaml", "fabric.yaml"):
         shutil.copy(DEPLOY / name, directory)
     config = yaml.safe_load((directory / "echelon.yaml").read_text())
@@ -272,14 +274,16 @@ def running(directory: Path) -> Iterator[Running]:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Of the Containerfile, continued lines joined, comments left out."""
+    """Return the instructions of the Containerfile, continued lines joined, comments left out."""
     lines = [line for line in (DEPLOY / "Containerfile").read_text().splitlines() if not line.startswith("#")]
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
     return [(line.split(None, 1)[0], line.split(None, 1)[1]) for line in text.splitlines() if line.strip()]
 
 
 def test_the_service_as_its_files_run_it(tmp_path: Path) -> None:
-    """Ready when it says so, healthy by the container's own check, scraped as Prometheus would, ended in order."""
+    """The service is ready when it says so, healthy by the container's own check, scraped as Prometheus would, and
+    ends in order.
+    """
     (health,) = [text for name, text in instructions() if name == "HEALTHCHECK"]
     command = json.loads(health[health.index("CMD") + len("CMD") :])
 
@@ -352,7 +356,7 @@ def test_the_image_copies_what_is_there_and_is_not_ignored() -> None:
 
 @pytest.mark.long
 def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
-    """Without an engine for containers: what the first stage runs, in a directory that holds what it copies."""
+    """The first stage's commands run without a container engine, in a directory that holds what it copies."""
     source, wheels = tmp_path / "src", tmp_path / "wheels"
     for name, text in instructions():
         if name == "COPY" and "--from" not in text:

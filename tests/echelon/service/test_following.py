@@ -16,7 +16,7 @@ ADDRESSES = {"h1": 0x0A000001, "h2": 0x0A000002}
 
 
 def test_varys_reacts_to_flows(line: Service) -> None:
-    """Between the start of the second flow and its end, its queue has another weight than the idle ones."""
+    """A queue's weight differs from the idle ones between the start of the second flow and its end."""
     lab = line.lab
     with lab.client(line.daemon) as client, lab.host("h1") as h1, lab.host("h2") as h2:
         client.set_policy("varys")
@@ -53,7 +53,7 @@ def test_reported_distances_change_the_offsets(line: Service) -> None:
 
 
 def offsets(lab: Lab) -> set[int]:
-    """Microseconds, as the switch has them."""
+    """Return the offsets in microseconds, as the switch has them."""
     from finsy import P4Schema
 
     from echelon.p4program import program

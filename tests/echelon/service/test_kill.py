@@ -29,7 +29,7 @@ KILLED_EARLY = 0.25
 PACKET_INTERVAL_S = 0.004
 HOSTS = ["h1", "h2", "h3", "h4"]
 UNKNOWN = object()
-"""What became of a job whose change was not answered."""
+"""The state of a job whose change was not answered."""
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_nothing_acknowledged_is_lost(build: Build, kills: int, seed: int) -> No
 
 
 class Operator:
-    """Registers, changes and removes jobs, and remembers what it was told."""
+    """An operator who registers, changes and removes jobs, and remembers the answers."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.expected: dict[str, Any] = {}
-        """By job: its spec, None (removed), or `UNKNOWN` with what it may be in `_candidates`."""
+        """The spec of each job, None (removed), or `UNKNOWN` with its possible states in `_candidates`."""
         self._candidates: dict[str, list[Any]] = {}
         self.acknowledged = 0
         self.unanswered = 0
@@ -115,7 +115,7 @@ class Operator:
         killer.join()
 
     def check(self, client: Client, kill: int) -> None:
-        """What is there is what was acknowledged; of what was not answered it is either."""
+        """Check that every acknowledged change is there, and that an unanswered one was made or was not."""
         there = {job.name: client.job(job.name).spec for job in client.jobs()}
         for name, known in self.expected.items():
             if known is UNKNOWN:

@@ -22,6 +22,7 @@ from pydantic import SecretStr
 from echelon.client import Client
 from echelon.service import logs
 from echelon.service.store.etcd.address import parse
+from tests.drawing import examples
 
 
 @pytest.fixture(autouse=True)
@@ -207,10 +208,10 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(value=words, event=words)
 def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> None:
-    """Whatever a name holds, it neither looks like another record nor moves the cursor."""
+    """The record neither looks like another one nor moves the cursor, whatever a name holds."""
     out = io.StringIO()
     logs.configure(style, "info", out)
     logs.get("x").info(event, name=value)
@@ -250,7 +251,7 @@ def test_json_where_nobody_watches_and_text_on_a_terminal() -> None:
 @pytest.mark.parametrize("records", [1, 3000])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_process_outlives_the_reader_of_its_log(records: int, unbuffered: str) -> None:
-    """Nothing is left in a buffer that the interpreter would try, and fail, to flush at exit."""
+    """No buffer is left over that the interpreter would try, and fail, to flush at exit."""
     script = SCRIPT + f"for _ in range({records}): logs.get('x').info('hello')\nprint('done')\n"
     reading, writing = os.pipe()
     os.close(reading)

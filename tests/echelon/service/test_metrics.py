@@ -1,4 +1,4 @@
-"""What a scrape says, read by Prometheus' own parser, against what happened."""
+"""The metrics of a scrape, read by Prometheus' own parser, against what happened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.echelon.service.measured import exercised, families
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Of the series of that name with exactly these labels; None: there is none."""
+    """Return the value of the series of that name with exactly these labels; None: there is none."""
     for family in families(metrics).values():
         for sample in family.samples:
             if sample.name == name and sample.labels == labels:
@@ -88,7 +88,9 @@ def test_every_method_counts_where_it_should() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    """prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no label in a name."""
+    """The names follow prometheus.io/docs/practices/naming: base units, counters in _total, text for people, no
+    label in a name.
+    """
     for name, family in families(exercised()).items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
         assert family.documentation, name
@@ -174,7 +176,7 @@ def test_leadership_changes_are_counted() -> None:
 
 
 def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
-    """What it knew as a leader may be wrong by now."""
+    """A standby shows none of the values that it had as a leader, which may be wrong by now."""
     metrics = exercised()
     metrics.leadership(None)
     found = families(metrics)
@@ -191,7 +193,7 @@ def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
 
 
 def test_what_callers_send_makes_no_series() -> None:
-    """Methods, routes and roles come from outside, or nearly: whatever they are, the series stay few."""
+    """The series stay few whatever the methods, routes and roles are, which come from outside."""
     metrics = Metrics("1")
     for index in range(1000):
         metrics.request(f"BREW{index}", None, 405, f"nobody{index}", 0.1)
@@ -208,7 +210,7 @@ def test_names_of_any_kind_are_escaped() -> None:
 
 
 class Jobs(RuleBasedStateMachine):
-    """Jobs come and go; their series with them, and never more than are allowed."""
+    """Jobs that come and go; their series come and go with them, and are never more than allowed."""
 
     def __init__(self) -> None:
         super().__init__()

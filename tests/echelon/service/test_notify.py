@@ -1,4 +1,4 @@
-"""What systemd is told, received on a real datagram socket."""
+"""The messages to systemd, received on a real datagram socket."""
 
 from __future__ import annotations
 

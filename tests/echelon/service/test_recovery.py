@@ -30,7 +30,7 @@ def sorted_bytes(entries: list[p4r.TableEntry]) -> list[bytes]:
 
 
 def write(switch: Switch, election_id: int, kind: int, entries: list[p4r.TableEntry]) -> None:
-    """As somebody who knows the leader's election id could. Raises grpc.RpcError."""
+    """Write as a client could that knows the leader's election id. Raises grpc.RpcError."""
     updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
     with switch.stub() as stub:
         stub.Write(
@@ -136,7 +136,7 @@ def test_a_standby_on_the_same_file_takes_over(build: Build) -> None:
 
 @contextmanager
 def etcd(directory: Path) -> Iterator[str]:
-    """Its client address."""
+    """Run etcd, and yield its client address."""
     command = shutil.which("etcd")
     if command is None:
         pytest.skip("etcd is not installed")
@@ -193,7 +193,7 @@ def test_a_standby_elsewhere_takes_over_within_the_lease(build: Build) -> None:
 
 
 class Late:
-    """Registers a job with a controller that does not answer at the moment."""
+    """A client that registers a job with a controller that does not answer at the moment."""
 
     def __init__(self, url: str) -> None:
         self._status: int | None = None

@@ -1,4 +1,6 @@
-"""From packets to figures of the API and of /metrics: real switch, real daemon, the sender's times as bounds."""
+"""The way from packets to figures of the API and of /metrics: real switch, real daemon, the sender's times as
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Sender:
         }
 
     def iterate(self, epoch: int) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Bounds (earliest, latest) of when the switch saw the head flow's first packet, and the last packet of all."""
+        """Return the bounds (earliest, latest) of the times when the switch saw the head flow's first packet, and
+        the last packet of all.
+        """
         passed = []
         for name in sorted(self._addresses):
             frames = ShimFrames(self._addresses[name], epoch, FRAME_BYTES)
@@ -54,7 +58,7 @@ class Sender:
 
 
 def gauge(client: Client, name: str) -> dict[str, float]:
-    """By job."""
+    """Return the value for each job."""
     found = text_string_to_metric_families(client.metrics())
     return {
         sample.labels["training_job"]: sample.value for one in found for sample in one.samples if sample.name == name

@@ -22,7 +22,7 @@ TRAFFIC: Mapping[str, object] = {
 
 
 class Interrupter:
-    """Interrupts when the second policy has begun, and remembers who was run."""
+    """A progress that interrupts when the second policy has begun, and remembers who was run."""
 
     def __init__(self, interrupts: bool) -> None:
         self.ran: dict[str, None] = {}

@@ -40,14 +40,14 @@ class Rig:
         return SwitchSession(name, self.server.address, device_id, program(), queues=GnmiQueues(name))
 
     def kinds(self) -> list[str]:
-        """Of every message since the last call."""
+        """Return the kind of every message since the last call."""
         with self.device.lock:
             kinds = [record.kind for record in self.device.rpc_log]
             self.device.rpc_log.clear()
         return kinds
 
     def held(self) -> list[p4r.TableEntry]:
-        """Every entry, read past all clients; without counters, and without what the program itself holds."""
+        """Return every entry, read past all clients; without counters, and without the program's own entries."""
         request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
         entries = [entity.table_entry for response in self.device.read(request) for entity in response.entities]
         out = []
@@ -71,7 +71,7 @@ def rig() -> Iterator[Rig]:
 
 
 def diamond() -> Fabric:
-    """h1 - s1 - (s2 | s3) - s4 - h2: two equal paths."""
+    """Return two equal paths: h1 - s1 - (s2 | s3) - s4 - h2."""
     ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
     ends.append(("s4", 3, "h2", 0))
     return Fabric(
@@ -102,7 +102,9 @@ def intent_of(
     fixed_queue: int = 3,
     without: Sequence[str] = (),
 ) -> Intent:
-    """What s1 of the diamond should hold for flows of every ranking, known by shim and by TCP and UDP segments."""
+    """Return the intent for s1 of the diamond, for flows of every ranking, known by shim and by TCP and UDP
+    segments.
+    """
     late = Deadline("e", offset_s, tuple(thresholds_s))
     rankings = {"by_deadline": late, "by_queue": Fixed(fixed_queue), "tcp_1": late, "tcp_2": Fixed(2), "udp": late}
     identities: dict[tuple[str, str], Identity] = {

@@ -13,7 +13,7 @@ PATIENCE_S = 30.0
 
 
 def why_not(*tools: str) -> str | None:
-    """Why no namespace can be had here, or one of `tools` is missing; None: all is well."""
+    """Return the reason why no namespace can be had here, or one of `tools` is missing; None: all is well."""
     for tool in ("unshare", "nsenter", "ip", "tc", *tools):
         if shutil.which(tool) is None:
             return f"needs {tool}"
@@ -31,12 +31,12 @@ class Namespace:
         self.path = f"/proc/{holder.pid}/ns/net"
 
     def run(self, commands: str) -> str:
-        """The output of shell commands in it."""
+        """Return the output of shell commands in it."""
         command = ["nsenter", f"--net={self.path}", "sh", "-ec", commands]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
 
     def veth(self, *names: str) -> None:
-        """Pairs NAME, NAME_h of interfaces, up, which nobody but the test sends on."""
+        """Make pairs NAME, NAME_h of interfaces and set them up; only the test sends on them."""
         for name in names:
             self.run(
                 f"ip link add {name} type veth peer name {name}_h; "
@@ -46,7 +46,7 @@ class Namespace:
             )
 
     def python(self, script: str, *arguments: str) -> str:
-        """The output of a Python script in it."""
+        """Return the output of a Python script in it."""
         command = ["nsenter", f"--net={self.path}", sys.executable, "-c", script, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S).stdout
 

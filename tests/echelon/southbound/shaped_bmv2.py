@@ -41,12 +41,12 @@ PATIENCE_S = 40.0
 PORTS = (1, 2, 3)
 FRAME_BYTES = 1000
 SLOW_BPS = 30_000
-"""Of a link: a frame takes a quarter of a second, longer than a test process is kept waiting."""
+"""The rate of a link at which a frame takes a quarter of a second, longer than a test process is kept waiting."""
 STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 
 
 def run(what: str) -> Any:
-    """What `WHAT` saw, in namespaces of its own."""
+    """Return what `WHAT` saw, in namespaces of its own."""
     command = [*UNSHARE, sys.executable, "-m", "tests.echelon.southbound.shaped_bmv2", what]
     path = os.pathsep.join([str(ROOT / "controller"), str(ROOT)])
     done = subprocess.run(
@@ -65,7 +65,7 @@ def run(what: str) -> Any:
 
 
 def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
-    """h1, h2 and h3 at ports 1 to 3 of s1."""
+    """Return h1, h2 and h3 at ports 1 to 3 of s1."""
     return Fabric(
         "star",
         {f"h{n}": Host(f"h{n}", f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n in PORTS},
@@ -83,7 +83,10 @@ def free_port() -> int:
 
 @contextmanager
 def bmv2() -> Iterator[tuple[str, int]]:
-    """Its P4Runtime address and Thrift port; interfaces s1-eth1 to 3 are its ports, h1 to 3 the other ends."""
+    """Run BMv2, and yield its P4Runtime address and Thrift port.
+
+    Interfaces s1-eth1 to 3 are its ports, h1 to 3 the other ends.
+    """
     lines = ["link set lo up"]
     for n in PORTS:
         lines += [f"link add s1-eth{n} type veth peer name h{n}", f"link set s1-eth{n} up", f"link set h{n} up"]
@@ -120,7 +123,7 @@ def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSessio
 
 
 def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps: int = SLOW_BPS) -> Intent:
-    """Of s1, for flows of one job from h1 to h3, known by shim in their order."""
+    """Return the intent for s1, for flows of one job from h1 to h3, known by shim in their order."""
     identities: dict[tuple[str, str], Identity] = {("a", name): ShimIdentity(1, n) for n, name in enumerate(flows)}
     plans = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "h3")) for name, ranking in flows.items())
     plan = Plan("test", plans, schedule)
@@ -128,7 +131,9 @@ def intent(flows: dict[str, Deadline], schedule: tuple[QueuePlan, ...], rate_bps
 
 
 class Line:
-    """Sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow never comes."""
+    """A line that sends packets of flows at h1, and takes them at h3. `remaining` numbers them; the last of a flow
+    never comes.
+    """
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = flows
@@ -148,11 +153,11 @@ class Line:
             self._sender.send(self._frames[flow].data(segment))
 
     async def receive(self, count: int) -> list[tuple[str, int]]:
-        """(flow, number) of the next packets."""
+        """Return (flow, number) of the next packets."""
         return [(name, number) for name, number, _, _ in await self.receive_marked(count)]
 
     async def receive_marked(self, count: int) -> list[tuple[str, int, int, bool]]:
-        """(flow, number, queue, whether it asks to drain) of the next packets."""
+        """Return (flow, number, queue, whether it asks to drain) of the next packets."""
         out: list[tuple[str, int, int, bool]] = []
         while len(out) < count:
             frame = await self.receive_frame()
@@ -172,14 +177,16 @@ class Line:
 # --- what is looked at ---------------------------------------------------------------------------------------------
 
 TARDY = (Fraction(1, 100),) * 7
-"""From 10 ms of tardiness on in the highest queue."""
+"""The thresholds that put a flow into the highest queue from 10 ms of tardiness on."""
 RATED = tuple(
     QueuePlan(level // 2, 1 + level, Fraction(level, 100), Fraction(1, 2) if level % 3 else None) for level in range(8)
 )
 
 
 async def twice(address: str, thrift: int) -> dict[str, object]:
-    """Two controllers after each other bring the same switch to one intent, and a third to another."""
+    """Bring the same switch to one intent with two controllers one after the other, and to another intent with a
+    third.
+    """
     rate_bps = 10_000_000
     flows = {"head": Deadline("e", Fraction(0), TARDY)}
     seen: list[dict[str, int]] = []
@@ -195,7 +202,7 @@ async def twice(address: str, thrift: int) -> dict[str, object]:
 
 
 async def order(address: str, thrift: int) -> dict[str, object]:
-    """A burst that has time, then one that is late, into a port that hardly moves until all are there."""
+    """Send a burst that has time, then one that is late, into a port that hardly moves until all are there."""
     rate_bps = 10_000_000
     flows = {"late": Deadline("e", Fraction(0), TARDY), "early": Deadline("e", Fraction(10), TARDY)}
     async with session(address, thrift, rate_bps) as s:
@@ -229,14 +236,14 @@ def throttle(rate: str) -> None:
 
 
 def taken() -> int:
-    """Packets that have come to the tree of the port to h3 and were not dropped."""
+    """Return the packets that have come to the tree of the port to h3 and were not dropped."""
     shown = tc("-s class show dev s1-eth3")
     leaves = re.findall(r"class htb ec:1[0-7] .*?bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
     return sum(int(left) + int(waiting) for left, waiting in leaves)
 
 
 async def promotion(address: str, thrift: int) -> dict[str, object]:
-    """A flow that becomes late while its packets wait for a slow port, and then lets its window run empty."""
+    """Send a flow that becomes late while its packets wait for a slow port, and then lets its window run empty."""
     flows = {"flow": Deadline("e", Fraction(0), TARDY)}
     async with session(address, thrift) as s:
         await s.reconcile(intent(flows, STRICT))
@@ -253,7 +260,7 @@ async def promotion(address: str, thrift: int) -> dict[str, object]:
 
 
 async def hold(address: str, thrift: int) -> dict[str, object]:
-    """A flow that becomes late, pauses for the hold time of its queue, and does not say that it is alone."""
+    """Send a flow that becomes late, pauses for the hold time of its queue, and does not say that it is alone."""
     rate_bps = 10_000_000
     flows = {"flow": Deadline("e", Fraction(0), TARDY)}
     wanted = intent(flows, tuple(QueuePlan(level, min_share=Fraction(1, 10)) for level in range(LEVELS)), rate_bps)
@@ -271,7 +278,7 @@ async def hold(address: str, thrift: int) -> dict[str, object]:
 
 
 async def marks(address: str, thrift: int) -> dict[str, object]:
-    """ECN marks in a burst of packets that are ECN-capable: the queue is outside the switch."""
+    """Return the ECN marks in a burst of packets that are ECN-capable: the queue is outside the switch."""
     flows = {"early": Deadline("e", Fraction(0), (Fraction(100),) * 7)}
     async with session(address, thrift) as s:
         await s.reconcile(intent(flows, STRICT))
@@ -286,7 +293,7 @@ async def marks(address: str, thrift: int) -> dict[str, object]:
 
 
 async def depths(address: str, thrift: int) -> dict[str, object]:
-    """A settings file whose Thrift port is somebody else's."""
+    """Reconcile with a settings file whose Thrift port is another service's."""
     target = TARGETS["bmv2"]
     options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{free_port()}")
     queues = target.queue_driver(options, Site("s1", dict.fromkeys(PORTS, SLOW_BPS)))
@@ -300,7 +307,7 @@ async def depths(address: str, thrift: int) -> dict[str, object]:
 
 
 async def service(address: str, thrift: int) -> dict[str, object]:
-    """The real daemon on this switch: a job comes, the tree is taken away, the policy changes."""
+    """Run the real daemon on this switch: a job comes, the tree is taken away, the policy changes."""
     with tempfile.TemporaryDirectory() as directory:
         return await asyncio.to_thread(_service, Path(directory), address, thrift)
 
@@ -345,7 +352,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def _prios(interface: str) -> dict[str, str]:
-    """By queue: `prio` and rate of its class."""
+    """Return `prio` and rate of each queue's class."""
     shown = subprocess.run(["tc", "class", "show", "dev", interface], capture_output=True, text=True, check=True)
     return dict(re.findall(r"leaf ec1(\d): (prio \d rate \w+) ", shown.stdout))
 

@@ -19,7 +19,7 @@ PATIENCE_S = 60
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens at now, outside those that connecting sockets are given."""
+    """Return a TCP port of loopback that is free now, outside those that connecting sockets are given."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -38,7 +38,7 @@ class SwitchProcess:
         )
 
     def wait_listening(self) -> None:
-        """Until it says that it is there."""
+        """Wait until the switch reports that it listens."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         while line and "P4Runtime" not in line:
@@ -46,14 +46,14 @@ class SwitchProcess:
         assert self.address in line, f"softswitch ended with {self._process.wait(PATIENCE_S)}"
 
     def kill(self) -> None:
-        """As a power cut does."""
+        """Kill the switch as a power cut would."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def freeze(self) -> None:
-        """It takes connections (the kernel does), and says nothing."""
+        """Stop the process: its kernel still takes connections, but it does not answer."""
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -64,7 +64,7 @@ class SwitchProcess:
 
 
 def read_entries(address: str, device_id: int) -> list[bytes]:
-    """Every entry that a controller wrote, serialized, sorted; without counters."""
+    """Return every entry that a controller wrote, serialized, sorted; without counters."""
     with grpc.insecure_channel(address) as channel:
         request = p4r.ReadRequest(device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
         replies = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=PATIENCE_S))
@@ -82,7 +82,7 @@ def serialized(entries: Iterator[p4r.TableEntry]) -> list[bytes]:
 
 @contextmanager
 def switch_process(port: int | None = None, *options: str) -> Iterator[SwitchProcess]:
-    """One that listens."""
+    """Yield a switch process that listens."""
     process = SwitchProcess(free_port() if port is None else port, *options)
     try:
         process.wait_listening()

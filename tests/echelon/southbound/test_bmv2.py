@@ -47,7 +47,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    """A switch without interfaces and without a program."""
+    """Yield the address of a switch without interfaces and without a program."""
     found = f"127.0.0.1:{free_port()}"
     command = [BMV2, "--no-p4", "--device-id", "1", "--thrift-port", str(free_port())]
     process = subprocess.Popen(
@@ -67,7 +67,7 @@ def address() -> Iterator[str]:
 
 
 def leaf(policy: str) -> Intent:
-    """Without queues: this switch has no ports to shape."""
+    """Return an intent without queues: this switch has no ports to shape."""
     scenario = load_scenario(SCENARIOS / "shared_link.yaml")
     plan = make_policy(policy).plan(scenario.jobs, scenario.fabric)
     return replace(lower(plan, scenario.fabric, number_shims(scenario.jobs), bmv2())["leaf1"], queues=())

@@ -22,7 +22,7 @@ Work = Callable[[BulkChannel], Coroutine[Any, Any, None]]
 
 
 def with_channel(rig: Any, work: Work) -> None:
-    """Beside a session that is primary and has pushed the program."""
+    """Do the work with a channel beside a session that is primary and has pushed the program."""
 
     async def main() -> None:
         async with rig.session():
@@ -70,7 +70,7 @@ def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> No
 
 
 def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) -> None:
-    """In one response, as BMv2 answers."""
+    """The entries come in one response, as from BMv2."""
     some = entries(50, metadata=bytes(100_000))
     responses: list[p4r.ReadResponse] = []
     device_read = rig.device.read

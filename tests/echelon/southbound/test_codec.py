@@ -176,7 +176,7 @@ def usable(table: P4Table) -> bool:
 
 @st.composite
 def entries_of(draw: st.DrawFn, schema: P4Schema) -> TableEntry:
-    """Of any table, with its fields and parameters in any order, and those that may be left out there or not."""
+    """Draw an entry of any table, with fields and parameters in any order, and optional ones present or not."""
     table = draw(st.sampled_from([table for table in schema.tables if usable(table)]))
     fields = draw(st.permutations(list(table.match_fields)))
     match = tuple(
@@ -271,7 +271,7 @@ def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> None:
     room = {"queue_to_dscp": 8, "traffic_class": 4}
 
     @settings(
-        max_examples=200,
+        max_examples=examples(200),
         deadline=None,
         derandomize=True,
         database=None,

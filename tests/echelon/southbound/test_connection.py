@@ -60,7 +60,7 @@ class Station:
         self._server: Server | None = None
 
     def erase(self) -> None:
-        """As a restart does."""
+        """Erase the switch, as a restart does."""
         self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
         self.device = Device(None, 1, ports=self.ports)
 
@@ -74,14 +74,14 @@ class Station:
             self._server = None
 
     def kinds(self) -> Counter[str]:
-        """Of the messages of controllers since the last call."""
+        """Return the kinds of the controllers' messages since the last call."""
         with self.device.lock:
             kinds = Counter(record.kind for record in self.device.rpc_log)
             self.device.rpc_log.clear()
         return kinds
 
     def held(self) -> list[bytes]:
-        """Read past all clients."""
+        """Return the entries, read past all clients."""
         return serialized(iter(self._read()))
 
     def state(self) -> object:
@@ -93,7 +93,7 @@ class Station:
         return [entity.table_entry for response in self.device.read(request) for entity in response.entities]
 
     def entry(self, action_id: int) -> p4r.TableEntry:
-        """One that does this."""
+        """Return an entry with this action."""
         found = next(entry for entry in self._read() if entry.action.action.action_id == action_id)
         found.ClearField("counter_data")
         return found
@@ -108,7 +108,7 @@ class Station:
         self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(term), updates=updates))
 
     def report(self, flow: int) -> None:
-        """A flow event, as the data plane makes it."""
+        """Report a flow event, as the data plane makes it."""
         with self.device.lock:
             switch = self.device.switch
             assert switch is not None
@@ -117,7 +117,7 @@ class Station:
 
 
 class Owner:
-    """Takes note of what a connection tells."""
+    """An owner that records what a connection reports."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -138,7 +138,7 @@ class Owner:
 
     @property
     def states(self) -> list[str]:
-        """Without repetitions."""
+        """The states without repetitions."""
         states = [event.state for event in self.of(StateChanged)]
         return [state for before, state in zip([None, *states], states, strict=False) if state != before]
 
@@ -175,7 +175,7 @@ def run(main: Callable[[], Any]) -> None:
 
 
 async def nothing_left() -> None:
-    """gRPC's own tasks end a little after their channel; ours end with the connection."""
+    """Check that no task is left. gRPC's own tasks end a little after their channel; ours end with the connection."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     if others:
         _, unfinished = await asyncio.wait(others, timeout=PATIENCE_S)
@@ -191,7 +191,7 @@ def station() -> Any:
 
 @pytest.fixture(scope="module")
 def wanted() -> Callable[[Intent], list[bytes]]:
-    """The entries of a fresh switch to which one session has written an intent."""
+    """Return a function that returns the entries of a fresh switch to which one session has written an intent."""
 
     def entries(intent: Intent) -> list[bytes]:
         station = Station()
@@ -313,7 +313,7 @@ def test_what_is_wanted_meanwhile_is_written_on_return(
 def test_a_switch_process_that_is_killed_and_comes_back_empty(
     make_intent: MakeIntent, wanted: Callable[[Intent], list[bytes]]
 ) -> None:
-    """Prints how long it takes from the opening of the port to the last entry."""
+    """The test prints how long it takes from the opening of the port to the last entry."""
     # It has no ports, so no queues.
     intent = replace(make_intent(), queues=())
     entries = wanted(intent)
@@ -355,7 +355,7 @@ def test_a_switch_process_that_is_killed_and_comes_back_empty(
 
 
 def test_a_switch_that_falls_silent_is_missed() -> None:
-    """Nothing is closed, no packet comes back: only the missing sign of life tells."""
+    """A switch that closes nothing and sends nothing is noticed only by its missing sign of life."""
 
     async def main() -> None:
         with switch_process() as switch:
@@ -763,7 +763,9 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
 def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the moment in which another one takes over, and the moment in which it hears of that: here, never."""
+    """The write comes between the moment in which another one takes over, and the moment in which the deposed leader
+    learns of it: here, never.
+    """
     station.start()
     higher: list[int] = []
 
@@ -793,7 +795,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
 
 
 def test_our_own_lost_stream_is_outranked(station: Station) -> None:
-    """The switch has not noticed that a session ended, whose election id we still have."""
+    """The switch has not noticed that a session ended, whose election id is still ours."""
     station.start()
     asked: list[int] = []
 
@@ -1035,7 +1037,7 @@ def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> None:
 
 
 def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_intent: MakeIntent) -> None:
-    """A controller that has just started does not know yet what to want."""
+    """A controller that has just started does not know its intent yet."""
     station.start()
 
     async def main() -> None:

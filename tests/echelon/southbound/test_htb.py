@@ -204,7 +204,7 @@ def network() -> Iterator[Namespace]:
 
 @pytest.fixture
 def wire(network: Namespace) -> Iterator[Namespace]:
-    """With interfaces p1 and p2, and their peers p1_h and p2_h."""
+    """Yield a namespace with interfaces p1 and p2, and their peers p1_h and p2_h."""
     network.veth("p1", "p2")
     yield network
     network.run("ip link del p1; ip link del p2")
@@ -224,7 +224,7 @@ def root_of(wire: Namespace, interface: str = "p1") -> Root:
 
 
 def shown(wire: Namespace, interface: str = "p1") -> list[str]:
-    """What iproute2 says of an interface, but for what is counted or differs from build to build."""
+    """Return iproute2's output for an interface, without counters and what differs from build to build."""
     text = wire.run("; ".join(f"tc -d {what} show dev {interface}" for what in ("qdisc", "class", "filter")))
     text = re.sub(r" (direct_qlen|r2q|refcnt|direct_packets_stat|ver) \S+", "", text)
     return sorted(text.replace(interface, "").splitlines())
@@ -294,7 +294,7 @@ ODD = tuple(
 
 
 def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
-    """Rates that are no whole bytes, and weights that are not the smallest: read back as they were asked for."""
+    """Rates that are no whole bytes, and weights that are not the smallest, are read back as they were asked for."""
 
     async def main() -> None:
         queues = driver(wire)
@@ -323,7 +323,7 @@ for _ in range(count):
 
 
 def sent(wire: Namespace, what: str) -> int:
-    """Packets that a class or queue has sent."""
+    """Return the packets that a class or queue has sent."""
     found = re.search(rf"{what} .*?Sent \d+ bytes (\d+) pkt", wire.run("tc -s class show dev p1"), re.DOTALL)
     assert found is not None
     return int(found[1])
@@ -481,7 +481,7 @@ def test_without_permission() -> None:
 
 
 def test_queues_that_a_socket_cannot_fill_are_refused() -> None:
-    """The figure of the kernel here: 2048 bytes for the frame of 1514 and the skb's data, 256 for the skb."""
+    """The kernel's figure here is 2048 bytes for the frame of 1514 and the skb's data, and 256 for the skb."""
     assert socket_bytes(1514) == 2304
     deep = Bmv2Queues("s1", [ShapedPort(1, "p1", replace(TEN, depth_packets=10_000))])
     with pytest.raises(SouthboundError, match=r"switch s1: depth 10000: 8 queues of this depth exceed .*give \d+"):

@@ -49,7 +49,7 @@ def test_the_api_knows_every_state() -> None:
 
 
 class World(RuleBasedStateMachine):
-    """What is open and under way as the shell has it, and what a machine may ask of it."""
+    """The state of the shell, open or under way, and the requests that a machine may make of it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class World(RuleBasedStateMachine):
         self.good: int | None = None
         """The version that this session has written as a whole, and nothing since."""
         self.higher: int | None = None
-        """Another controller's id, seen, above our term."""
+        """The id of another controller that was seen above our term."""
         self.reports: list[int] = []
 
     def feed(self, event: Event) -> None:
@@ -215,7 +215,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def something_follows(self) -> None:
-        """Unless the owner has to act, an answer is awaited or the clock is."""
+        """Check that an answer or the clock is awaited, unless the owner has to act."""
         if not self.started or self.stopped or (self.higher is not None and self.session == "closed"):
             assert self.machine.wake_at is None or self.session != "closed"
             return
@@ -245,7 +245,9 @@ class World(RuleBasedStateMachine):
         assert (state == "backup") <= (self.session != "open")
 
     def teardown(self) -> None:
-        """In a world that has become friendly the switch comes to the newest intent soon; stopped, nothing is open."""
+        """Check that the switch of a friendly world comes to the newest intent soon, and that a stopped machine has
+        nothing open.
+        """
         if self.started and not self.stopped and self.higher is None and self.newest is not None:
             deadline = self.now + TIMING.audit_s
             for _ in range(40):
@@ -286,7 +288,7 @@ TestWorld.settings = settings(max_examples=examples(150), stateful_step_count=40
 
 
 class Highest(random.Random):
-    """Always the longest delay."""
+    """A source of random numbers that always gives the longest delay."""
 
     def uniform(self, a: float, b: float) -> float:
         return b
@@ -297,7 +299,7 @@ def machine(rng: random.Random | None = None, timing: Timing = TIMING) -> Lifecy
 
 
 def ready(rng: random.Random | None = None, timing: Timing = TIMING) -> Lifecycle:
-    """At version 1, at time 0."""
+    """Return a machine at version 1, at time 0."""
     out = machine(rng, timing)
     assert out.handle(IntentWanted(1), 0) == []
     assert out.handle(Start(), 0) == [Open(10)]
@@ -309,7 +311,7 @@ def ready(rng: random.Random | None = None, timing: Timing = TIMING) -> Lifecycl
 
 
 def retries(out: Lifecycle, now: float, count: int, answered: bool) -> list[float]:
-    """Delays of attempts that fail, each as long as may be."""
+    """Return the delays of attempts that fail, each as long as possible."""
     delays = []
     for _ in range(count):
         assert out.handle(OpenFailed("no", answered), now) == []

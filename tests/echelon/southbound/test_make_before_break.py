@@ -43,8 +43,10 @@ class Way:
 
 
 def queue_of(ranking: Ranking, opened_by: Ranking = HEAD) -> int:
-    """For a packet when the iteration begins, by one of `opened_by`: that one is in time, this one early by how much
-    later its ideal finish is."""
+    """Return a packet's queue at an iteration that a flow of `opened_by` opens.
+
+    The opening flow is in time; this one is early by how much later its ideal finish is.
+    """
     if isinstance(ranking, Fixed) or isinstance(opened_by, Fixed):
         return ranking.queue if isinstance(ranking, Fixed) else queue_of(ranking)
     tardiness_s = opened_by.offset_s - ranking.offset_s
@@ -73,7 +75,9 @@ def ways(plan: Plan) -> dict[tuple[str, str], Way]:
 
 
 def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
-    """While only some of a job's flows are known: any of them may open the iteration."""
+    """Return the ways of each flow while only some of a job's flows are known, so that any of them may open the
+    iteration.
+    """
     return {
         (f.job, f.flow): {
             Way(PORT_OF[f.path[2]], queue_of(f.ranking, other.ranking)) for other in plan.flows if other.job == f.job
@@ -83,7 +87,7 @@ def ways_in_part(plan: Plan) -> dict[tuple[str, str], set[Way]]:
 
 
 class Prober:
-    """Sends a packet of every flow, of a new iteration each time, and takes down where it goes."""
+    """A prober that sends a packet of every flow, of a new iteration each time, and records where it goes."""
 
     def __init__(self, rig: Any, fabric: Fabric) -> None:
         self._device = rig.device
@@ -117,7 +121,7 @@ def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_
     allowed: dict[tuple[str, str], set[Way]] = {}
     probes = 0
     wrong: list[str] = []
-    """Said at the end: what is raised in the server's thread would be the switch's refusal of an update."""
+    """The errors found; they are raised at the end, because in the server's thread they would refuse an update."""
 
     def one_by_one(request: Any) -> None:
         nonlocal probes

@@ -39,7 +39,7 @@ def values(held: Iterable[EncodedEntry]) -> dict[bytes, bytes]:
 
 
 def carry_out(held: dict[bytes, EncodedEntry], chunks: Iterable[Chunk]) -> list[Chunk]:
-    """As strict as a switch: no insert over what is there, no modify or delete of what is not."""
+    """Carry out the chunks as strictly as a switch: no insert of what is there, no modify or delete of what is not."""
     carried_out = []
     seen: set[bytes] = set()
     for chunk in chunks:
@@ -60,8 +60,10 @@ def carry_out(held: dict[bytes, EncodedEntry], chunks: Iterable[Chunk]) -> list[
 
 
 def in_order(chunks: list[Chunk]) -> None:
-    """New ones first, then changed ones, then those that go; what packets look up last is written first, and goes
-    last."""
+    """Check the order of chunks: new entries first, then changed ones, then deleted ones.
+
+    An entry that packets look up last is written first and deleted last.
+    """
     assert [chunk.kind for chunk in chunks] == sorted(chunk.kind for chunk in chunks)
     for one, other in pairwise(chunks):
         if one.kind is other.kind and one.stage[0] == other.stage[0]:
@@ -115,7 +117,7 @@ def part(owner: str, table: Table) -> Part:
 
 @st.composite
 def intents(draw: st.DrawFn) -> list[list[int]]:
-    """Which of ten parts each intent of a sequence has."""
+    """Draw the parts, of ten, that each intent of a sequence has."""
     return draw(st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6))
 
 

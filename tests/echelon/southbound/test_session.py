@@ -148,7 +148,7 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
 
 
 def batches(rig: Any) -> list[list[tuple[int, int]]]:
-    """Kind and table of every update, batch by batch, from now on."""
+    """Return a list that collects kind and table of every update, batch by batch, from now on."""
     seen: list[list[tuple[int, int]]] = []
     write_all = rig.device.write_all
 
@@ -163,7 +163,7 @@ def batches(rig: Any) -> list[list[tuple[int, int]]]:
 
 
 def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
-    """No packet may be classified when what its class needs is not there yet, or gone already."""
+    """No packet may be classified while the entries that its class needs are not there yet, or no longer there."""
 
     async def work(session: SwitchSession) -> None:
         lookups = [table.id for table in session.schema.tables]
@@ -215,7 +215,7 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
 
 
 def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") -> p4r.TableEntry:
-    """As somebody else would write it."""
+    """Return the entry as another client would write it."""
     out = p4r.TableEntry.FromString(session.codec.encode(entry).wire)
     out.metadata = metadata
     return out
@@ -365,7 +365,7 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
 def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
-    """After so many turns of the event loop: while entries are encoded, read or written."""
+    """The call is cancelled after so many turns of the event loop: while entries are encoded, read or written."""
     old = Intent("s1", (Part("old", tuple(flow_entry(number) for number in range(3000))),))
     new = Intent("s1", tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)))
 

@@ -1,4 +1,4 @@
-"""What a session does about refusals, on BMv2: another implementation's statuses, texts and reads."""
+"""The handling of refusals by a session on BMv2: another implementation's statuses, texts and reads."""
 
 from __future__ import annotations
 

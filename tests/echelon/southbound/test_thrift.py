@@ -41,7 +41,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., int]]:
-    """Starts a BMv2 without program and interfaces; its Thrift port."""
+    """Yield a function that starts a BMv2 without program and interfaces and returns its Thrift port."""
     running = []
 
     def start(*options: str) -> int:
@@ -83,7 +83,9 @@ def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., 
 
 
 class _Recorder:
-    """Answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the client's is."""
+    """A server that answers as BMv2 does, by its published interface; the implementation is thriftpy2's, as the
+    client's is.
+    """
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -121,7 +123,7 @@ service SimpleSwitch {
 
 
 def told(calls: int, work: Callable[[ServerAddress], None]) -> list[tuple[object, ...]]:
-    """What a switch is told, in `calls` calls over one connection."""
+    """Return the calls that a switch receives, `calls` of them over one connection."""
     thriftpy2 = pytest.importorskip("thriftpy2")
     from thriftpy2.protocol import TBinaryProtocolFactory
     from thriftpy2.thrift import TMultiplexedProcessor, TProcessor
@@ -196,7 +198,7 @@ def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.bmv2
 def test_bmv2s_own_interface_file_agrees() -> None:
-    """Where BMv2's Python files are installed: its generated client has the calls of ours, with the same numbers."""
+    """BMv2's generated client, where its Python files are installed, has the calls of ours, with the same numbers."""
     patterns = (f"{lib}/python3*/*-packages/sswitch_runtime/SimpleSwitch.py" for lib in ("lib", "local/lib"))
     found = next((path for pattern in patterns for path in Path("/usr").glob(pattern)), None)
     if found is None:

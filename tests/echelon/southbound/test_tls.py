@@ -35,7 +35,7 @@ class Authority:
         return self.home / "ca.crt"
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """Certificate and key for `name` on loopback."""
+        """Return the certificate and key for `name` on loopback."""
         key, request, out = (self.home / f"{name}.{suffix}" for suffix in ("key", "csr", "crt"))
         extensions = self.home / "extensions"
         extensions.write_text("subjectAltName=IP:127.0.0.1\n")
@@ -56,7 +56,7 @@ def make_authority(home: Path) -> Authority:
 class Certificates:
     authority: Authority
     ours: TlsFiles
-    """What a switch that asks for certificates accepts."""
+    """The files that a switch which asks for certificates accepts."""
     switch: tuple[Path, Path]
     stranger: Authority
 
@@ -139,7 +139,7 @@ def test_halves_pairs_that_do_not_match_and_locked_keys(certificates: Certificat
 
 @pytest.fixture(scope="module")
 def strict_switch(certificates: Certificates) -> Iterator[str]:
-    """Address of one that shows a certificate and asks for one."""
+    """Yield the address of a switch that shows a certificate and asks for one."""
     certificate, key = map(str, certificates.switch)
     server = ("--grpc-server-ssl", "--grpc-server-cert", certificate, "--grpc-server-key", key)
     clients = ("--grpc-server-cacert", str(certificates.authority.certificate), "--grpc-server-with-client-auth")
@@ -148,7 +148,7 @@ def strict_switch(certificates: Certificates) -> Iterator[str]:
 
 
 def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> Event:
-    """The first success or failure of a connection."""
+    """Return the first success or failure of a connection."""
 
     async def main() -> Event:
         outcome: asyncio.Future[Event] = asyncio.get_running_loop().create_future()

@@ -89,7 +89,7 @@ class Model:
 
 
 def run(writing: Writing, model: Model, random: Random) -> None:
-    """Instructions that are out together end in any order."""
+    """Run the instructions; those that are out together end in any order."""
     out: list[Send | LookUp] = []
     for _ in range(100_000):
         if random.random() < 0.3:
@@ -221,7 +221,7 @@ def test_batches_are_limited_by_bytes_too() -> None:
 
 
 def test_a_batch_that_fails_as_a_whole_is_halved_until_the_culprit_is_found() -> None:
-    """As a server does that gives no statuses, and refuses the whole request for one update."""
+    """The server gives no statuses, and refuses the whole request for one update."""
     table = entries(dict.fromkeys(range(0, 300, STAGES), 1))
     culprit = encoded(33, 1)
     writes = 0
@@ -291,7 +291,7 @@ def test_a_switch_that_contradicts_itself_is_not_asked_for_ever() -> None:
 
 
 def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
-    """And no further than the next: the intent is not encoded all at once."""
+    """Only the next entries are made ready: the intent is not encoded all at once."""
     made: list[int] = []
 
     def chunks() -> Iterator[Chunk]:

@@ -69,7 +69,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 def test_a_scenario_runs_on_it(recorder: Recorder) -> None:
-    """Fig. 2 of EchelonFlow: fair sharing needs 8.5 s, and packets at most 0.1 % more or less."""
+    """Fair sharing needs 8.5 s for Fig. 2 of EchelonFlow, and packets at most 0.1 % more or less."""
     scenario = load_scenario(FIG2)
     outcome = run(scenario, "fair", lambda: make_policy("fair"), lambda _job, _iteration: None, target="recorder")
     (job,) = outcome.records.values()

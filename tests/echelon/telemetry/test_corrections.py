@@ -33,13 +33,14 @@ def pipelines(draw: st.DrawFn, stages: int | None = None) -> Job:
 @settings(max_examples=examples(40))
 @given(pipelines(), st.data())
 def test_computed_distances_hold_on_every_network(job: Job, data: st.DataObject) -> None:
-    """Whatever each flow takes: by the graph's own longest paths, the flows start that long after the head."""
+    """The flows start that long after the head by the graph's own longest paths, whatever each flow takes."""
     takes = {flow.name: data.draw(times) for flow in job.flows}
     start_s = earliest_start_s(job, lambda flow: takes[flow.name])
     stages = len(job.workers)
     told = {}
+    computes, after = {unit.name: unit for unit in job.computes}, {flow.name: flow.after for flow in job.flows}
     for echelonflow in job.echelonflows:
-        distances_s = computed_distances_s(job, echelonflow)
+        distances_s = computed_distances_s(computes, after, echelonflow)
         if distances_s is not None:
             head_s = start_s[echelonflow.flows[0]]
             assert distances_s == tuple(start_s[flow] - head_s for flow in echelonflow.flows)
@@ -51,9 +52,8 @@ def test_where_other_things_decide_when_a_flow_starts() -> None:
     one = Fraction(1)
 
     def distances(computes: Sequence[ComputeUnit], flows: Mapping[str, tuple[str, ...]]) -> object:
-        made = tuple(Flow(name, "h1", "h2", 1, after) for name, after in flows.items())
         echelonflow = EchelonFlow("e", ("f0", "f1"), (Fraction(0), one))
-        return computed_distances_s(Job("j", tuple(computes), made, (echelonflow,)), echelonflow)
+        return computed_distances_s({unit.name: unit for unit in computes}, flows, echelonflow)
 
     first, second = ComputeUnit("c0", "h1", one), ComputeUnit("c1", "h1", 2 * one, ("c0",))
     assert distances([first, second], {"f0": ("c0",), "f1": ("c1",)}) == (0, 2)
@@ -72,7 +72,7 @@ def pipeline(forward: Fraction = Fraction(1), micro_batches: int = 4) -> Job:
 
 
 def seen(truth: Job, noise: Sequence[Fraction] = ()) -> dict[str, FlowStart]:
-    """The starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of a compute time."""
+    """Return the starts of the first EchelonFlow when `truth` runs, each off by a share `noise` of a compute time."""
     start_s = earliest_start_s(truth, lambda _: Fraction(0))
     unit_s = truth.computes[0].duration_s
     flows = truth.echelonflows[0].flows
@@ -88,7 +88,7 @@ errors = st.fractions(Fraction(-9, 10), 3, max_denominator=50).filter(lambda err
 
 
 def noises(seed: int, count: int) -> list[list[Fraction]]:
-    """Computing varies by 2 %: for each iteration, the shift of each flow in parts of a compute time."""
+    """Return the shift of each flow in each iteration, in parts of a compute time: computing varies by 2 %."""
     rng = Random(seed)
     return [[Fraction(rng.randint(-20, 20), 1000) for _ in range(4)] for _ in range(count)]
 
@@ -96,7 +96,7 @@ def noises(seed: int, count: int) -> list[list[Fraction]]:
 @settings(max_examples=examples(30))
 @given(errors, st.integers(0, 10**6))
 def test_a_wrong_profile_is_found_once_and_for_all(error: Fraction, seed: int) -> None:
-    """What was profiled is `1 / (1 + error)` of what is."""
+    """The profiled times are `1 / (1 + error)` of the true ones."""
     profile = pipeline()
     truth = with_profile_error(profile, error)
     corrections = Corrections(profile)
@@ -145,7 +145,7 @@ def test_iterations_that_do_not_agree_change_nothing(paces: list[Fraction]) -> N
 
 
 def serial(transfer_s: Fraction, compute_s: Fraction, count: int) -> dict[str, FlowStart]:
-    """One connection: a flow starts when it is computed and the one before it has been sent."""
+    """Return the starts on one connection: a flow starts when it is computed and the one before it has been sent."""
     out: dict[str, FlowStart] = {}
     end_s: Fraction | None = None
     for index in range(count):
@@ -187,7 +187,7 @@ def test_unequal_workers_have_the_consumers_pace() -> None:
 
 
 def test_echelonflows_that_contradict_each_other_change_nothing() -> None:
-    """One slow worker is no wrong profile: forward twice as slow as profiled, backward as profiled."""
+    """One slow worker is no wrong profile: forward passes take twice as long as profiled, backward passes as long."""
     graph = gpipe(["h1", "h2"], 4, [Fraction(1)] * 2, [1000], [Fraction(2)] * 2)
     job = Job("j", graph.computes, graph.flows, graph.echelonflows)
     corrections = Corrections(job)
@@ -213,7 +213,7 @@ def test_coflows_and_absurd_factors_are_left_alone() -> None:
 
 @pytest.mark.parametrize("clock_s", [Fraction(0), Fraction(10**6, 7)])
 def test_from_events_to_offsets(clock_s: Fraction) -> None:
-    """Through the tracker: first switch, modulo 256, one flow after the other on a connection."""
+    """Events pass through the tracker: first switch, modulo 256, one flow after the other on a connection."""
     profile, truth = pipeline(), pipeline(Fraction(3, 2))
     tracker = Tracker()
     path = ("h1", "s1", "s2", "h2")

@@ -105,7 +105,7 @@ def test_digests_that_come_twice_change_nothing(steps: list[Fraction], data: st.
 
 @given(st.lists(st.lists(durations, min_size=1, max_size=40), min_size=1, max_size=4), durations)
 def test_no_iteration_spans_a_restart_of_the_job(runs: list[list[Fraction]], dead_s: Fraction) -> None:
-    """The switch is silent on the first iterations of a job that was started anew in its first 16: nothing of that may
+    """The switch is silent on the first iterations of a job that was started anew in its first 16; none of them may
     show as a long iteration."""
     iterations, true_s, now_s = [], set(), Fraction(0)
     for run in runs:
@@ -146,7 +146,9 @@ def test_all_starts_of_256_iterations_lost() -> None:
 
 @pytest.mark.parametrize("later_s", [Fraction(1, 2), Fraction(7)])
 def test_a_switch_that_was_started_anew(later_s: Fraction) -> None:
-    """Its clock began anew: with or without word of it there is no time across, nor one from a flow's middle."""
+    """The switch's clock began anew: with or without word of it, no time spans the restart or begins in a flow's
+    middle.
+    """
     clock = IterationClock()
     for epoch in (1, 2, 3):
         clock.start(epoch, Fraction(5 + epoch))

@@ -40,17 +40,17 @@ def through(*switches: str) -> tuple[str, ...]:
 
 
 def event(flow: str, epoch: int, time_s: Fraction | int = 0, tardiness_s: int = 0, switch: str = "s1") -> FlowEvent:
-    """Of a flow of one packet."""
+    """Return an event of a flow of one packet."""
     return FlowEvent(switch, "j", flow, epoch % 256, Fraction(time_s), Fraction(tardiness_s), True, True)
 
 
 @dataclass(frozen=True)
 class History:
-    """What happened, and what was heard of it."""
+    """The true events, and those that were heard."""
 
     first_epoch: int
     starts_s: Sequence[Mapping[str, Fraction]]
-    """By iteration and flow, true times."""
+    """The true times by iteration and flow."""
     tardiness_s: Sequence[Mapping[str, Fraction]]
     heard: Sequence[FlowEvent]
     lost: frozenset[tuple[str, int, str, bool]]
@@ -59,8 +59,11 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn, lossy: bool = True, count: int = 8) -> History:
-    """Two EchelonFlows whose flows enter at s0 and leave at s1 or s2. Each switch has its own clock; digests are lost
-    and come twice; what different switches say is up to two iterations out of order."""
+    """Draw the history of two EchelonFlows whose flows enter at s0 and leave at s1 or s2.
+
+    Each switch has its own clock; digests are lost and come twice; reports of different switches are up to two
+    iterations out of order.
+    """
     iterations, starts, lateness = [], [], []
     first_epoch = draw(st.integers(0, 255))
     now_s = Fraction(0)
@@ -161,7 +164,7 @@ def test_clocks_do_not_matter(history: History, shifts_s: list[int]) -> None:
 @settings(max_examples=examples(10))
 @given(histories(count=5), st.data())
 def test_other_jobs_make_no_difference(history: History, data: st.DataObject) -> None:
-    """Jobs come and go, their flows have the same names, and unknown ones are reported."""
+    """Jobs come and go, flows of theirs have the same names, and unknown ones are reported."""
     alone, among = followed(), followed()
     for heard in history.heard:
         alone.observe(heard)
@@ -191,7 +194,7 @@ def test_a_lost_finish_does_not_fill_up_256_iterations_later() -> None:
 
 
 def test_memory_does_not_grow_with_time() -> None:
-    """Whatever is lost; the serialised tracker is what it holds."""
+    """The serialised tracker, which is all that it holds, does not grow, whatever is lost."""
     tracker = Tracker()
     tracker.add(job(FIRST, SECOND), {f: through("s0", last_switch(f)) for f in (*FIRST, *SECOND, "alone")})
     sizes = []
@@ -219,7 +222,7 @@ def test_iterations_that_end_in_disorder_are_listed_in_order() -> None:
 
 
 def test_switches_that_count_for_themselves_are_not_put_together() -> None:
-    """Senders without a shim: the same epoch is another iteration at another switch."""
+    """The same epoch of senders without a shim is another iteration at another switch."""
     tracker = Tracker()
     paths = {"f0": through("s1"), "f1": through("s2"), "g0": through("s0", "s1"), "g1": through("s0", "s1")}
     tracker.add(job(FIRST[:2], SECOND), paths | {"alone": through("s1")}, numbered_by_sender=False)
@@ -252,7 +255,7 @@ def test_a_change_of_path_mixes_nothing() -> None:
     tracker.observe(event("f0", 4, 40, 5))
     before = tracker.view("j")
     assert list(before.iteration_times_s) == [10, 10]
-    tracker.replan("j", OTHER_SWITCH)
+    tracker.add(job(FIRST), OTHER_SWITCH)
     for name in FIRST[1:]:
         tracker.observe(event(name, 4, 10**6, 7, switch="s2"))
     assert tracker.view("j") == before
@@ -269,8 +272,7 @@ def test_the_same_job_again_keeps_its_history_and_another_of_its_name_does_not()
     tracker.add(job(FIRST), ONE_SWITCH)
     run(tracker, range(1, 5))
     before = tracker.view("j")
-    tracker.add(job(FIRST), dict(ONE_SWITCH))
-    tracker.replan("j", {name: list(path) for name, path in ONE_SWITCH.items()})
+    tracker.add(job(FIRST), {name: list(path) for name, path in ONE_SWITCH.items()})
     assert tracker.view("j") == before
     tracker.observe(event("f0", 5, 50))
     assert list(tracker.view("j").iteration_times_s) == [10, 10, 10]
@@ -305,7 +307,7 @@ def test_a_new_session_ends_what_was_under_way_at_that_switch_alone() -> None:
 
 
 def test_a_job_started_anew_counts_its_iterations_from_one() -> None:
-    """After 40 iterations it starts again: all of the new run is seen, nothing of the two is put together."""
+    """The job starts again after 40 iterations: all of the new run is seen, and no figure spans the two runs."""
     tracker = Tracker()
     tracker.add(job(FIRST), ONE_SWITCH)
     run(tracker, range(1, 41))

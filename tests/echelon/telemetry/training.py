@@ -22,14 +22,16 @@ class Passage:
 
 @dataclass
 class ReportingSwitch:
-    """What `promotion.p4` does with epochs: up to 16 behind is silent, the same is no start, all else is one."""
+    """A switch that reports epochs as `promotion.p4` does: up to 16 behind is silent, the same is no start, all else
+    is one.
+    """
 
     clock_s: Fraction = Fraction(0)
-    """What its clock shows at time 0."""
+    """The time that its clock shows at time 0."""
     epochs: dict[str, int] = field(default_factory=dict)
 
     def report(self, passage: Passage, job: str, epoch: int) -> Iterator[tuple[Fraction, FlowEvent]]:
-        """Events with their true times."""
+        """Yield events with their true times."""
         known = self.epochs.get(passage.flow)
         if known is not None and (epoch - known) % 256 >= 240:
             return
@@ -59,7 +61,7 @@ def reports(
     clocks_s: Mapping[str, Fraction],
     job: str = "j",
 ) -> dict[str, list[FlowEvent]]:
-    """Of iterations (epoch, passages) in the order of time: what each switch reports, in its order."""
+    """Return the reports of each switch, in its order, on iterations (epoch, passages) in the order of time."""
     switches = {name: ReportingSwitch(clock_s) for name, clock_s in clocks_s.items()}
     timed: dict[str, list[tuple[Fraction, FlowEvent]]] = {name: [] for name in clocks_s}
     for epoch, passages in iterations:

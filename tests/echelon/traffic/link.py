@@ -42,13 +42,13 @@ class Case:
     load_bps: int
     seconds: int
     options: Sequence[str] = ()
-    """Of `echelon traffic send`."""
+    """The options of `echelon traffic send`."""
     before: str = ""
     """A command to run in the sender's namespace."""
 
 
 def measured(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """What `echelon traffic send --json` reports of each case, from a sandbox."""
+    """Return the reports of `echelon traffic send --json` on each case, from a sandbox."""
     with TemporaryDirectory() as directory:
         plan, out = Path(directory, "cases.json"), Path(directory, "out.json")
         plan.write_text(json.dumps([asdict(case) for case in cases]))

@@ -16,7 +16,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def half() -> dict[str, object]:
-    """Half of the link, with ECN asked for."""
+    """Return the report on half of the link, with ECN asked for."""
     ecn = Case("burst", LINK_BPS // 2, 2, ("--ecn",), before="echo 1 > /proc/sys/net/ipv4/tcp_ecn")
     [report] = measured([ecn])
     return report

@@ -20,6 +20,7 @@ from echelon.traffic.draws import DRAWS, GAPS, exponential_below, normal, poisso
 from echelon.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, stream
 from echelon.traffic.schedule import PacedFlow, Schedule
 from echelon.traffic.sizes import SizeDistribution, load_sizes
+from tests.drawing import examples
 from tests.echelon.traffic.examples import MODELS, PAIRS, WEB, digest
 
 PAIR: tuple[Pair, ...] = (("a", "b"),)
@@ -54,7 +55,7 @@ def test_endless_traffic_has_the_load_in_the_long_run(make: type[Consistent | Bu
 
 
 def test_as_printed_the_load_is_left_to_chance() -> None:
-    """Its spread over seeds is that of so many independent sizes, and `matched` removes nearly all of it."""
+    """The load's spread over seeds is that of so many independent sizes, and `matched` removes nearly all of it."""
 
     def deviation(draw: str) -> float:
         model = Consistent(PAIR, 100_000_000, WEB, draw=draw)
@@ -82,7 +83,7 @@ def test_sizes_of_a_schedule_are_those_of_the_distribution(draw: str, reading: s
 
 
 def test_every_flow_by_itself_is_distributed_as_the_table_says() -> None:
-    """Matched draws fix the total; still the first flow of many schedules is an independent draw."""
+    """Matched draws fix the total, but the first flow of many schedules is still an independent draw."""
     draw = DRAWS["matched"].sizes
     total_bytes = 513 * float(WEB.mean_bytes)
     check_sizes([draw(WEB, 513, total_bytes, Random(seed))[0] for seed in range(800)], WEB)
@@ -96,7 +97,9 @@ def test_few_flows_come_near_to_the_load() -> None:
 
 
 def check_sizes(drawn: list[int], sizes: SizeDistribution) -> None:
-    """Kolmogorov and Smirnov's test, with each step of the distribution spread evenly, by which it is continuous."""
+    """Check sizes by Kolmogorov and Smirnov's test, which needs a continuous distribution: each step is spread
+    evenly.
+    """
     rng = Random(0)
     uniform = []
     for size in drawn:
@@ -171,7 +174,7 @@ def test_three_tenths_of_the_bytes_are_in_the_bursts(load_bps: int, gaps: str) -
     assert share == pytest.approx(0.3, abs=0.01 * 0.3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.integers(10**6, 10**10),
     st.integers(1, 3000),
@@ -203,7 +206,7 @@ def test_bursts_of_any_load_and_length(
 
 
 def test_the_example_of_the_thesis() -> None:
-    """6 Gbit/s: 2.25 MB in 1 ms at 18 Gbit/s, then 5.25 MB in 9 ms at 4.67 Gbit/s."""
+    """The load of 6 Gbit/s is 2.25 MB in 1 ms at 18 Gbit/s, then 5.25 MB in 9 ms at 4.67 Gbit/s."""
     schedule = Burst(PAIR, 6_000_000_000, load_sizes("web_search")).schedule(10_000_000, Random(9))
     burst = sum(flow.size_bytes for flow in schedule.flows if flow.start_us % 10_000 < 1_000) / 1000
     rest = schedule.total_bytes / 1000 - burst

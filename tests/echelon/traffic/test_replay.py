@@ -34,7 +34,7 @@ PATIENCE_S = 60.0
 
 
 class Receiving:
-    """`receive` in a thread of this process; its own processes do the work."""
+    """A `receive` in a thread of this process; its own processes do the work."""
 
     def __init__(self, processes: int) -> None:
         self._ready, self._stop = threading.Event(), threading.Event()
@@ -69,7 +69,7 @@ def receiving(processes: int = 2) -> Iterator[Receiving]:
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, int]]:
-    """A receiver that accepts connections (the system does) and never reads."""
+    """Yield a receiver that accepts connections (the system does) and never reads."""
     with socket.socket() as listener:
         listener.bind((LOCAL, 0))
         listener.listen(64)
@@ -77,7 +77,7 @@ def silent() -> Iterator[tuple[str, int]]:
 
 
 def schedule_of(*flows: tuple[int, int], duration_us: int = 0) -> Schedule:
-    """(start in microseconds, bytes) of each flow from a to b."""
+    """Return the schedule of flows from a to b, given as (start in microseconds, bytes)."""
     listed = tuple(ScheduledFlow(start_us, "a", "b", size) for start_us, size in flows)
     return Schedule(listed, duration_us or listed[-1].start_us + 1)
 
@@ -136,7 +136,7 @@ def test_long_flows_use_one_connection_each_and_keep_their_rate() -> None:
 
 
 class Relay:
-    """Counts connections between sender and receiver."""
+    """A relay that counts connections between sender and receiver."""
 
     def __init__(self, listener: socket.socket, port: int) -> None:
         self.connections = 0
@@ -177,7 +177,7 @@ class Relay:
 
 
 def test_starts_do_not_wait_for_flows_that_are_stuck(silent: tuple[str, int]) -> None:
-    """Open loop: ten flows of 50 MB to one who never reads, and then one that is served."""
+    """The schedule has ten flows of 50 MB to a receiver that never reads, and then one that is served."""
     stuck = [ScheduledFlow(at * 100, "a", "stuck", 50_000_000) for at in range(10)]
     last = ScheduledFlow(50_000, "a", "b", 5000)
     with receiving(1) as receiver:

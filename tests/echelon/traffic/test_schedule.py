@@ -15,6 +15,7 @@ from echelon.traffic import statistics
 from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.outcome_file import HEADER, read_outcomes, write_outcomes
 from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow, merged, read_schedule, write_schedule
+from tests.drawing import examples
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True)
 
@@ -36,7 +37,7 @@ about = st.dictionaries(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(flows(), max_size=12), st.integers(0, 10**12), about)
 def test_what_is_written_is_read(drawn: list[ScheduledFlow], duration_us: int, about: dict[str, str]) -> None:
     schedule = Schedule(tuple(sorted(drawn, key=lambda flow: flow.start_us)), duration_us, about)
@@ -146,7 +147,7 @@ outcomes = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(outcomes, max_size=6))
 def test_outcomes_are_read_as_they_were_written(written: list[FlowOutcome]) -> None:
     with TemporaryDirectory() as directory:

@@ -1,4 +1,4 @@
-"""What replayed flows say to each other, cut into pieces at any place."""
+"""The messages of replayed flows, cut into pieces at any place."""
 
 from __future__ import annotations
 

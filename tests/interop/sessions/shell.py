@@ -122,7 +122,7 @@ def duplicate() -> str:
 
 
 def registers() -> list[object]:
-    """The shell has no registers; its client has."""
+    """Return the registers, which the shell does not have; its client has."""
     from p4.v1 import p4runtime_pb2
 
     entity = p4runtime_pb2.Entity()

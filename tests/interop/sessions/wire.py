@@ -8,7 +8,7 @@ TIMEOUT_S = 20.0
 
 
 class Wire:
-    """What is plugged into the port whose socket is at `path`."""
+    """The other end of the port whose socket is at `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -26,5 +26,5 @@ class Wire:
 
 
 def ethernet(dst: int, src: int = 0x020000000001, kind: int = 0x0800) -> bytes:
-    """A frame of 60 bytes."""
+    """Return a frame of 60 bytes."""
     return dst.to_bytes(6, "big") + src.to_bytes(6, "big") + kind.to_bytes(2, "big") + bytes(46)

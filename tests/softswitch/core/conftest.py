@@ -25,11 +25,11 @@ def _program(name: str) -> Program:
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """The directory of the test programs."""
+    """Return the directory of the test programs."""
     return PROGRAMS
 
 
 @pytest.fixture(scope="session")
 def new_switch() -> Callable[[str], Switch]:
-    """Makes a switch that runs a program, given the program's name."""
+    """Return a function that makes a switch for a program, given its name."""
     return lambda name: Switch(_program(name))

@@ -1,4 +1,4 @@
-"""What p4c makes of P4's operators, against the operators' definitions (P4-16 specification, sections 8.5 to 8.9)."""
+"""The code that p4c makes of P4's operators, against their definitions (P4-16 specification, sections 8.5 to 8.9)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RESULTS = [
 
 
 def edges(bits: int) -> st.SearchStrategy[int]:
-    """Numbers of ``bits`` bits, those at the ends and in the middle often."""
+    """Return a strategy for numbers of ``bits`` bits, often those at the ends and in the middle."""
     top = 1 << bits
     special = [x % top for x in (0, 1, -1, -2, top // 2, top // 2 - 1, top // 2 + 1)]
     return st.sampled_from(special) | st.integers(0, top - 1)
 
 
 def signed(value: int, bits: int) -> int:
-    """Two's complement."""
+    """Return the value of a number in two's complement."""
     value %= 1 << bits
     return value - (1 << bits) if value >> (bits - 1) else value
 

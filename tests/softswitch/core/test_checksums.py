@@ -13,7 +13,7 @@ from tests.drawing import examples
 
 
 def ones_complement(data: bytes) -> int:
-    """RFC 1071, section 4.1, on bytes."""
+    """Return the checksum of RFC 1071, section 4.1, on bytes."""
     data += bytes(len(data) % 2)
     total = 0
     for i in range(0, len(data), 2):
@@ -72,7 +72,9 @@ def test_verify_and_update(
 
 
 def test_a_header_of_zeros_but_for_the_checksum(switch: Switch) -> None:
-    """Only the sum of zeros has the checksum 0xffff; other sums that are 0 modulo 65535 have the checksum 0."""
+    """The sum of zeros is the only one with the checksum 0xffff; other sums that are 0 modulo 65535 have the
+    checksum 0.
+    """
     ((port, _),) = switch.process(0, with_checksum(bytes(20), 10, 0xFFFF), 0)
     assert port == 1
     ((port, _),) = switch.process(0, bytes(20), 0)

@@ -60,7 +60,7 @@ def test_flat_code_does_what_nested_code_does(
 
 
 def test_many_nested_conditions(programs: Path) -> None:
-    """A chain of conditions deeper than Python's blocks may be."""
+    """A chain of conditions may be deeper than Python's blocks."""
     program = json.loads((programs / "matching.json").read_bytes())
     ingress = program["pipelines"][0]
     template = ingress["conditionals"][0]

@@ -44,7 +44,7 @@ def test_xxh64_published_values() -> None:
 
 
 def test_toeplitz_examples_of_the_rss_specification() -> None:
-    """Verification suite of Microsoft's receive-side scaling: source, destination, ports are hashed in that order."""
+    """The suite is Microsoft's for receive-side scaling: source, destination and ports are hashed in that order."""
     key = bytes.fromhex("6d5a56da255b0ec24167253d43a38fb0d0ca2bcbae7b30b477cb2da38030f20c6a42b73bbeac01fa")
     function = hashes.toeplitz(key)
     source, destination = bytes([66, 9, 149, 187]), bytes([161, 142, 100, 80])
@@ -55,7 +55,7 @@ def test_toeplitz_examples_of_the_rss_specification() -> None:
 
 
 def bitwise_crc(parameters: hashes.Crc, data: bytes) -> int:
-    """One bit at a time: the definition."""
+    """Return the CRC by definition, one bit at a time."""
     value = parameters.initial
     for byte in data:
         bits = f"{byte:08b}"
@@ -88,7 +88,7 @@ def test_crc_of_any_parameters(data: bytes, width: int, polynomial: int, initial
 
 
 def carry_loop(words: Sequence[int]) -> int:
-    """RFC 1071, section 4.1."""
+    """Return the checksum of RFC 1071, section 4.1."""
     total = 0
     for word in words:
         total += word

@@ -1,4 +1,6 @@
-"""How headers are held must not show: fields read, fields only written, and a sum kept from verifying to updating."""
+"""The representation of headers must not show: fields read, fields only written, and a sum kept from verifying to
+updating.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def configured(*, rewrites_source: bool) -> Switch:
 
 
 def checksum(header: bytes) -> int:
-    """RFC 1071 over an IPv4 header, its checksum field taken for zero."""
+    """Return the checksum of RFC 1071 over an IPv4 header, its checksum field taken for zero."""
     total = sum(int.from_bytes(header[at : at + 2], "big") for at in range(0, 20, 2) if at != 10)
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)

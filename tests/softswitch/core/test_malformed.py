@@ -30,7 +30,7 @@ def document(programs: Path, name: str) -> Any:
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything in a document but the document itself."""
+    """Yield the path of everything in a document but the document itself, and its value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in items:
         yield (*path, key)

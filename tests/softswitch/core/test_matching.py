@@ -38,14 +38,14 @@ class Rule:
 
 
 def query(switch: Switch, number: int, x: int, y: int, z: int) -> tuple[int, int]:
-    """(port, answer)."""
+    """Return (port, answer)."""
     data = bytes([number]) + x.to_bytes(4, "big") + y.to_bytes(2, "big") + bytes([z, 0, 0])
     ((port, packet),) = switch.process(0, data, 0)
     return port, int.from_bytes(packet[8:10], "big")
 
 
 def few(bits: int) -> st.SearchStrategy[int]:
-    """A small set of values spread over the whole width, so that rules and queries often meet."""
+    """Return a strategy for a few values spread over the whole width, so that rules and queries often meet."""
     return st.sampled_from(sorted({0, 1, 2, 3, 5, (1 << bits) - 1, 1 << (bits - 1), (1 << bits) // 3, 0x10, 0x11}))
 
 
@@ -77,7 +77,7 @@ def matches(kind: str, bits: int, wanted: Element, value: int) -> bool:
 
 
 def winner(rules: Sequence[Rule], kinds: Sequence[str], fields: str, values: dict[str, int]) -> int:
-    """The answer by definition: the highest priority, then the longest prefix, then the first inserted."""
+    """Return the answer by definition: the highest priority, then the longest prefix, then the first inserted."""
     best: tuple[int, int, int] | None = None
     answer = MISS
     by_priority = bool({"ternary", "range", "optional"} & set(kinds))
@@ -255,7 +255,7 @@ def test_an_action_that_does_not_fit_is_refused_by_name(
 
 
 def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(new_switch: Callable[[str], Switch]) -> None:
-    """Entries of equal masks share one dictionary: the order of masks is all that is sorted."""
+    """Entries of equal masks share one dictionary: only the order of masks is sorted."""
     switch = new_switch("matching")
     table: Table = switch.tables["I.masked"]
     for i in range(200):

@@ -35,7 +35,7 @@ def field(*names: str) -> dict[str, Any]:
 
 
 def replaced(programs: Path, primitives: list[dict[str, Any]]) -> dict[str, Any]:
-    """`programs/selected.p4` with other primitives where kind 4 changes the answer."""
+    """Return `programs/selected.p4` with other primitives where kind 4 changes the answer."""
     program: dict[str, Any] = json.loads((programs / "selected.json").read_bytes())
     answer = ["ask", "answer"]
     for action in program["actions"]:

@@ -20,7 +20,7 @@ def switch(new_switch: Callable[[str], Switch]) -> Switch:
 
 
 def sent(switch: Switch, data: bytes) -> tuple[int, int, bytes]:
-    """(report, detail, what follows) of the one packet that leaves."""
+    """Return (report, detail, what follows) of the one packet that leaves."""
     ((port, packet),) = switch.process(0, data, 0)
     assert port == 1
     assert packet[0] == data[0]

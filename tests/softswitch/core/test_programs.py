@@ -12,12 +12,13 @@ import pytest
 
 
 def without_source_info(value: Any) -> Any:
-    """The sources' line numbers are left out of the committed programs."""
+    """Return the document without the sources' line numbers, which the committed programs leave out."""
     if isinstance(value, dict):
         return {k: without_source_info(v) for k, v in value.items() if k != "source_info"}
     return [without_source_info(v) for v in value] if isinstance(value, list) else value
 
 
+@pytest.mark.io
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
 def test_programs_are_current(programs: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a packet selects by itself, constant entries of profiles, value sets, lengths: `programs/selected.p4`."""
+"""The selections of packets themselves, constant entries of profiles, value sets, lengths: `programs/selected.p4`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_the_packet_selects_the_element_that_is_looked_up(
 
 
 def with_constant_entries(programs: Path) -> Switch:
-    """p4c leaves the constant entries of such a table out: here they are as it writes those of other tables."""
+    """Return a switch with the constant entries of such a table, which p4c leaves out: here they are as it writes
+    those of other tables.
+    """
     program = json.loads((programs / "selected.json").read_bytes())
     [table] = [t for p in program["pipelines"] for t in p["tables"] if t["name"] == "I.constant"]
     number = table["action_ids"][table["actions"].index("I.answer")]
@@ -102,7 +104,7 @@ def test_a_stack_element_becomes_metadata(switch: Switch) -> None:
     ids=["setValid", "setInvalid", "assigned", "push_front", "truncate"],
 )
 def test_egress_sees_headers_that_come_and_go_by_name(switch: Switch, kind: int, change: int) -> None:
-    """As simple_switch counts: what assignment and push_front do to the length is not in packet_length."""
+    """The packet length is that of simple_switch, which does not count what assignment and push_front do."""
     data = asked(kind, items=((1, 2), (3, 4)), rest=b"payload")
     [(_, packet)] = switch.process(0, data, 0)
     assert int.from_bytes(packet[4:12], "big") == len(data) + change
@@ -123,7 +125,7 @@ ELEMENTS = st.one_of(
 
 
 def allowed(element: object, mask: int) -> set[int]:
-    """All values of three bits that agree with an element in the bits of a mask."""
+    """Return all values of three bits that agree with an element in the bits of a mask."""
     every = range(8)
     if element is None:
         return set(every)

@@ -20,14 +20,14 @@ GREEN, YELLOW, RED = 0, 1, 2
 
 
 def ask(switch: Switch, what: int, index: int = 0, value: int = 0, result: int = 0, now_ns: int = 0) -> int:
-    """The result field of the answer."""
+    """Return the result field of the answer."""
     return answer(switch, what, index, value, result, now_ns)[2]
 
 
 def answer(
     switch: Switch, what: int, index: int = 0, value: int = 0, result: int = 0, now_ns: int = 0
 ) -> tuple[int, int, int]:
-    """(port, value, result)."""
+    """Return (port, value, result)."""
     data = bytes([what]) + index.to_bytes(4, "big") + value.to_bytes(4, "big") + result.to_bytes(8, "big")
     ((port, packet),) = switch.process(2, data, now_ns)
     return port, int.from_bytes(packet[5:9], "big"), int.from_bytes(packet[9:17], "big")

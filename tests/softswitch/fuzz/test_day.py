@@ -53,7 +53,7 @@ def test_memory_stays_flat(report: Report) -> None:
 
 @pytest.fixture
 def running() -> Carriers:
-    """A fabric in the midst of it."""
+    """Return a fabric in the midst of it."""
     carriers = Carriers(3000, 60 * SECOND_NS, seed=5)
     while not (carriers.packets_queued and all(node.books().departed for node in carriers.nodes)):
         assert carriers.loop.run(max_events=100)

@@ -68,7 +68,7 @@ def test_a_seed_gives_the_same_run() -> None:
 
 
 class Broken:
-    """Stands before one function of a switch."""
+    """A wrapper of one function of a switch."""
 
     def __init__(self, switch: Switch, name: str, change: Callable[..., Any]) -> None:
         genuine = getattr(switch, name)

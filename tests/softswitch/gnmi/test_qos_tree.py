@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from softswitch.gnmi.qos import QosTree
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from tests.drawing import examples
 
 QUEUE = "/qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]"
 PORT_RATE = "/interfaces/interface[name={}]/config/softswitch:port-rate"
@@ -253,7 +254,7 @@ def test_refused_requests(tree: QosTree, call: Callable[[QosTree], object], code
     assert caught.value.status.code == code
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -43,7 +43,7 @@ class Everything:
         return p4r.Update(type=p4r.Update.Type.Value(kind), entity=self.entity(text))
 
     def exact(self, number: int, port: int = 2, kind: str = "INSERT") -> p4r.Update:
-        """An entry of exact_table: destination `number`, ingress port 1, forward to `port`."""
+        """Return an entry of exact_table: destination `number`, ingress port 1, forward to `port`."""
         key = "".join(f"\\x{byte:02x}" for byte in number.to_bytes(6, "big").lstrip(b"\0") or b"\0")
         return self.update(
             kind,
@@ -131,24 +131,24 @@ def clock() -> Time:
 
 @pytest.fixture
 def bare_device(clock: Time) -> Device:
-    """A device without a pipeline."""
+    """Return a device without a pipeline."""
     return Device(now_ns=clock, cpu_port=CPU_PORT)
 
 
 @pytest.fixture
 def connect(bare_device: Device, program: Everything) -> Callable[..., Controller]:
-    """Makes a further controller of the device: election id, role."""
+    """Return a function that makes a further controller of the device from election id and role."""
     return lambda *args: Controller(bare_device, program, *args)
 
 
 @pytest.fixture
 def device(bare_device: Device, program: Everything) -> Device:
-    """A device that runs the program."""
+    """Return a device that runs the program."""
     bare_device.install(program.config())
     return bare_device
 
 
 @pytest.fixture
 def controller(device: Device, program: Everything) -> Controller:
-    """The primary of `device`."""
+    """Return the primary of `device`."""
     return Controller(device, program)

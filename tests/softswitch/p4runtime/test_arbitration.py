@@ -156,7 +156,7 @@ class RoleModel:
 
 
 class ArbitrationHistories(RuleBasedStateMachine):
-    """What each controller was last told must be true, whatever happened before."""
+    """The last notice to each controller must be true, whatever happened before."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from softswitch.p4runtime.bytestring import OutOfRangeError, decode, decode_sign
 
 
 def shortest(value: int, signed: bool) -> bytes:
-    """The shortest string that holds `value`, found by trying every length."""
+    """Return the shortest string that holds `value`, found by trying every length."""
     for length in range(1, 200):
         try:
             return value.to_bytes(length, "big", signed=signed)

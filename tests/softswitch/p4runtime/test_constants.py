@@ -28,7 +28,7 @@ def device() -> Device:
 
 @pytest.fixture
 def initial() -> list[p4r.TableEntry]:
-    """What p4c says the program's entries are, its byte strings shortened to the canonical form."""
+    """Return the program's entries according to p4c, with byte strings shortened to the canonical form."""
     request = text_format.Parse((HERE / "constants.entries.txtpb").read_text(), p4r.WriteRequest())
     entries = [update.entity.table_entry for update in request.updates]
     for entry in entries:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from softswitch.p4runtime.digests import DigestConfig, DigestLists
 from softswitch.rpc.status import Code
+from tests.drawing import examples
 
 LEARN_ALL = "table_entry { table_id: $ternary_table priority: 1 action { action { action_id: $learn } } }"
 
@@ -29,7 +30,7 @@ def enable(controller: Any, size: int, timeout_ns: int, ack_ns: int, kind: str =
 
 @pytest.fixture
 def learner(controller: Any) -> Any:
-    """A primary of a device that learns from every packet."""
+    """Return a primary of a device that learns from every packet."""
     controller.do("INSERT", LEARN_ALL)
     controller.inbox.clear()
     return controller
@@ -42,7 +43,7 @@ def receive(controller: Any, now_ns: int, *sources: int, port: int = 3) -> None:
 
 
 def lists(controller: Any) -> list[tuple[int, list[int]]]:
-    """(timestamp, learnt addresses) of each list received so far."""
+    """Return (timestamp, learnt addresses) of each list received so far."""
     return [
         (
             message.digest.timestamp,
@@ -226,7 +227,7 @@ def test_waiting_gives_up(learner: Any) -> None:
 
 
 class PseudoCode:
-    """Section "DigestEntry", transcribed; for one digest and one controller."""
+    """A transcription of section "DigestEntry", for one digest and one controller."""
 
     def __init__(self, config: DigestConfig) -> None:
         self.config = config
@@ -259,7 +260,7 @@ class PseudoCode:
             self.send_buffer(now_ns)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.builds(DigestConfig, st.integers(0, 12), st.integers(0, 4), st.integers(0, 15)),
     st.lists(

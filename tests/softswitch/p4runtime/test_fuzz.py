@@ -18,7 +18,7 @@ ROUNDS = 2000
 
 
 def outcome(call: Callable[..., object], *args: object) -> list[Code]:
-    """The codes that a call ends with. Any other exception is a failure of the test."""
+    """Return the codes that a call ends with. Any other exception is a failure of the test."""
     try:
         found = call(*args)
         found = tuple(found) if isinstance(found, Iterator) else found

@@ -1,4 +1,4 @@
-"""What a port's state changes: members that watch it, backup replicas; and how groups are sized."""
+"""The effects of a port's state on members that watch it and on backup replicas, and the sizing of groups."""
 
 # ruff: noqa: E501 - messages in text form stay on one line
 
@@ -29,7 +29,7 @@ ONE_SHOT = f"""table_entry {{ {KEY} action {{ action_profile_action_set {{
 
 
 def ports(controller: Any) -> set[int]:
-    """Where packets of many flows go."""
+    """Return the ports that packets of many flows leave by."""
     switch = controller.device.switch
     return {port for src in range(200) for port, _ in switch.process(1, frame(dst=10, src=src * 7919), 0)}
 
@@ -170,7 +170,7 @@ def test_size_semantics_of_a_one_shot(controller: Any) -> None:
 def test_the_selectors_size_is_the_sum_over_its_groups(
     controller: Any, steps: list[tuple[str, int, list[int]]]
 ) -> None:
-    """Whatever is inserted, changed, refused and deleted: what is taken is what the groups have."""
+    """The size that is taken is what the groups have, whatever is inserted, changed, refused and deleted."""
     controller.set_pipeline("VERIFY_AND_COMMIT", controller.program.config())
 
     def write(kind: str, number: int, weights: list[int]) -> Code:

@@ -35,7 +35,9 @@ def arbitrate(controller: Any, role: str, election_id: int, config: Any = None) 
 
 @pytest.fixture
 def join(device: Device, program: Any, connect: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a controller with a role whose config has these fields; names stand for their P4Info ids."""
+    """Return a function that makes a controller with a role whose config has these fields; names stand for their
+    P4Info ids.
+    """
 
     def make(role: str, election_id: int = 1, exclusive: str = "", shared: str = "", **fields: Any) -> Any:
         controller = connect(None, "not yet")

@@ -148,12 +148,14 @@ def test_statuses_of_whole_requests(channel: grpc.Channel, program: Any) -> None
 def test_a_large_table_is_read_in_pieces_that_default_clients_accept(
     server: Server, controller: Any, program: Any
 ) -> None:
-    text = "x" * 2000
-    for start in range(0, 3000, 1000):
-        updates = [program.exact(number) for number in range(start, start + 1000)]
-        for update in updates:
-            update.entity.table_entry.metadata = text.encode()
-        controller.write(*updates)
+    update = program.exact(1)
+    update.entity.table_entry.metadata = b"x" * 2000
+    for start in range(1, 3001, 1000):
+        updates = []
+        for number in range(start, start + 1000):
+            update.entity.table_entry.match[0].exact.value = number.to_bytes(1 + (number > 255), "big")
+            updates.append(p4r.Update.FromString(update.SerializeToString()))
+        assert not any(status.code for status in controller.write(*updates))
     request = p4r.ReadRequest(device_id=1, entities=[program.entity("table_entry { table_id: $exact_table }")])
     with grpc.insecure_channel(server.address) as channel:
         responses = list(p4r_grpc.P4RuntimeStub(channel).Read(request, timeout=20))
@@ -474,7 +476,7 @@ def test_gnmi_polls_and_changes() -> None:
 
 
 def counted(port: int) -> PortCounters:
-    """Counters that tell the port."""
+    """Return counters that identify the port."""
     return PortCounters(port, 10 * port, 100 * port, 1000 * port)
 
 
@@ -504,6 +506,6 @@ def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, 
 
 
 def calls_remembered() -> int:
-    """The calls that gRPC's server still keeps something of."""
+    """Return the number of calls that gRPC's server still keeps something of."""
     gc.collect()
     return sum(type(found).__name__ == "_RPCState" and "callbacks" in vars(found) for found in gc.get_objects())

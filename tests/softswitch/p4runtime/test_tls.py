@@ -59,7 +59,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def version(server: Server, credentials: grpc.ChannelCredentials | None) -> str:
-    """What a client with these credentials gets to hear; RpcError if nothing."""
+    """Return the version that a client with these credentials is told. Raises RpcError if it is told nothing."""
     target = f"localhost:{server.port}"
     channel = grpc.insecure_channel(target) if credentials is None else grpc.secure_channel(target, credentials)
     with channel:

@@ -28,12 +28,12 @@ EVERYTHING = [
     p4r.Entity(action_profile_group=p4r.ActionProfileGroup()),
 ]
 UNSUITABLE = ("idle_table", "profile_table")
-"""Tables whose entries have more than templates know."""
+"""The tables whose entries have more than templates know."""
 
 
 @pytest.fixture
 def twins(program: Any) -> tuple[Device, Device]:
-    """Two devices with the program, and room in its tables."""
+    """Return two devices with the program, and room in its tables."""
     devices = Device(cpu_port=510), Device(cpu_port=510)
     for device in devices:
         device.install(program.config())
@@ -57,7 +57,7 @@ def contents(device: Device) -> list[str]:
 
 
 def spoilt(update: p4r.Update, random_: random.Random) -> p4r.Update:
-    """An update that differs in what templates must not overlook."""
+    """Return an update that differs in what templates must not overlook."""
     copy = p4r.Update()
     copy.CopyFrom(update)
     entry = copy.entity.table_entry
@@ -151,7 +151,9 @@ def test_any_order_of_fields_is_read(program: Any) -> None:
 
 @given(st.binary(max_size=60) | st.lists(st.sampled_from([b"\x22", b"\x02", b"\x08\x01", b"\xff", b""])).map(b"".join))
 def test_arbitrary_bytes(data: bytes) -> None:
-    """What Protocol buffers refuse is refused, at once or update by update; what they accept is read alike."""
+    """Bytes that Protocol buffers refuse are refused, at once or update by update; those that they accept are read
+    alike.
+    """
     try:
         expected = p4r.WriteRequest.FromString(data)
     except DecodeError:
@@ -181,7 +183,7 @@ def test_slices(program: Any) -> None:
 def test_refusals_amid_updates_that_look_alike(
     twins: tuple[Device, Device], program: Any, table: str, room: int
 ) -> None:
-    """Entries that exist already, and then a table that is full."""
+    """The refusals are of entries that exist already, and then of a full table."""
     random_ = random.Random(table)
     for device in twins:
         assert device.switch is not None
@@ -198,7 +200,7 @@ def test_refusals_amid_updates_that_look_alike(
 
 @given(st.integers(1, 11), st.integers(1, 11), st.integers(1, (1 << 31) - 1), st.integers(1, 40), st.randoms())
 def test_numbers_of_every_length(first: int, second: int, weight: int, count: int, random_: random.Random) -> None:
-    """What a template reads from updates is what was written into them."""
+    """A template reads from updates what was written into them."""
     fields = (MatchInfo(1, "a", 8 * first, MatchKind.TERNARY), MatchInfo(2, "b", 8 * second, MatchKind.EXACT))
     table = TableInfo(5, "t", fields, {7: ActionScope.TABLE_AND_DEFAULT}, 9, False, False, False, 0)
     actions = {7: ActionInfo(7, "act", (ParamInfo(1, "x", 8 * second), ParamInfo(2, "y", 8 * first)))}

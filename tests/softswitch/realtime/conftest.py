@@ -31,7 +31,7 @@ PATIENCE_S = 60
 
 @dataclass(slots=True)
 class Waiting:
-    """What a stand-in's ingress asks to queue."""
+    """A packet that a stand-in's ingress asks to queue."""
 
     port: int
     queue: int
@@ -86,7 +86,7 @@ def order(port: int, queue: int = 0, length: int = 64, copies: int = 1, rounds: 
 
 @pytest.fixture(scope="session")
 def make_order() -> Callable[..., bytes]:
-    """A packet for `Orders`."""
+    """Return the function that makes a packet for `Orders`."""
     return order
 
 
@@ -113,7 +113,9 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the command with the given arguments, on a free port; what still runs at the end is killed."""
+    """Yield a function that starts the command with the given arguments, on a free port. What still runs at the end
+    is killed.
+    """
     started: list[subprocess.Popen[str]] = []
 
     def start_(*arguments: str | Path, prefix: Sequence[str] = (), address: str = "127.0.0.1:0") -> Running:
@@ -154,7 +156,7 @@ class Peer:
 
 @pytest.fixture
 def new_peer(tmp_path: Path) -> Iterator[Callable[[str], Peer]]:
-    """Makes the other end of the port `unix:{tmp_path}/{name}`."""
+    """Yield a function that makes the other end of the port `unix:{tmp_path}/{name}`."""
     peers: list[Peer] = []
 
     def make(name: str) -> Peer:
@@ -199,7 +201,7 @@ class Namespace:
             self.run(f"ip link add {name} type veth peer name {name}_h; ip link set {name} up; ip link set {name}_h up")
 
     def socket(self, interface: str) -> socket.socket:
-        """A raw socket on an interface of the namespace."""
+        """Return a raw socket on an interface of the namespace."""
 
         def open_() -> socket.socket:
             opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -229,7 +231,7 @@ class Namespace:
 
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
-    """Skips where namespaces or interfaces cannot be made."""
+    """Yield a namespace. Skips where namespaces or interfaces cannot be made."""
     for tool in ("unshare", "nsenter", "ip"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
@@ -246,7 +248,9 @@ def namespace() -> Iterator[Namespace]:
 
 @pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], bool], str], None]:
-    """Waits until a condition holds that another process brings about; fails if it never does."""
+    """Return a function that waits until a condition holds that another process brings about, and fails if it never
+    does.
+    """
 
     def wait(condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -275,7 +279,7 @@ class Controller:
         assert self.next("arbitration").arbitration.status.code == 0
 
     def next(self, kind: str) -> p4r.StreamMessageResponse:
-        """The next message of the stream of one kind."""
+        """Return the next message of the stream of one kind."""
         return next(message for message in self._stream if message.WhichOneof("update") == kind)
 
     def set_pipeline(self, program: Path, p4info: Path) -> None:
@@ -347,7 +351,7 @@ class Controller:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., Controller]]:
-    """Makes a controller, given the address of a running switch."""
+    """Yield a function that makes a controller, given the address of a running switch."""
     made: list[Controller] = []
 
     channels: list[grpc.Channel] = []

@@ -30,7 +30,7 @@ def frame(destination: bytes, source: int = 1, kind: int = 0x1234, length: int =
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str | Path]:
-    """Two ports that need no root, and a port for controllers."""
+    """Return the arguments for two ports that need no root, and a port for controllers."""
     ports = ["-i", f"0@unix:{tmp_path}/p0", "-i", f"1@unix:{tmp_path}/p1"]
     return [PROGRAM, "--p4info", P4INFO, *ports, "--", "--cpu-port", str(CPU_PORT)]
 

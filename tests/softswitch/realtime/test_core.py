@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from softswitch.realtime import Core, Drop, Obstacle
 from softswitch.tm import PortScheduler, QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
+from tests.drawing import examples
 
 PORTS = 3
 Orders = Any
@@ -56,7 +57,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 10**6), steps), max_size=60))
 def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple[int, tuple[str, int, Any]]]) -> None:
     core = new_core(new_orders(), [None, 10**6, 10**8])
@@ -99,7 +100,7 @@ def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple
 
 
 def arrivals_of(draw: list[tuple[int, int, int, int, int]]) -> list[tuple[int, bytes]]:
-    """Packets that come at instants of their own.
+    """Return packets that come at instants of their own.
 
     Who goes first of a packet that comes and one that goes round at the same instant is nobody's promise. All rates
     here take multiples of 200 ns a byte, so that what begins with one arrival never ends at the instant of another.
@@ -126,7 +127,7 @@ def configure(scheduler: PortScheduler) -> None:
     scheduler.configure(4, QueueConfig(level=0, min_rate_bps=2_000_000), 0)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(drawn, st.lists(st.integers(0, 60 * 10**6), max_size=10))
 def test_when_it_is_woken_changes_nothing(
     new_orders: type[Orders], draw: list[tuple[int, int, int, int, int]], wakes: list[int]

@@ -30,7 +30,7 @@ def programs() -> list[Path]:
 
 
 def fill(switch: Switch, seed: int) -> None:
-    """Random entries and default actions, such that many packets match."""
+    """Fill the switch with random entries and default actions, such that many packets match."""
     rng = random.Random(seed)
 
     def number(width: int) -> int:
@@ -72,7 +72,7 @@ def new_switch(program: Program) -> Switch:
 
 
 def frames(seed: int, count: int) -> Iterator[tuple[int, bytes]]:
-    """Random packets, most of them Ethernet and IPv4 as far as it goes, many alike in all but a byte."""
+    """Yield random packets, most of them Ethernet and IPv4 as far as they go, many alike in all but a byte."""
     rng = random.Random(seed)
     base = bytes.fromhex("0200000000010200000000020800 4500002e000000004011 66bd 0a000001 0a000002 0bb80bb9001a0000")
     for _ in range(count):

@@ -30,7 +30,7 @@ def frame(destination: bytes = ONE, kind: int = 0x1234, length: int = 60, number
 
 
 def receive(listening: socket.socket) -> bytes:
-    """The next frame, with the VLAN tag that the kernel reports beside it."""
+    """Return the next frame, with the VLAN tag that the kernel reports beside it."""
     listening.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
     data, notes, _flags, sender = listening.recvmsg(1 << 16, 100)
     if sender[2] == 4:  # PACKET_OUTGOING: what this socket sent itself
@@ -47,7 +47,10 @@ def receive(listening: socket.socket) -> bytes:
 def switched(
     namespace: Any, start: Callable[..., Any], connect: Callable[..., Any], tmp_path: Path
 ) -> Callable[..., Switch]:
-    """Starts a switch in the namespace: port 0 is a0, port 1 is a1, ...; frames for ONE go from port 0 to port 1."""
+    """Return a function that starts a switch in the namespace.
+
+    Port 0 is a0, port 1 is a1, and so on; frames for ONE go from port 0 to port 1.
+    """
 
     def start_(*options: str, ports: int = 2) -> Switch:
         interfaces = [f"--interface={port}@a{port}" for port in range(ports)]
@@ -216,7 +219,7 @@ for first in range(0, int(sys.argv[1]), BATCH):
 
 
 def test_a_ring_that_overflowed_goes_on(namespace: Any) -> None:
-    """The kernel fills slots while they are given back; whatever it drops meanwhile, none of the others is missed."""
+    """The kernel fills slots while they are given back; none of the frames that it does not drop is missed."""
     namespace.veth("a0")
     port = namespace.inside(lambda: PacketSocketPort("a0"))
     sent = 64 * 1000

@@ -14,7 +14,7 @@ SOON_S = 30
 
 
 def acquired_elsewhere(lock: HandoverLock) -> bool:
-    """Whether another thread gets the lock at once."""
+    """Return whether another thread gets the lock at once."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lock.acquire, blocking=False).result(SOON_S)
 

@@ -1,4 +1,4 @@
-"""What the classes of a port are expected to get, against the traffic manager in exact virtual time."""
+"""The expected shares of the classes of a port, against the traffic manager in exact virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARM_UP_NS = SECOND_NS
 
 
 def by_the_scheduler(case: Case, seconds: int = 4) -> dict[int, float]:
-    """Bits per second of each queue after the first second, when every class sends evenly what it offers."""
+    """Return the bits per second of each queue after the first second, when every class sends evenly what it offers."""
     port = PortScheduler(PORT_RATE_BPS)
     for c in case.classes:
         port.configure(c.queue, QueueConfig(level=c.level, weight=c.weight), 0)

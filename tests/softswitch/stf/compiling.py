@@ -16,19 +16,19 @@ from typing import Any
 
 
 class CompileError(Exception):
-    """p4c does not take a program; the message is what it says."""
+    """The error for a program that p4c does not compile; the message is what it says."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What p4c makes of a program."""
+    """The output of p4c for a program."""
 
     json: str
     p4info: str
 
 
 def available() -> bool:
-    """Whether p4c is installed."""
+    """Return whether p4c is installed."""
     return shutil.which("p4c-bm2-ss") is not None
 
 
@@ -40,7 +40,7 @@ def compile_p4(source: Path) -> Compiled:
 
 
 def compile_json(source: Path, std: str, *options: str) -> str:
-    """The JSON alone: for P4_14, where names may clash in a P4Info. Raises CompileError."""
+    """Compile the JSON alone: for P4_14, where names may clash in a P4Info. Raises CompileError."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "out.json")
         command = ["p4c-bm2-ss", "--std", std, "--arch", "v1model", "-o", str(out), *options, source.name]
@@ -51,7 +51,7 @@ def compile_json(source: Path, std: str, *options: str) -> str:
 
 
 def committed_form(program: str) -> str:
-    """A program's JSON as it is committed: one line, and nothing that changes when a comment does."""
+    """Return a program's JSON as it is committed: one line, and nothing that changes when a comment does."""
     return json.dumps(_without_positions(json.loads(program)), separators=(",", ":")) + "\n"
 
 

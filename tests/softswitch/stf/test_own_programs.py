@@ -1,4 +1,4 @@
-"""What p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and what STF cannot say."""
+"""Programs that p4c's own tests do not cover: each NAME.stf of ``programs`` against NAME.p4, and cases beyond STF."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def statements(name: str) -> str:
 
 
 def through(switch: Switch, data: str) -> bytes:
-    """The one packet that leaves in consequence of `data` (hexadecimal)."""
+    """Return the one packet that leaves in consequence of `data` (hexadecimal)."""
     ((_, packet),) = switch.process(0, bytes.fromhex(data), 0)
     return packet
 
@@ -84,7 +84,7 @@ def test_committed_output_is_what_p4c_makes(source: Path) -> None:
 
 
 def test_random_numbers_are_even() -> None:
-    """Chi-square of 16 values of a byte: 15 degrees of freedom exceed 37.7 in one of a thousand seeds."""
+    """The chi-square of 16 values of a byte, with 15 degrees of freedom, exceeds 37.7 for one of a thousand seeds."""
     switch = Switch(program("randoms"), seed=5)
     drawn = Tally(through(switch, "01 00 0000 0000 00000000 0000000000000000")[1] for _ in range(3200))
     assert set(drawn) == set(range(0x30, 0x40))
@@ -149,7 +149,7 @@ def test_an_index_out_of_range_is_counted() -> None:
 
 
 def crc16(data: bytes) -> int:
-    """CRC-16/ARC, bit by bit; its check value is 0xBB3D."""
+    """Return CRC-16/ARC, bit by bit; its check value is 0xBB3D."""
     register = 0
     for octet in data:
         register ^= octet

@@ -23,11 +23,11 @@ EXCUSED = {
     "extern-funcs-bmv2": "calls an extern function that is a shared library of BMv2's",
     "counter3": "counts four more bytes a packet (a frame's CRC) than BMv2, where p4c does not check counters",
 }
-"""Tests that ask for what is no part of v1model as BMv2 has it."""
+"""The tests that ask for what is no part of v1model as BMv2 has it."""
 
 
 _NO_P4_14 = "Illegal language version"
-"""What p4c says to a P4_14 program if it was built, as it is by default, without -DSUPPORT_P4_14=ON."""
+"""The error of p4c for a P4_14 program if it was built, as it is by default, without -DSUPPORT_P4_14=ON."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Suite:
     """tests that it had when this was written"""
 
     def tests(self) -> list[Path]:
-        """The STF tests of v1model programs, those that p4c itself expects to fail included."""
+        """Return the STF tests of v1model programs, including those that p4c itself expects to fail."""
         assert TESTDATA
         root = Path(TESTDATA, self.folder).resolve()
         return [test for test in sorted(root.glob("**/*.stf")) if self._is_v1model(test.with_suffix(".p4"))]
@@ -53,7 +53,9 @@ SUITES = [Suite(".", "p4-16", 204), Suite("../p4_14_samples", "p4-14", 46)]
 
 
 def expected_failures() -> set[str]:
-    """What p4c expects to fail on BMv2 (the list XFAIL_TESTS of its build): names relative to ``testdata``."""
+    """Return the tests that p4c expects to fail on BMv2 (the list XFAIL_TESTS of its build), relative to
+    ``testdata``.
+    """
     assert TESTDATA
     build = Path(TESTDATA).resolve().parents[1] / "backends" / "bmv2" / "CMakeLists.txt"
     if not build.exists():
@@ -62,7 +64,7 @@ def expected_failures() -> set[str]:
 
 
 def fault(source: Path, test: Path, std: str) -> str | None:
-    """Why a test does not pass, None if it does."""
+    """Return the reason why a test does not pass, None if it does."""
     try:
         program = load_program(compile_json(source, std), source.name)
         failures = run(program, parse(test.read_text(), str(test)), str(test)).failures

@@ -11,7 +11,7 @@ Saturate = Callable[..., "Served"]
 
 
 class Served:
-    """What left a port whose given queues were never empty."""
+    """The packets that left a port whose given queues were never empty."""
 
     def __init__(self) -> None:
         self.order: list[tuple[int, Dequeued]] = []  # (time, what)

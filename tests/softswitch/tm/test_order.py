@@ -1,4 +1,4 @@
-"""Who goes next, against a model that knows only the rules: plain lists, token buckets, exact fractions."""
+"""The order of service, against a model that knows only the rules: plain lists, token buckets, exact fractions."""
 
 from __future__ import annotations
 

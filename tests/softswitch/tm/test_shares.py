@@ -17,7 +17,7 @@ from tests.drawing import examples
 
 
 def turns(weights: list[int], count: int, length: int = 1000) -> list[int]:
-    """Which queues go, all always backlogged with packets of one size."""
+    """Return the order in which the queues are served, all always backlogged with packets of one size."""
     port = PortScheduler(None, [QueueConfig(weight=weight) for weight in weights])
     order = []
     for queue in range(len(weights)):
@@ -159,7 +159,7 @@ def test_a_queue_that_changes_level_brings_no_debt_along() -> None:
 
 
 def test_levels_share_independently_of_each_other(saturate: Any) -> None:
-    """What a level above takes does not disturb the shares below."""
+    """The rate that a level above takes does not disturb the shares below."""
     configs = [
         QueueConfig(level=0, weight=1),
         QueueConfig(level=0, weight=3),

@@ -54,7 +54,7 @@ def test_the_packets_of_a_test_are_traced(capsys: pytest.CaptureFixture[str]) ->
 def test_entries_of_a_write_request_and_positions_in_the_source(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Our own program, whose JSON has source positions; the ids of the request are those of its P4Info."""
+    """The program is our own, whose JSON has source positions; the ids of the request are those of its P4Info."""
     from finsy.proto import p4i
     from google.protobuf import text_format
 

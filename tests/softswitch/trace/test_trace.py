@@ -15,7 +15,7 @@ from softswitch.trace import Event, events
 PROGRAMS = Path(__file__).parent.parent / "programs"
 ALL = ("arithmetic", "checksums", "matching", "parsing", "replication", "selected", "stateful")
 ONE_WAY = ("arithmetic", "checksums", "matching", "parsing", "selected", "stateful")
-"""Those that neither copy packets nor bring them back."""
+"""The programs that neither copy packets nor bring them back."""
 
 
 def loaded(name: str) -> Program:
@@ -23,7 +23,7 @@ def loaded(name: str) -> Program:
 
 
 def prepared(switch: Switch) -> Switch:
-    """Something in every table, group and set."""
+    """Return the switch with something in every table, group and set."""
     switch.multicast_groups[9] = [(2, 1), (3, 2)]
     switch.clone_sessions[7] = CloneSession([(4, 11)])
     for value_set in switch.value_sets.values():
@@ -128,7 +128,7 @@ class Replay:
                 assert len(event.data) == len(whole) or len(event.data) == 13  # truncated
 
     def octets(self, name: str) -> bytes:
-        """A header's bytes, put together bit by bit."""
+        """Return a header's bytes, put together bit by bit."""
         bits = ""
         for field in self.types[name].type.fields:
             value = self.fields[name][field.name]
@@ -145,7 +145,7 @@ def blank(header: Header) -> dict[str, int | bytes]:
 
 @pytest.mark.parametrize("name", ONE_WAY)
 def test_the_events_account_for_every_byte_that_leaves(name: str) -> None:
-    """What was extracted, changed by what was written, copied, added and removed, is what is sent."""
+    """The bytes extracted, changed by what was written, copied, added and removed, are those that are sent."""
     program = loaded(name)
     replay = Replay(program)
     switch = prepared(Switch(program, tracer=replay))

@@ -8,7 +8,7 @@ import pytest
 
 @dataclass(slots=True)
 class Waiting:
-    """What a stand-in's ingress asks to queue."""
+    """A packet that a stand-in's ingress asks to queue."""
 
     port: int
     queue: int

@@ -24,7 +24,7 @@ def test_events_come_by_time_and_equal_times_in_order_of_scheduling(times: list[
 
 @given(st.lists(st.integers(0, 20), max_size=40), st.lists(st.integers(0, 25), max_size=8), st.integers(1, 5))
 def test_interruptions_change_nothing(times: list[int], stops: list[int], at_most: int) -> None:
-    """Whatever `until_ns` and `max_events` a caller interleaves, the same events come in the same order."""
+    """The same events come in the same order, whatever `until_ns` and `max_events` a caller interleaves."""
 
     def record(loop: EventLoop, into: list[tuple[int, int]]) -> None:
         def child(serial: int) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
 from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from tests.drawing import examples
 
 GBPS = 10**9
 
@@ -32,7 +33,7 @@ class Star:
 
 
 def by_first_bytes(port: int, data: bytes) -> list[tuple[int, int]]:
-    """(port, queue) as the packet says."""
+    """Return the (port, queue) that the packet names."""
     return [(data[0], data[1])]
 
 
@@ -147,7 +148,7 @@ def test_a_packet_that_grows_in_egress_takes_its_new_length(stand_in: Any, sent:
 
 
 def test_a_requeued_packet_goes_through_the_queues_again(stand_in: Any, sent: Any, waiting: Any) -> None:
-    """A clone to another port, and a recirculation."""
+    """The packet has a clone to another port and a recirculation."""
 
     def egress(packet: Any) -> list[Any]:
         if packet.rounds:
@@ -253,7 +254,7 @@ def test_an_injected_packet_is_processed_at_once(stand_in: Any) -> None:
 
 @st.composite
 def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int]]:
-    """For each packet: where ingress sends copies, what egress does with each in turn, how the length changes."""
+    """Draw for each packet: where ingress sends copies, what egress does with each in turn, how the length changes."""
     targets = st.tuples(st.sampled_from([0, 1, 2, 2, 3, 7]), st.sampled_from([0, 1, 7, 8]))
     script = st.tuples(
         st.lists(targets, max_size=3),
@@ -263,7 +264,7 @@ def scripts(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], list[str], int
     return draw(st.lists(script, min_size=1, max_size=25))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(scripts(), st.lists(st.integers(1, 60_000), min_size=1, max_size=5), st.integers(200, 3000))
 def test_packets_in_are_packets_out_dropped_or_queued_whatever_a_program_does(
     stand_in: Any, sent: Any, waiting: Any, packets: list[Any], instants: list[int], depth_bytes: int

@@ -68,15 +68,23 @@ def test_the_backlog_is_what_waits_behind_the_packet_being_sent() -> None:
     assert (a.backlog_bytes, a.packets_sent) == (0, 3)
 
 
-def test_what_has_waited_longest_goes_first() -> None:
+def test_the_most_urgent_packet_goes_first_and_others_take_turns_with_it() -> None:
+    def growing(now_ns: int) -> tuple[float, ...]:
+        return (now_ns,)
+
+    def constant(_now_ns: int) -> tuple[float, ...]:
+        return (16, -1)
+
     fabric, a, _, _, at_b = pair(8 * 10**9, 0)
-    fabric.loop.at(50, a.send, b"now")  # the line is free until then
-    fabric.loop.at(50, a.send, b"also now")
-    fabric.loop.at(50, a.send, b"since 20", 20)
-    fabric.loop.at(50, a.send, b"since 10", 10)
-    fabric.loop.at(50, a.send, b"since 10 too", 10)
+    for data, urgency in (
+        *((data, None) for data in (b"first", b"A", b"B", b"C")),
+        *((data, growing) for data in (b"grows", b"too")),
+        *((data, constant) for data in (b"stays", b"put")),
+    ):
+        a.send(data, urgency)
     fabric.run()
-    assert [data for _, data in at_b] == [b"now", b"since 10", b"since 10 too", b"since 20", b"also now"]
+    # A byte a nanosecond: it is 5 after "first", 11 after "stays" and "A", 15 after "put" and "B", 20 after "grows".
+    assert b" ".join(data for _, data in at_b) == b"first stays A put B grows C too"
 
 
 def test_on_idle_comes_when_the_last_bit_has_left_and_may_send_on() -> None:

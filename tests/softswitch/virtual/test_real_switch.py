@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from softswitch import CloneSession, Program, Switch, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from tests.drawing import examples
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
 _ORDER = struct.Struct("!BBBBIIHH")
@@ -84,7 +85,7 @@ def test_a_header_pushed_in_egress_takes_time_on_the_line(program: Program) -> N
     assert [(now_ns, len(data)) for now_ns, data in ring.received[0, 2]] == [(936 + 1000 + 100, 125), (3036, 125)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -87,7 +87,7 @@ class TcpAddress:
 
     @property
     def key(self) -> bytes:
-        """What `KEY` cuts out of the frames of this direction."""
+        """The bytes that `KEY` cuts out of the frames of this direction."""
         return _ipv4(self.src_ip) + _ipv4(self.dst_ip) + (self.src_port << 16 | self.dst_port).to_bytes(4, "big")
 
 

@@ -43,7 +43,7 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TcpSettings:
-    """Settings of both ends."""
+    """The settings of both ends."""
 
     packet_bytes: int = 1250
     """Length of the longest frame, Ethernet header included."""
@@ -55,7 +55,7 @@ class TcpSettings:
     500 ms)."""
 
     aggressiveness: Aggressiveness | None = None
-    """What MLTCP multiplies the additive increase by; None: NewReno."""
+    """The function whose value MLTCP multiplies the additive increase by; None: NewReno."""
 
     @property
     def mss_bytes(self) -> int:

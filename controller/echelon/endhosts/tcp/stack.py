@@ -24,13 +24,18 @@ class Clock(Protocol):
     def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> object: ...
 
 
-class Nic(Protocol):
-    """A network interface. It sends first what has waited longest.
+Urgency = Callable[[int], tuple[float, ...]]
+"""The urgency of frames at a time in nanoseconds, as numbers that decide in their order."""
 
-    A frame has waited since it was given, or since `since_ns`.
+
+class Nic(Protocol):
+    """A network interface.
+
+    Frames with the same urgency function leave in the order in which they were given. Of those with different ones, the
+    most urgent leave first. Frames without urgency take turns with them.
     """
 
-    def send(self, data: bytes, since_ns: int | None = None, /) -> None: ...
+    def send(self, data: bytes, urgency: Urgency | None = None, /) -> None: ...
 
 
 class _End(Protocol):
@@ -55,11 +60,11 @@ class TcpStack:
         self._ends.pop(address.key, None)
 
     def has(self, address: TcpAddress) -> bool:
-        """Return whether somebody takes what comes from `address`."""
+        """Return whether a receiver takes what comes from `address`."""
         return address.key in self._ends
 
     def deliver(self, now_ns: int, frame: bytes) -> bool:
-        """Take a frame that has arrived; return whether it was for anybody here."""
+        """Take a frame that has arrived; return whether it was for a connection here."""
         if frame[PROTOCOL] != TCP or frame[_IPV4] != _PLAIN_IPV4 or len(frame) < _SHORTEST:
             return False
         end = self._ends.get(frame[KEY])

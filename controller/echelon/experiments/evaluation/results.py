@@ -88,7 +88,7 @@ def scored(
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Ratios, counted. Smaller is better."""
+    """Counts of ratios. Smaller is better."""
 
     won: int
     even: int

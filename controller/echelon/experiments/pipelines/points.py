@@ -23,7 +23,9 @@ from echelon.fabric.builders import dumbbell
 from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 
-POLICIES = ("fifo", "fair", "varys", "echelon")
+BASELINE, SCHEDULED = "fifo", "echelon"
+"""The policy without scheduling, and the one that is compared with all others."""
+POLICIES = (BASELINE, "fair", "varys", SCHEDULED)
 SIDES = ("a1", "a2", "a3"), ("b1", "b2", "b3")
 STAGES = ("a1", "b1", "a2", "b2")
 CROSS = (("a3", "b3"), ("b3", "a3"))

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.experiments.drawing import PALETTE, panels, save
-from echelon.experiments.pipelines.points import POLICIES
+from echelon.experiments.pipelines.points import BASELINE, POLICIES, SCHEDULED
 from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.tables import Cell, Table, percent
 from echelon.points.store import PointStore
@@ -86,46 +86,53 @@ def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPip
 
 
 def _findings(points: Sequence[MeasuredPipeline]) -> str:
-    """Return, for each load, the order of the policies, and echelon against the best of the others."""
+    """Return, for each load, the order of the policies, and `SCHEDULED` against the best of the others."""
     lines = []
     for load in sorted({at.load for at in points}):
         here = sorted((at for at in points if at.load == load), key=lambda at: at.mean_s)
         order = ", ".join(f"{at.policy} {at.mean_s:.4g} s" for at in here)
-        ours = next((at for at in here if at.policy == "echelon"), None)
-        others = [at for at in here if at.policy != "echelon"]
+        ours = next((at for at in here if at.policy == SCHEDULED), None)
+        others = [at for at in here if at.policy != SCHEDULED]
         line = f"- {load:.0%}: {order}."
         if ours is not None and others:
             off = percent(ours.mean_s, others[0].mean_s) or 0.0
-            line += f" echelon against {others[0].policy}, the best of the others: {off:+.1f} %."
+            line += f" {SCHEDULED} against {others[0].policy}, the best of the others: {off:+.1f} %."
         lines.append(line + _cost(here))
     return "\n".join(lines)
 
 
 def _cost(here: Sequence[MeasuredPipeline]) -> str:
-    """Return what cross traffic pays under echelon against fifo, beside what the bandwidth accounts for."""
+    """Return what cross traffic pays under `SCHEDULED` against `BASELINE`, beside what the bandwidth accounts for."""
     by_policy = {at.policy: at for at in here}
-    before, after = by_policy.get("fifo"), by_policy.get("echelon")
+    before, after = by_policy.get(BASELINE), by_policy.get(SCHEDULED)
     if before is None or after is None or not (before.flow_s and before.shared_s and after.flow_s and after.shared_s):
         return ""
     grown, allowed = after.flow_s / before.flow_s, after.shared_s / before.shared_s
     return (
-        f" Cross traffic's flows take {grown:.1f} times as long under echelon as under fifo; the bandwidth that "
-        f"training leaves accounts for {allowed:.1f} times (processor sharing)."
+        f" Cross traffic's flows take {grown:.1f} times as long under {SCHEDULED} as under {BASELINE}; the bandwidth "
+        f"that training leaves accounts for {allowed:.1f} times (processor sharing)."
     )
 
 
 def _table(points: Sequence[MeasuredPipeline]) -> Table:
     columns = (
-        *("load", "policy", "mean iteration (s)", "longest (s)", "against fifo (%)", "cross traffic achieved (part)"),
+        *(
+            "load",
+            "policy",
+            "mean iteration (s)",
+            "longest (s)",
+            f"against {BASELINE} (%)",
+            "cross traffic achieved (part)",
+        ),
         *("cross traffic's mean time (ms)", "by processor sharing of what was left (ms)", "packets dropped"),
     )
-    fifo = {at.load: at.mean_s for at in points if at.policy == "fifo"}
+    baseline_s = {at.load: at.mean_s for at in points if at.policy == BASELINE}
     rows: list[tuple[Cell, ...]] = []
     for at in points:
         cross, flow_s, shared_s = at.result["cross"], at.flow_s, at.shared_s
         rows.append(
             (
-                *(at.load, at.policy, at.mean_s, at.longest_s, percent(at.mean_s, fifo.get(at.load))),
+                *(at.load, at.policy, at.mean_s, at.longest_s, percent(at.mean_s, baseline_s.get(at.load))),
                 None if cross is None else at.load * cross["achieved_bps"] / cross["offered_bps"],
                 *(None if flow_s is None else flow_s * 1e3, None if shared_s is None else shared_s * 1e3),
                 at.result["dropped"],

@@ -9,11 +9,10 @@ from typing import Any
 
 from echelon.experiments.thesis.congestion_point import LEAST_POINTS, CongestionPoint, congestion_point
 from echelon.experiments.thesis.fit import Fit, best_fit, fit
+from echelon.experiments.thesis.policies import BASELINE
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves, Measured, rising
 
-BASELINE = "fifo"
-"""The policy of the thesis's switch."""
 _LEAST_FITTED = 4
 
 

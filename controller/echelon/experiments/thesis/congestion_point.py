@@ -44,7 +44,7 @@ class CongestionPoint:
     """The tangent to the beginning of the curved part."""
 
     def data_mb(self, capacity_gbps: float) -> float:
-        """Data that a job can send in an iteration of this time on what the cross traffic leaves, in MB."""
+        """Return the data that a job can send in an iteration of this time on what the cross traffic leaves, in MB."""
         return data_mb(capacity_gbps, self.cross_gbps, self.time_s)
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from echelon.experiments.drawing import INK, PALETTE, panels, plain_seconds, save
 from echelon.experiments.thesis import published
-from echelon.experiments.thesis.analysis import BASELINE, fit_of
+from echelon.experiments.thesis.analysis import fit_of
 from echelon.experiments.thesis.models import MODELS
+from echelon.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon.experiments.thesis.published import LINK_GBPS, PublishedFit
 from echelon.experiments.thesis.series import Curves, Measured, rising
 from echelon.experiments.thesis.tables import TITLES
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS: Mapping[str, str] = dict(zip(MODELS, PALETTE, strict=False))
-_STYLES: Mapping[str, tuple[str, str]] = {BASELINE: ("-", "o"), "echelon": ("--", "s")}
+_STYLES: Mapping[str, tuple[str, str]] = {BASELINE: ("-", "o"), SCHEDULED: ("--", "s")}
 _OTHER_STYLE = ("-.", "^")
 _AXIS = "cross traffic achieved (Gbit/s of 25)"
 _TIME = "iteration time (s)"

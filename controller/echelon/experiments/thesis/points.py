@@ -13,6 +13,7 @@ from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, ThesisModel
+from echelon.experiments.thesis.policies import TRAINING_FIRST
 from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 from echelon.targets import DEFAULT_TARGET
@@ -86,7 +87,7 @@ def expected_s(at: Point) -> float:
     """Return roughly what an iteration takes: sending on what is left of the link, computing as without load."""
     model = MODELS[at.setup.model]
     zero_s = float(model.zero_load_s)
-    if at.policy == "echelon":
+    if at.policy in TRAINING_FIRST:
         return zero_s
     workers = len(CONFIGURATIONS[at.setup.configuration].ring)
     alone_s = float(model.sent_bytes(workers)) * 8 / LINK_BPS

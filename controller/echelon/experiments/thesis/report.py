@@ -9,9 +9,10 @@ from pathlib import Path
 from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.tables import percent
 from echelon.experiments.thesis import published
-from echelon.experiments.thesis.analysis import BASELINE, congestion_of, cross_cost, fit_of
+from echelon.experiments.thesis.analysis import congestion_of, cross_cost, fit_of
 from echelon.experiments.thesis.figures import HEAVY_GBPS, LIGHT_GBPS, Picture, draw
 from echelon.experiments.thesis.models import MODELS
+from echelon.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves, Measured, curves_of
 from echelon.experiments.thesis.tables import SECTIONS, TITLES, tables
@@ -22,7 +23,6 @@ LEAST_R_SQUARED = 0.9
 EQUAL_PERCENT = 5.0
 """Mean iteration times that differ by less are called equal."""
 SCHEDULED_PERCENT = 10.0
-SCHEDULED = "echelon"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.configurations import CONFIGURATIONS
 from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import CONFIGURATION_OF
+from echelon.experiments.thesis.policies import BASELINE
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.points.store import Stored
 
@@ -33,7 +34,7 @@ class Measured:
     iterations_s: Sequence[float]
     compute_s: float
     result: Mapping[str, Any]
-    """As `echelon.experiments.measure` has it, not scaled."""
+    """The result as `echelon.experiments.measure` returns it, not scaled."""
     wall_s: float
 
     @property
@@ -92,7 +93,7 @@ class Curves:
 
     @property
     def policies(self) -> list[str]:
-        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != "fifo", policy))
+        return sorted({key[4] for key in self._points}, key=lambda policy: (policy != BASELINE, policy))
 
     @property
     def wall_s(self) -> float:

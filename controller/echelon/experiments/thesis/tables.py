@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from echelon.experiments.tables import Cell, Table, percent
 from echelon.experiments.thesis import published
-from echelon.experiments.thesis.analysis import BASELINE, congestion_of, cross_cost, fit_of, gains, spare_gbps
+from echelon.experiments.thesis.analysis import congestion_of, cross_cost, fit_of, gains, spare_gbps
 from echelon.experiments.thesis.fit import FAMILIES
 from echelon.experiments.thesis.models import MODELS
+from echelon.experiments.thesis.policies import BASELINE
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves
 

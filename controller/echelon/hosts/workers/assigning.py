@@ -1,4 +1,4 @@
-"""What each host is to do, from a scenario and the numbers that the controller gave its jobs."""
+"""The assignment of each host, from a scenario and the numbers that the controller gave its jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker process of a host is to do: everything that it needs to know, and nothing else."""
+"""The assignment of a host's worker process: everything that it needs to know, and nothing else."""
 
 from __future__ import annotations
 

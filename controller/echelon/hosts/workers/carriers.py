@@ -1,4 +1,4 @@
-"""What carries the flows of a job from host to host: the protocol between a worker and its sockets."""
+"""The protocol between a worker and the sockets that carry the flows of a job from host to host."""
 
 from __future__ import annotations
 

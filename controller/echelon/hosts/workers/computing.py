@@ -1,4 +1,4 @@
-"""How a compute unit passes: as a wait, or as work that keeps a processor busy for its time."""
+"""The ways in which a compute unit passes: as a wait, or as work that keeps a processor busy for its time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Computing(Protocol):
 
 
 class TimedComputing:
-    """Computing as waiting for the unit's duration."""
+    """A computing that waits for the unit's duration."""
 
     def __init__(self, loop: RealTimeLoop, _closing: ExitStack) -> None:
         self._loop = loop
@@ -41,7 +41,7 @@ class TimedComputing:
 
 
 class CpuComputing:
-    """Computing in a process of its own, until that has used the unit's duration of processor time.
+    """A computing in a process of its own, until that has used the unit's duration of processor time.
 
     Where processes contend for processors the unit takes longer, as real work would.
     """

@@ -86,7 +86,7 @@ class Coordination:
 
     @property
     def records(self) -> Mapping[str, JobRecord[Fraction]]:
-        """What has happened so far, by job, in seconds from the beginning of the run.
+        """The iterations of each job so far, in seconds from the beginning of the run.
 
         An iteration begins when its workers are told to, and is finished when the last of its steps is. The time to
         agree on that is in neither.

@@ -46,7 +46,8 @@ class _Connection:
 
 
 class Coordinator:
-    """Listens at `path` for the workers of `hosts`. Everything happens in `loop`; a `RunError` comes out of it.
+    """The coordinator of the workers of `hosts`, for which it listens at `path`. It runs in `loop`, which raises
+    `RunError`.
 
     `on_start(origin_ns)` is called when time 0 of the run has been set, which is `lead_s` later (or a little more).
     `on_stopped` is called when all jobs are done and all workers have sent their last message.

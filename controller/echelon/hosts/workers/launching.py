@@ -24,7 +24,7 @@ _END_S = 5.0
 
 
 class WorkerProcesses:
-    """Worker processes of `hosts`, which wait for their assignments. A context manager: they do not outlive it."""
+    """The worker processes of `hosts`, which wait for their assignments. A context manager: they do not outlive it."""
 
     def __init__(self, fabric: HostFabric, hosts: Iterable[str], directory: Path) -> None:
         self._fabric = fabric

@@ -1,4 +1,4 @@
-"""What workers and their coordinator tell each other: lines of JSON over a Unix socket.
+"""The messages between workers and their coordinator: lines of JSON over a Unix socket.
 
 Times are nanoseconds of CLOCK_MONOTONIC, which is the same in all processes of a machine.
 """
@@ -87,9 +87,9 @@ class StopWorkers(NamedTuple):
 
 
 Report = WorkerReady | Connected | StepStarted | StepFinished | IterationDone | Stopped | Failed
-"""What a worker sends to the coordinator."""
+"""The messages from a worker to the coordinator."""
 Order = Connect | Begin | StartBackground | StopWorkers
-"""What the coordinator sends to a worker."""
+"""The messages from the coordinator to a worker."""
 Message = Report | Order
 
 _KINDS: dict[str, type[Any]] = {

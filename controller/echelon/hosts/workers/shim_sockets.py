@@ -51,7 +51,7 @@ class Datagram(NamedTuple):
 
 
 class PacedSockets:
-    """Sends datagrams from the sockets of their source ports, at no more than `rate_bps` of frames.
+    """A sender of datagrams from the sockets of their source ports, at no more than `rate_bps` of frames.
 
     In real time a call may come late. Datagrams that wait then catch up, in the order in which they came.
     """

@@ -230,7 +230,7 @@ class TcpSocketCarrier:
         self._missing += len(self._destinations)
 
     def connect(self, connected: Callable[[], None]) -> None:
-        """Connect; call `connected` when all connections stand. Raises `RunError`."""
+        """Connect, and call `connected` when all connections are open. Raises `RunError`."""
         self._connected = connected
         for dst in self._destinations:
             self._connect(dst)

@@ -39,7 +39,7 @@ _CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] =
     ShimCarriage: shim_sockets.carriers,
     TcpCarriage: tcp.carriers,
 }
-"""What opens a host's sockets, by the kind of carriage."""
+"""The function that opens a host's sockets, by the kind of carriage."""
 
 
 class JobPart:
@@ -93,8 +93,8 @@ class JobPart:
 
 
 class Worker:
-    """Everything that one host does. A `RunError` comes out of the loop's `run` when something breaks. `sockets` closes
-    what it opens."""
+    """The worker of one host. The loop's `run` raises `RunError` when something breaks. `sockets` closes what it
+    opens."""
 
     def __init__(self, assignment: Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack) -> None:
         self.host = assignment.host

@@ -33,7 +33,7 @@ MOST_CUTS = 700
 
 
 class PartitionError(ValueError):
-    """There are too many cuts, or no machines."""
+    """The error for too many cuts, or no machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class _Choice(NamedTuple):
     cut: int | None
     """The cut before the last stage; None if there is one stage."""
     components: int
-    """How many components replicate the last stage."""
+    """The number of components that replicate the last stage."""
 
 
 _Time = Callable[[int, int], float]
 """Seconds that the layers between two cuts take on one component."""
 _Level = dict[int, list[list[_Choice | None]]]
-"""For each cut i, cut j and number of components less 1: the best pipeline of the layers between i and j."""
+"""The best pipeline of the layers between cuts i and j on m components, at ``[i][j][m - 1]``."""
 
 
 def partition(cuts: Sequence[Cut], levels: Sequence[Level]) -> Partition:

@@ -35,7 +35,7 @@ MOST_BYTES = 10**15
 
 @dataclass(frozen=True, slots=True)
 class ProfiledLayer:
-    """What a profile says of one layer, for a mini-batch."""
+    """The profile of one layer, for a mini-batch."""
 
     name: str
     what: str
@@ -51,7 +51,7 @@ class LayerProfile:
 
     layers: tuple[ProfiledLayer, ...]
     needs: tuple[tuple[int, ...], ...]
-    """For each layer, the indices of those whose output it takes."""
+    """The indices of the layers whose output each layer takes."""
     ignored: Mapping[str, int]
 
 

@@ -1,4 +1,4 @@
-"""What every collective algorithm answers, and how its rounds become flows."""
+"""The interface of every collective algorithm, and the flows that its rounds become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is: layers with parameters, operations and outputs."""
+"""A model: layers with parameters, operations and outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Model:
     """The publication that the numbers come from."""
     layers: tuple[Layer, ...]
     sample: str
-    """What a sample is, such as "a sequence of 2048 tokens"."""
+    """The name of a sample, such as "a sequence of 2048 tokens"."""
     parameter_bytes: int = 2
     """Bytes of a parameter and of an element of an activation in training."""
 

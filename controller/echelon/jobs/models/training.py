@@ -1,4 +1,4 @@
-"""How a model is trained on many GPUs, and what each GPU computes and sends in an iteration.
+"""The training of a model on many GPUs: what each GPU computes and sends in an iteration.
 
 The layout is Megatron-LM's (Narayanan et al., SC '21, section 2): consecutive ranks form a group of tensor parallelism,
 these are repeated for data parallelism, and all that for each stage of the pipeline.

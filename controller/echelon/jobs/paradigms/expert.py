@@ -33,7 +33,7 @@ from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.ranked import RankedParadigm
 
 BACKWARD = 2
-"""How many times as long as the forward pass the backward pass computes."""
+"""The time of the backward pass as a multiple of the forward pass."""
 
 
 class Expert(RankedParadigm):

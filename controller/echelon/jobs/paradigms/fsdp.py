@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,9 +30,7 @@ from echelon.documents import Duration, Durations, Sizes, problem
 from echelon.jobs.collectives import AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
 from echelon.jobs.paradigms.tensor import check_collective
-from echelon.jobs.ranked import RankedParadigm
-
-V = TypeVar("V")
+from echelon.jobs.ranked import RankedParadigm, value_of
 
 
 class Fsdp(RankedParadigm):
@@ -52,7 +50,7 @@ class Fsdp(RankedParadigm):
     compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward", "optimizer"})
 
     zero: Literal[1, 2, 3] = 3
-    """What is sharded: 1, the optimiser's state; 2, gradients too; 3, parameters too."""
+    """The state that is sharded: 1, the optimiser's; 2, gradients too; 3, parameters too."""
     layers: Annotated[int, Field(strict=True, ge=1, le=10_000, description="how many layers, e.g. 32")]
     forward: Annotated[Durations, Field(description="the forward time of a layer on each rank, e.g. 10 ms")]
     backward: Annotated[Durations, Field(description="the backward time of a layer on each rank, e.g. 20 ms")]
@@ -60,7 +58,7 @@ class Fsdp(RankedParadigm):
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
-    """How many layers ahead are gathered; only with `zero: 3`, where the default is 1."""
+    """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
     """How long a rank updates its part of the parameters, seconds."""
     collective: AllReduceName = "ring"
@@ -115,14 +113,10 @@ class Fsdp(RankedParadigm):
         ).nodes()
 
     def _work(self, ranks: Sequence[str], direction: str, layer: int) -> Block:
-        lasts_s = _of(self.forward if direction == "forward" else self.backward, layer)
+        lasts_s = value_of(self.forward if direction == "forward" else self.backward, layer - 1)
         return replicate(ranks, lambda i, rank: compute(f"{direction}-l{layer}-w{i}", rank, lasts_s, direction))
 
     def _shared(
         self, name: str, operation: str, ranks: Sequence[str], sizes_bytes: int | tuple[int, ...], layer: int
     ) -> Block:
-        return collective(name, operation, ranks, _of(sizes_bytes, layer), self.collective)
-
-
-def _of(value: V | tuple[V, ...], layer: int) -> V:
-    return value[layer - 1] if isinstance(value, tuple) else value
+        return collective(name, operation, ranks, value_of(sizes_bytes, layer - 1), self.collective)

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PlainValidator, model_validator
 
@@ -18,7 +18,7 @@ from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, FreeGraphError
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
 from echelon.jobs.ranked import RankedParadigm
-from echelon.quantities import duration_text, rate_text, size_bytes, size_text
+from echelon.quantities import size_bytes
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
 SizeOrNone = Annotated[int, PlainValidator(size_bytes)]
@@ -45,11 +45,11 @@ class Node(Section):
     compute: Duration | None = None
     """How long `rank` computes, seconds."""
     kind: Name = "compute"
-    """What the rank computes, in a word; pictures show its first letter."""
+    """The kind of computing, in a word; pictures show its first letter."""
     send: Annotated[tuple[Rank, ...], Field(min_length=2, max_length=2)] | None = None
     """The sending and the receiving rank."""
     bytes: Size | None = None
-    """How much is sent, or the size of the tensor of a collective."""
+    """The bytes sent, or the size of a collective's tensor."""
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
     matrix: tuple[tuple[SizeOrNone, ...], ...] | None = None
     """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
@@ -162,47 +162,3 @@ class Graph(RankedParadigm):
             for node in self.nodes
         )
         return self.model_copy(update={"nodes": tuple(nodes)})
-
-
-def section_of(graph: FreeGraph) -> dict[str, Any]:
-    """Return a graph as the section `graph` of a job file. Groups that several collectives have get names."""
-    groups: dict[tuple[str, ...], str] = {}
-    for node in graph.nodes:
-        if isinstance(node, CollectiveStep):
-            groups.setdefault(node.group, f"g{len(groups)}")
-    section: dict[str, Any] = {}
-    if graph.ranks_per_worker != 1:
-        section["ranks_per_worker"] = graph.ranks_per_worker
-    if graph.local_bps is not None:
-        section["local_bandwidth"] = rate_text(int(graph.local_bps))
-    if groups:
-        section["groups"] = {name: [int(rank) for rank in ranks] for ranks, name in groups.items()}
-    return section | {"nodes": [dict(_entries(node, groups)) for node in graph.nodes]}
-
-
-def _entries(node: Step, groups: Mapping[tuple[str, ...], str]) -> Iterable[tuple[str, object]]:
-    yield "name", node.name
-    match node:
-        case ComputeUnit():
-            yield "rank", int(node.worker)
-            yield "compute", duration_text(node.duration_s)
-            if node.kind != "compute":
-                yield "kind", node.kind
-        case Flow():
-            yield "send", [int(node.src), int(node.dst)]
-            yield "bytes", size_text(node.size_bytes)
-        case CollectiveStep():
-            yield "collective", node.operation
-            yield "group", groups[node.group]
-            if node.matrix is not None:
-                yield "matrix", [[size_text(size) for size in row] for row in node.matrix]
-            elif node.operation != "barrier":
-                yield "bytes", size_text(node.size_bytes)
-            if node.algorithm is not None:
-                yield "algorithm", node.algorithm
-            if node.rounds:
-                yield "steps", "rounds"
-    if node.after:
-        yield "after", list(node.after)
-    if node.micro_batch is not None:
-        yield "micro_batch", node.micro_batch

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,10 +28,9 @@ from echelon.jobs.mesh import Mesh
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.pipelines.schedule import Pass, connected
 from echelon.jobs.pipelines.schedules import SCHEDULES
-from echelon.jobs.ranked import RankedParadigm
+from echelon.jobs.ranked import RankedParadigm, value_of
 from echelon.jobs.tensor_layers import BLOCKS, TensorLayers
 
-V = TypeVar("V")
 Axis = Literal["data", "pipeline", "tensor"]
 AXES: tuple[Axis, ...] = ("data", "pipeline", "tensor")
 Length = Annotated[int, Field(strict=True, ge=1, le=100_000)]
@@ -63,16 +62,16 @@ class MeshOfRanks(RankedParadigm):
     nests: ClassVar[frozenset[str]] = frozenset(AXES)
 
     data: Length = 1
-    """How many replicas of the model there are."""
+    """The number of replicas of the model."""
     pipeline: Length = 1
-    """How many workers share the layers of a replica: its stages."""
+    """The number of stages: the workers that share the layers of a replica."""
     tensor: Length = 1
-    """How many ranks share every layer of a stage."""
+    """The number of ranks that share every layer of a stage."""
     order: Annotated[tuple[Axis, ...], Field(min_length=1, max_length=3)] = AXES
     """The axes from the outermost to the innermost."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
     chunks: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
-    """How many parts of the model every stage has; only with `schedule: interleaved`."""
+    """The number of parts of the model that each stage has; only with `schedule: interleaved`."""
     micro_batches: Annotated[
         Annotated[int, Field(strict=True, ge=1, le=10_000)]
         | Annotated[tuple[PositiveReal, ...], Field(min_length=1, max_length=10_000)],
@@ -87,7 +86,7 @@ class MeshOfRanks(RankedParadigm):
     gradient: Sizes | None = None
     """The bytes that each rank of a stage all-reduces with its replicas; needed if there are several."""
     layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
-    """How many layers a stage has, each with collectives of its own if ranks share it."""
+    """The number of layers of a stage, each with collectives of its own if ranks share it."""
     sequence_parallel: bool = False
     """Whether ranks that share a layer divide the tokens where they do not divide matrices."""
     collective: AllReduceName = "ring"
@@ -180,7 +179,7 @@ class MeshOfRanks(RankedParadigm):
                 f"gradient-s{stage + 1}-t{t + 1}",
                 "all-reduce",
                 [groups[d, stage][t] for d in places["data"]],
-                _of(self.gradient or 1, stage),
+                value_of(self.gradient or 1, stage),
                 self.collective,
             )
             for stage in places["pipeline"]
@@ -227,21 +226,17 @@ class MeshOfRanks(RankedParadigm):
     def _size_bytes(self, share: Fraction, worker: int) -> int:
         """Return the activations that leave a worker; behind the last one, those that enter it."""
         place = min(worker, len(self.activation) - 1) if isinstance(self.activation, tuple) else 0
-        return max(1, round(share * _of(self.activation, place)))
+        return max(1, round(share * value_of(self.activation, place)))
 
     def _lasts_s(self, direction: str, worker: int) -> Fraction:
         if direction == "forward":
-            return _of(self.forward, worker)
+            return value_of(self.forward, worker)
         return self._weights_s(worker) if direction == "weights" else self._backward_s(worker)
 
     def _weights_s(self, worker: int) -> Fraction:
         if not SCHEDULES[self.schedule].splits_backward:
             return Fraction(0)
-        return _of(self.backward, worker) / 2 if self.weights is None else _of(self.weights, worker)
+        return value_of(self.backward, worker) / 2 if self.weights is None else value_of(self.weights, worker)
 
     def _backward_s(self, worker: int) -> Fraction:
-        return _of(self.backward, worker) - self._weights_s(worker)
-
-
-def _of(value: V | tuple[V, ...], place: int) -> V:
-    return value[place] if isinstance(value, tuple) else value
+        return value_of(self.backward, worker) - self._weights_s(worker)

@@ -26,7 +26,7 @@ class Paradigms:
 
     sections: Mapping[str, type[Paradigm]]
     broken: Mapping[str, str]
-    """Why each of the others cannot be used, and what to do."""
+    """The reason why each of the others cannot be used, and what to do."""
 
 
 @cache

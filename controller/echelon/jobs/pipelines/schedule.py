@@ -10,7 +10,7 @@ Names count stages and micro-batches from 1: compute units `forward-s1-m2`, `bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple
@@ -42,7 +42,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """What crosses one stage boundary in one direction in an iteration: one EchelonFlow."""
+    """The transfers across one stage boundary in one direction in an iteration: one EchelonFlow."""
 
     name: str
     """``activation-s1``: from stage 1 to 2; ``gradient-s2``: from stage 2 to 1."""
@@ -98,15 +98,20 @@ def pipeline(
     return connected(units, sent, lambda each: each.stage), crossings
 
 
-def connected(units: Mapping[Pass, Block], sent: Mapping[Pass, Block], lane_of: Callable[[Pass], int]) -> Block:
+def connected(
+    units: Mapping[Pass, Block],
+    sent: Mapping[Pass, Block],
+    lane_of: Callable[[Pass], Hashable],
+    behind: Mapping[Pass, Sequence[Block]] | None = None,
+) -> Block:
     """Return passes and what they send, connected by order and by dependencies.
 
-    The passes of a lane (`lane_of`) follow each other as listed. A micro-batch passes through the stages in each
-    direction; `sent` holds what a pass sends to the next, if anything.
+    The passes of a lane (`lane_of`) follow each other as listed, each with the blocks `behind` it. A micro-batch passes
+    through the stages in each direction; `sent` holds what a pass sends to the next, if anything.
     """
-    lanes: dict[int, list[Block]] = {}
+    lanes: dict[Hashable, list[Block]] = {}
     for each, unit in units.items():
-        lanes.setdefault(lane_of(each), []).append(unit)
+        lanes.setdefault(lane_of(each), []).extend((unit, *(behind or {}).get(each, ())))
     # The way of each micro-batch through the stages, in each direction.
     paths: dict[tuple[str, int], list[Block]] = {}
     for each in sorted(units, key=lambda each: each.stage if each.direction == "forward" else -each.stage):

@@ -74,6 +74,7 @@ class Crux:
             self.name,
             self._flows.update({job: (job, of_job, JOB_QUEUES[-1] - levels[job]) for job, of_job in of_jobs.items()}),
             default_schedule=strict(),
+            hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,
         )
 

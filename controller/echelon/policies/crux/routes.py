@@ -15,7 +15,7 @@ from echelon.paths import links_of
 
 
 class LeastCongested:
-    """Chooses paths for all jobs anew whenever they change (an `echelon.fabric.routing.PathChooser`).
+    """A chooser of new paths for all jobs whenever they change (an `echelon.fabric.routing.PathChooser`).
 
     Candidates are all shortest paths. The congestion of a path is that of its worst link: the seconds for which the
     connections placed so far keep it busy in an iteration. Larger connections of a job choose before smaller ones.

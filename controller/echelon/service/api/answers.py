@@ -25,7 +25,7 @@ class ErrorDetail(BaseModel):
     status: int
     """The HTTP status."""
     code: str
-    """What kind of fault it is, for programs. docs/errors.md explains each code."""
+    """The kind of fault, for programs. docs/errors.md explains each code."""
     reason: str
     """One line: what, why, and what to do."""
     path: str

@@ -137,7 +137,7 @@ class Gate:
 
 
 class _Answer:
-    """A view of what is sent. The answer to HEAD is that to GET without its body."""
+    """A view of an answer as it is sent. The answer to HEAD is that to GET without its body."""
 
     def __init__(self, send: Send, method: str) -> None:
         self._send = send

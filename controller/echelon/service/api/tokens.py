@@ -98,7 +98,7 @@ class Principal:
 
 class Authenticator(Protocol):
     def authenticate(self, token: str) -> Principal | None:
-        """Return whose token that is; None: nobody's."""
+        """Return the client whose token that is; None if it is not valid."""
 
 
 class Tokens:

@@ -24,7 +24,7 @@ MAX_TERM = election.LARGEST_TERM
 
 
 class StoreError(UnavailableError):
-    """The store cannot do it; the text says what an operator can do.
+    """The error for a call that the store cannot serve; the text says what an operator can do.
 
     It will not pass by itself when raised as this class: a corrupt or read-only file, a full disk, a schema of a later
     version, a bad URL, a refused password.
@@ -40,7 +40,9 @@ class StoreUnavailableError(StoreError):
 
 
 class NotLeaderError(StoreError):
-    """This controller does not lead (any more). `leader`: URL of the controller that leads, where known."""
+    """The error of a controller that does not lead, or no longer leads. `leader`: URL of the controller that leads,
+    where known.
+    """
 
     code: Code = "not-leader"
 
@@ -73,7 +75,7 @@ class Leadership:
         self.candidate = candidate
         self.lost = asyncio.Event()
         self.reason = ""
-        """Why it was lost, in one line."""
+        """The reason for the loss, in one line."""
         self._term = term
         self._raising = asyncio.Lock()
         """Terms are raised one after the other: the lower of two numbers must not come last."""
@@ -127,8 +129,8 @@ class Store(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the store cannot be relied on now, as far as that is known without asking it, in one line; for
-        /readyz."""
+        """The reason, in one line, why the store cannot be relied on now, as far as that is known without asking it;
+        for /readyz."""
 
     async def load(self) -> Snapshot:
         """Return all documents, in this version's schema whatever theirs is. Needs no leadership; a leader sees all
@@ -151,7 +153,7 @@ class Store(Protocol):
         """
 
     async def leader(self) -> Candidate | None:
-        """Return who leads now; None: nobody."""
+        """Return who leads now; None if no controller does."""
 
     async def close(self) -> None:
         """Resign and free everything. Can be called twice."""

@@ -14,7 +14,7 @@ _NOTIFICATIONS = "--notifications-addr"
 
 
 class Bmv2Launcher(ExecutableLauncher):
-    """Starts `simple_switch_grpc`, with its Thrift server."""
+    """A launcher of `simple_switch_grpc`, with its Thrift server."""
 
     target = "bmv2"
     executable = "simple_switch_grpc"

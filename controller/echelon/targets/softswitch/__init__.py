@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SoftswitchOptions(Section):
-    """No options: tables and queues are reached at the switch's one address."""
+    """The empty set of options: tables and queues are reached at the switch's one address."""
 
 
 class Softswitch(Target[SoftswitchOptions]):

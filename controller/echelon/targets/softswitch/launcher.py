@@ -8,7 +8,7 @@ from echelon.targets.launching import ExecutableLauncher, Place, Ports
 
 
 class SoftswitchLauncher(ExecutableLauncher):
-    """Starts `softswitch`, which shapes its ports itself."""
+    """A launcher of `softswitch`, which shapes its ports itself."""
 
     target = "softswitch"
     executable = "softswitch"

@@ -8,7 +8,7 @@ from echelon.targets.launching import ExecutableLauncher, Place, Ports
 
 
 class RecorderLauncher(ExecutableLauncher):
-    """Starts `echelon-recorder`, which then records to its log: its standard output."""
+    """A launcher of `echelon-recorder`, which then records to its log: its standard output."""
 
     target = "recorder"
     executable = "echelon-recorder"

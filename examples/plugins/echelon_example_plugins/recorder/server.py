@@ -20,7 +20,7 @@ from echelon_example_plugins.recorder.switch import RecordedSwitch, RefusedError
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _STREAMS = 16
-"""How many controllers may be connected at a time."""
+"""The most controllers that may be connected at a time."""
 
 
 class Service(p4r_grpc.P4RuntimeServicer):

@@ -1,4 +1,4 @@
-"""What a recorder knows: its controller, its pipeline and its entries. No I/O."""
+"""The state of a recorder: its controller, its pipeline and its entries. No I/O."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Fate = Callable[[int, bytes], list[tuple[int, bytes]]]
 
 
 class _Way:
-    """Where frames leave, and what they meet."""
+    """One direction of a path."""
 
     def __init__(self) -> None:
         self.send: Callable[[bytes], None] = lambda _data: None
@@ -54,7 +54,7 @@ class Path:
         self.lost += 1
 
     def write(self, size_bytes: int) -> None:
-        """Notes when it has arrived, in `received`: (time in ns, bytes of the connection)."""
+        """Write bytes, and record their arrival in `received`: (time in ns, bytes of the connection)."""
         self.connection.write(
             size_bytes, lambda: self.received.append((self.clock.now_ns, self.connection.received_bytes))
         )
@@ -70,7 +70,7 @@ def path(clock: Any, toy_link: Any) -> Callable[..., Path]:
 
 @pytest.fixture(scope="session")
 def new_path(toy_clock: Any, toy_link: Any) -> Callable[..., Path]:
-    """For tests that need many."""
+    """Return a factory, for tests that need many paths."""
 
     def make(settings: TcpSettings | None = None, **more: Any) -> Path:
         return Path(toy_clock(), toy_link, settings or TcpSettings(), **more)

@@ -1,4 +1,4 @@
-"""What the RFCs say a sender and a receiver do, on networks where it can be worked out by hand."""
+"""The rules of the RFCs for a sender and a receiver, on networks where the outcome can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = 1000 * MS
 MSS = 1184
 PACKET = TcpSettings(1250)
 FAST = 10**12
-"""Bits per second: a packet takes no time to speak of."""
+"""The bits per second of a link on which a packet takes practically no time."""
 
 
 def first_byte(path: Any) -> int:
@@ -27,7 +27,7 @@ def first_byte(path: Any) -> int:
 
 
 def data_of(path: Any) -> list[tuple[int, int]]:
-    """(time in ms, first byte) of what the sender sent with data."""
+    """Return (time in ms, first byte) of each frame with data that the sender sent."""
     first = first_byte(path)
     return [
         (round(now_ns / MS), parse(frame).seq - first & 0xFFFFFFFF)
@@ -37,7 +37,7 @@ def data_of(path: Any) -> list[tuple[int, int]]:
 
 
 def acks_of(path: Any) -> list[tuple[int, int]]:
-    """(time in ms, bytes acknowledged) of what the receiver sent."""
+    """Return (time in ms, bytes acknowledged) of each acknowledgement that the receiver sent."""
     first = first_byte(path)
     return [
         (round(now_ns / MS), parse(frame).ack - first & 0xFFFFFFFF)
@@ -47,7 +47,7 @@ def acks_of(path: Any) -> list[tuple[int, int]]:
 
 
 def lose(*numbers: int) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
-    """Frames of these numbers (from 0, in order of sending) are lost."""
+    """Return a fate that loses frames of these numbers (from 0, in order of sending)."""
     return lambda number, frame: [] if number in numbers else [(0, frame)]
 
 
@@ -112,7 +112,7 @@ def test_new_reno_sends_one_more_of_several_losses_each_round_trip(path: Callabl
 
 
 def test_two_duplicates_let_new_segments_go(path: Callable[..., Any]) -> None:
-    """RFC 3042: with two segments behind the lost one there are no three duplicates without it."""
+    """There are no three duplicates with only two segments behind the lost one; RFC 3042 helps."""
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS, there=lose(7))
     p.connection.establish()
     p.write(14 * MSS)
@@ -143,7 +143,9 @@ def test_time_outs_double(path: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("segments", [200, 20])
 def test_a_time_out_that_was_impatience_costs_one_segment(path: Callable[..., Any], segments: int) -> None:
-    """RFC 3522: everything is held up for 300 ms, as a starved queue does; nothing is lost, more to send or not."""
+    """Nothing is lost when everything is held up for 300 ms, as in a starved queue, whether there is more to send or
+    not (RFC 3522).
+    """
 
     # What was sent at 10 ms reaches its destination at once at 310 ms, and what was sent again at 210 ms behind it.
     def starved(number: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -196,7 +198,7 @@ def test_a_time_out_that_was_right_begins_anew(path: Callable[..., Any]) -> None
 def test_what_is_idle_for_longer_than_a_time_out_starts_slowly(
     path: Callable[..., Any], pause_ms: int, burst: int
 ) -> None:
-    """RFC 5681, 4.1. 50 segments open the window to 32: it grows as long as it is what holds them back."""
+    """The window grows as long as it limits the sender: 50 segments open it to 32 (RFC 5681, 4.1)."""
     p = path(PACKET, rate_bps=FAST, delay_ns=5 * MS)
     p.connection.establish()
     p.write(50 * MSS)
@@ -216,7 +218,7 @@ def test_the_receive_window_bounds_what_is_in_flight(path: Callable[..., Any]) -
 
 
 def mark(*numbers: int) -> Callable[[int, bytes], list[tuple[int, bytes]]]:
-    """A switch that marks frames of these numbers, if they may be."""
+    """Return the fate of a switch that marks frames of these numbers, if they may be marked."""
 
     def fate(number: int, frame: bytes) -> list[tuple[int, bytes]]:
         if number in numbers and frame[15] & 3 == ECT0:

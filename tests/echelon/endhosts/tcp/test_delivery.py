@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.endhosts.tcp.frames import parse
 from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings
+from tests.drawing import examples
 
 PHASES = (Phase.explicit, Phase.generate)
 """A failing example says enough as it is; making it smaller takes minutes."""
@@ -20,7 +21,9 @@ S = 1000 * MS
 
 
 class Trouble:
-    """Loses, repeats and holds up packets, at random but always alike; not `patience` times in a row."""
+    """A fault model that loses, repeats and holds up packets, at random but always alike; not `patience` times in a
+    row.
+    """
 
     def __init__(self, seed: int, lose: float, repeat: float, hold: float, hold_ns: int) -> None:
         self._rng = Random(seed)
@@ -38,7 +41,7 @@ class Trouble:
 
 
 class Books:
-    """What has come to the receiver, byte by byte, without any of TCP's ideas."""
+    """The bytes that have come to the receiver, recorded one by one, without any of TCP's ideas."""
 
     def __init__(self, path: Any) -> None:
         self._path = path
@@ -64,7 +67,13 @@ class Books:
         assert self._path.connection.received_bytes == self.prefix
 
 
-@settings(max_examples=40, deadline=None, phases=PHASES, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    phases=PHASES,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(
     sizes=st.lists(st.integers(1, 40_000), min_size=1, max_size=6),
     pauses_ms=st.lists(st.integers(0, 500), min_size=6, max_size=6),

@@ -41,7 +41,7 @@ addresses = st.builds(
 
 
 def same_checksums(frame: bytes) -> None:
-    """Scapy fills in what is deleted."""
+    """Check the checksums against Scapy, which fills in what is deleted."""
     given_packet = Ether(frame)
     wanted = Ether(frame)
     del wanted[IP].chksum, wanted[TCP].chksum

@@ -23,9 +23,9 @@ ADDRESS = TcpAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0
 
 @pytest.mark.parametrize("p", [0.0025, 0.01])
 def test_throughput_under_random_loss(new_path: Callable[..., Any], p: float) -> None:
-    """MSS / RTT * C / sqrt(p), where C is sqrt(3/2) if the window grows by a segment a round trip, as it does by bytes,
-    whatever the delay of acknowledgements. Real recoveries and time-outs take from it; losses that fall into one window
-    count once and add to it."""
+    """The throughput is MSS / RTT * C / sqrt(p), where C is sqrt(3/2) if the window grows by a segment a round trip,
+    as it does by bytes, whatever the delay of acknowledgements. Real recoveries and time-outs take from it; losses
+    that fall into one window count once and add to it."""
     rng = Random(7)
     rtt_ns = 40 * MS
     path = new_path(

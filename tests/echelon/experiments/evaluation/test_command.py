@@ -21,7 +21,7 @@ from echelon.scenarios.scenario import PolicyChoice, load_scenario
 
 SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")
 MEASUREMENTS = 2 * (1 + 2)
-"""For each scenario what it is, and runs under fair and fifo."""
+"""The number of measurements: for each scenario its description, and runs under fair and fifo."""
 ROOT = Path(__file__).parents[4]
 
 
@@ -30,7 +30,7 @@ def run(out: Path, *arguments: str) -> Result:
 
 
 class Unseen:
-    """Progress that nobody watches."""
+    """A progress that is not shown."""
 
     def stage(self, tasks: int, /) -> None:
         return
@@ -40,7 +40,7 @@ class Unseen:
 
 
 def evaluate(out: Path, scenarios: int = 2, iterations: int = 3) -> None:
-    """The evaluation of `SMALL` in this process, which saves the start of another."""
+    """Run the evaluation of `SMALL` in this process, which saves the start of another."""
     evaluate_into(
         out,
         half="tune",
@@ -56,7 +56,7 @@ def evaluate(out: Path, scenarios: int = 2, iterations: int = 3) -> None:
 
 
 def results(out: Path) -> dict[str, Any]:
-    """What was measured, by what it is a measurement of."""
+    """Return the results, by the identity of the measurement."""
     lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     found = {json.dumps(line["identity"], sort_keys=True): line["result"] for line in lines}
     assert len(found) == len(lines), "something was measured twice"
@@ -65,7 +65,7 @@ def results(out: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An evaluation that nothing interrupted."""
+    """Return an evaluation that nothing interrupted."""
     out = tmp_path_factory.mktemp("whole")
     evaluate(out)
     return out

@@ -21,7 +21,7 @@ from echelon.scenarios.scenario import Scenario, load_scenario, scenario_of
 
 SEEDS = range(10)
 ROUNDED = 1e-3
-"""Durations and sizes are rounded after the load has been set."""
+"""The rounding error of a load: durations and sizes are rounded after it has been set."""
 ROOT = Path(__file__).parents[4]
 
 

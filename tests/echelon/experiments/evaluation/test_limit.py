@@ -17,7 +17,7 @@ parts = st.floats(0.01, 1.0)
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[Links, int]:
-    """Some links, each with some of the jobs."""
+    """Draw some links, each with some of the jobs."""
     jobs = draw(st.integers(1, 6))
     names = [f"j{n}" for n in range(jobs)]
     links = draw(st.lists(st.dictionaries(st.sampled_from(names), parts, min_size=1), min_size=1, max_size=6))
@@ -32,7 +32,8 @@ def test_one_link(used: list[float]) -> None:
 
 
 def filled(used: Sequence[float]) -> float:
-    """The least mean on one link: jobs that use little are not slowed down, the others by the root of their part.
+    """Return the least mean on one link: jobs that use little are not slowed down, the others by the root of their
+    part.
 
     Of the jobs in order of their parts, the first k have speed 1; for the right k the rest has x_j ~ 1 / sqrt(u_j).
     """

@@ -17,7 +17,7 @@ from echelon.jobs.spec import JobSpec
 
 COMPUTE_S, SENT_BYTES = Fraction(3, 10), Fraction(96_000)
 SPARE_BYTES = 64
-"""Sizes are whole bytes, and each has a least."""
+"""The bytes by which a sum of sizes may fall short: sizes are whole bytes, and each has a least."""
 
 
 @pytest.mark.parametrize("seed", range(4))

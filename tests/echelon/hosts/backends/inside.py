@@ -1,4 +1,4 @@
-"""What a fabric of real interfaces is like, looked at from within a sandbox.
+"""Observations of a fabric of real interfaces, from within a sandbox.
 
     python -m tests.echelon.hosts.backends.inside BACKEND|TARGET LOOK...
 
@@ -39,7 +39,7 @@ PATIENCE_S = 60.0
 
 
 def look(which: str, *looks: str) -> Any:
-    """By look: what it sees, in a sandbox."""
+    """Return what each look sees, in a sandbox."""
     script = "import sys; from echelon.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
     command = [sys.executable, "-m", "tests.echelon.hosts.backends.inside", which, *looks]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def look(which: str, *looks: str) -> Any:
 
 
 def far_apart() -> Fabric:
-    """Two hosts at one switch, of different networks of 16 bits, with names that are too long for interfaces."""
+    """Return two hosts at one switch, of different networks of 16 bits, with names that are too long for interfaces."""
     hosts = {
         "accelerator-of-rack-17-number-01": Host("accelerator-of-rack-17-number-01", "10.1.2.3", "02:aa:00:00:00:01"),
         "accelerator-of-rack-17-number-02": Host("accelerator-of-rack-17-number-02", "10.77.2.3", "02:aa:00:00:00:02"),
@@ -80,7 +80,7 @@ def _json(prefix: Sequence[str], *command: str) -> Any:
 
 
 def hosts(backend: str) -> object:
-    """Of each host: what `ip` says."""
+    """Return what `ip` says of each host."""
     out = {}
     fabric = far_apart()
     with BACKENDS[backend](fabric, 9000) as built:
@@ -104,7 +104,7 @@ def hosts(backend: str) -> object:
 
 
 def frames(backend: str) -> object:
-    """A megabyte over TCP between two hosts, whose switch is a bridge of the kernel; every frame of it is looked at."""
+    """Send a megabyte over TCP between two hosts, whose switch is a bridge of the kernel, and look at every frame."""
     fabric = build_fabric(one_tor(2))
     with BACKENDS[backend](fabric, 1500) as built:
         _bridge(built, "tor")
@@ -130,7 +130,7 @@ def frames(backend: str) -> object:
 
 
 def left(backend: str) -> object:
-    """What there is before, inside and after; then a fabric that cannot be built."""
+    """Return what exists before, inside and after a fabric; then after one that cannot be built."""
     fabric = build_fabric(line(2))
 
     def census() -> dict[str, object]:
@@ -159,7 +159,7 @@ def left(backend: str) -> object:
 
 
 def build(backend: str) -> object:
-    """16 hosts and 24 hosts in leaf-spines of 32 and 32 links."""
+    """Build 16 hosts and 24 hosts in leaf-spines of 32 and 32 links, and return the times."""
     took = {}
     for name, spec in (("16 hosts", leaf_spine(4, 4, 4)), ("24 hosts", leaf_spine(4, 2, 6))):
         fabric = build_fabric(spec)
@@ -171,7 +171,7 @@ def build(backend: str) -> object:
 
 
 def switch(target: str) -> object:
-    """One switch: what a controller is told, what is said when it is killed; and that it ends with its caller."""
+    """Run one switch: return its arguments, its words when it is killed, and whether it ends with its caller."""
     from echelon.service.config import load_service_config
 
     fabric = build_fabric(one_tor(2))
@@ -260,7 +260,7 @@ def _transfer(built: HostFabric, source: str, sink: str, to: str, size: int) -> 
 
 
 def _checksums_hold(frame: bytes) -> bool:
-    """Of IPv4 and of TCP in it (RFC 1071)."""
+    """Return whether the checksums of IPv4 and of TCP in it hold (RFC 1071)."""
     packet = frame[14:]
     header = packet[: (packet[0] & 15) * 4]
     packet = packet[: struct.unpack("!H", packet[2:4])[0]]

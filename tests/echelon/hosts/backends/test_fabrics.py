@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbo
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """By look."""
+    """Return the result of each look."""
     reason = MISSING.get(request.param, lambda: None)()
     if reason is not None:
         pytest.skip(reason)
@@ -49,7 +49,7 @@ def test_a_host_has_the_fabrics_addresses_and_knows_all_others(seen: dict[str, A
 
 
 def test_frames_are_as_on_a_wire(seen: dict[str, Any]) -> None:
-    """No longer than the MTU allows, with their checksums, and nothing but what the hosts' programs send."""
+    """Frames are no longer than the MTU allows, have their checksums, and come only from the hosts' programs."""
     frames = seen["frames"]
     assert (frames["received"], frames["bad_checksums"], frames["other"]) == (1_000_000, 0, 0)
     assert frames["longest"] == 1514

@@ -82,7 +82,7 @@ def test_files_stay_except_in_private_directories(tmp_path: Path) -> None:
 
 
 def test_a_broken_pipe_ends_commands_as_usual() -> None:
-    """Python ignores SIGPIPE; what it starts should not."""
+    """Python ignores SIGPIPE; the programs that it starts should not."""
     ignored = next(line for line in run("cat", "/proc/self/status").stdout.splitlines() if line.startswith("SigIgn"))
     assert int(ignored.split()[1], 16) & 1 << (signal.SIGPIPE - 1) == 0
 
@@ -250,7 +250,7 @@ while True:
 
 @pytest.mark.long
 def test_nothing_is_left_whenever_the_caller_is_killed(token: str) -> None:
-    """Killed at any moment of the start, of which there are some hundredths of a second."""
+    """The caller is killed at any moment of the start, which takes some hundredths of a second."""
     rng = random.Random(7)
     for _ in range(150):
         with subprocess.Popen(

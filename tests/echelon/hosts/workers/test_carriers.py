@@ -38,13 +38,13 @@ PLACES = count(1)
 
 
 def places() -> dict[str, str]:
-    """Addresses of loopback that no other process of these tests has."""
+    """Return addresses of loopback that no other process of these tests has."""
     net = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 250}"
     return {host: f"{net}.{next(PLACES)}" for host in ("h1", "h2")}
 
 
 class Recorder:
-    """What a carrier says, and the iteration that its host is in."""
+    """The events of a carrier, and the iteration that its host is in."""
 
     def __init__(self, stop_after: int, loop: RealTimeLoop) -> None:
         self.started: list[tuple[str, int]] = []
@@ -138,7 +138,7 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
 
 @pytest.mark.parametrize(("kind", "carriage"), [(shim_sockets, SHIM), (tcp, TCP)])
 def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
-    """Before its host was told to begin that: there, it is still iteration 1."""
+    """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
         for iteration in (1, 2):
             for name in SIZES:
@@ -158,7 +158,7 @@ def test_flows_over_tcp_follow_each_other() -> None:
 
 
 def test_lost_packets_are_sent_again() -> None:
-    """A receive buffer of a few packets: those that find it full are gone."""
+    """The receive buffer holds a few packets: those that find it full are gone."""
     with pair(shim_sockets, SHIM, 1, window_packets=500, initial_window_packets=500, rate_bps=10**10) as (
         loop,
         carriers,
@@ -196,7 +196,7 @@ def test_packets_of_nobody_change_nothing() -> None:
 
 
 def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
-    """The k-th frame is never earlier than its turn; how much later is the machine's business."""
+    """The k-th frame is never earlier than its turn; how much later it is depends on the machine."""
     loop = RealTimeLoop()
     addresses = places()
     rate_bps, frames = 8_000_000, 20

@@ -218,7 +218,7 @@ def test_a_wrong_option_is_one_line(arguments: str, named: str) -> None:
 
 
 def test_from_a_model_to_a_table_of_policies(tmp_path: Path) -> None:
-    """A new user's path: two commands and a scenario's file."""
+    """A new user needs two commands and a scenario's file."""
     (tmp_path / "llama.yaml").write_text(printed(COMMANDS["3d"][0]))
     (tmp_path / "scenario.yaml").write_text(
         "scenario: mine\nfabric: leaf_spine.yaml\njobs: [llama.yaml]\npolicies: [fair, echelon]\n"

@@ -15,7 +15,7 @@ MS = Fraction(1, 1000)
 
 
 def job(period_ms: int, communication_ms: int, share: Fraction | int = 1) -> Profile:
-    """A job that communicates first."""
+    """Return a job that communicates first."""
     return Profile(period_ms * MS, (Communication(Fraction(0), communication_ms * MS, Fraction(share)),))
 
 
@@ -30,7 +30,7 @@ def test_two_jobs_of_40_and_60_ms() -> None:
 
 @pytest.mark.parametrize(("communication", "score"), [(30, 1.0), (50, 1.0), (60, 0.8), (75, 0.5)])
 def test_two_identical_jobs(communication: int, score: float) -> None:
-    """They fit as long as neither communicates for more than half of the time."""
+    """The jobs fit as long as neither communicates for more than half of the time."""
     rotation = rotate([job(100, communication), job(100, communication)])
     assert rotation.score == pytest.approx(score, abs=1e-9)
 
@@ -49,7 +49,7 @@ def test_what_does_not_fill_the_link_together_needs_no_rotation() -> None:
 
 
 def excess(profiles: list[Profile], starts: tuple[int, ...], circle_ms: int) -> Fraction:
-    """The demand above capacity over one round, millisecond by millisecond."""
+    """Return the demand above capacity over one round, millisecond by millisecond."""
     out = Fraction(0)
     for at in range(circle_ms):
         demand = Fraction(0)
@@ -62,7 +62,7 @@ def excess(profiles: list[Profile], starts: tuple[int, ...], circle_ms: int) -> 
 
 @st.composite
 def circles(draw: st.DrawFn) -> tuple[list[Profile], int]:
-    """Two or three jobs whose bursts begin and end on angles, so that brute force over angles is exact."""
+    """Draw two or three jobs whose bursts begin and end on angles, so that brute force over angles is exact."""
     circle_ms = ANGLES
     profiles = []
     for _ in range(draw(st.integers(2, 3))):
@@ -77,7 +77,9 @@ def circles(draw: st.DrawFn) -> tuple[list[Profile], int]:
 @settings(max_examples=25)
 @given(circles())
 def test_rotations_against_brute_force(drawn: tuple[list[Profile], int]) -> None:
-    """For two jobs the best there is; for more, what is claimed is what the rotations give, and no worse than none."""
+    """The rotation of two jobs is the best there is; that of more has the score it claims, which is no worse than
+    without one.
+    """
     profiles, circle_ms = drawn
     rotation = rotate(profiles)
     steps_ms = rotation.step_s / MS

@@ -20,7 +20,7 @@ from tests.echelon.policies.two_jobs import two_jobs
 
 
 def bulk(name: str, src: str, dst: str, period_ms: int, communication_ms: int) -> Job:
-    """Communicates first, then computes: one byte a millisecond."""
+    """Return a job that communicates first, then computes: one byte a millisecond."""
     flows = (Flow("f", src, dst, communication_ms),)
     computes = (ComputeUnit("c", src, Fraction(period_ms - communication_ms, 1000), ("f",)),)
     return Job(name, computes, flows, (EchelonFlow("H", ("f",), (Fraction(0),)),))
@@ -28,7 +28,7 @@ def bulk(name: str, src: str, dst: str, period_ms: int, communication_ms: int) -
 
 @pytest.mark.parametrize("communication", [Fraction(2, 5), Fraction(1, 2)])
 def test_hosts_separate_two_jobs_at_once(star: Callable[..., Fabric], communication: Fraction) -> None:
-    """Fair sharing leaves them at 1.38 and 1.48 for ever (MLTCP's example)."""
+    """Fair sharing leaves the jobs at 1.38 and 1.48 for ever (MLTCP's example)."""
     jobs = two_jobs(communication)
     result = simulate(jobs, star(2), make_policy("cassini"), 5)
     for job in jobs:
@@ -65,7 +65,7 @@ def test_jobs_that_do_not_meet_stay(star: Callable[..., Fabric]) -> None:
 
 
 def test_windows_are_slots_of_the_period(star: Callable[..., Fabric]) -> None:
-    """With both, a job is delayed and has its own slot; with windows alone, the slot is later instead."""
+    """A job is delayed and has its own slot with both; with windows alone, the slot is later instead."""
     jobs = [bulk("a", "h1", "h3", 40, 10), bulk("b", "h2", "h3", 60, 10)]
     both = make_policy("cassini", enforce="both", margin=0).plan(jobs, star(3))
     ten_ms = Fraction(1, 100)

@@ -39,7 +39,7 @@ RATE_BPS = 8_000
 
 
 def fabric_of(racks: int, hosts_per_rack: int) -> Fabric:
-    """Every host at its rack, every rack at both aggregation switches."""
+    """Return a fabric with every host at its rack, and every rack at both aggregation switches."""
     hosts = [f"h{rack}.{k}" for rack in range(racks) for k in range(hosts_per_rack)]
     tors = [f"t{rack}" for rack in range(racks)]
     ends = [(host, 0, f"t{host[1:].split('.')[0]}", 10 + int(host.split(".")[1])) for host in hosts]
@@ -95,16 +95,18 @@ class Bench:
         self._priorities = {name: k[name] * float(load.intensity) for name, load in self._loads.items()}
 
     def path(self) -> float:
-        """Crux's paths against all others, each with its best order of jobs."""
+        """Return the quality of Crux's paths against all others, each with its best order of jobs."""
         best = self._best_order
         return best / max(best, *_utilisations([(cycles, order) for cycles in self._others for order in ORDERS]))
 
     def priority(self) -> float:
-        """Crux's order on Crux's paths against all others."""
+        """Return the quality of Crux's order on Crux's paths against all others."""
         return self._ranked / self._best_order
 
     def compression(self) -> float:
-        """Crux's levels for its order on its paths against all levels that agree with the order."""
+        """Return the quality of Crux's levels for its order on its paths against all levels that agree with the
+        order.
+        """
         index = {job.name: k for k, job in enumerate(self.jobs)}
         agreeing = [
             each
@@ -115,7 +117,7 @@ class Bench:
         return crux / max(others)
 
     def together(self) -> float:
-        """Crux's levels for its order on its paths against all levels on all paths."""
+        """Return the quality of Crux's levels for its order on its paths against all levels on all paths."""
         choices = [(cycles, levels) for cycles in (self._cycles, *self._others) for levels in WEAK_ORDERS]
         crux, *others = _utilisations([(self._cycles, self._compressed), *choices])
         return crux / max(others)

@@ -11,13 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.policies.crux.compression import best_cut, compress, contention, random_order
+from tests.drawing import examples
 
 Graph = dict[tuple[str, str], Fraction]
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[str], Graph]:
-    """Jobs in order of priority, and edges downwards between some of them; an edge has the weight of its upper end."""
+    """Draw jobs in order of priority, and edges downwards between some of them; an edge has the weight of its upper
+    end.
+    """
     jobs = [f"j{k}" for k in range(draw(st.integers(1, 7)))]
     weights = {job: Fraction(draw(st.integers(1, 100))) for job in jobs}
     pairs = list(combinations(jobs, 2))
@@ -51,14 +54,14 @@ def test_orders_follow_the_edges(graph: tuple[list[str], Graph], seed: int) -> N
 
 
 def test_every_order_can_come_up() -> None:
-    """Three jobs below one: six orders."""
+    """Three jobs below one have six orders."""
     jobs = ["a", "b", "c", "d"]
     edges = {("a", other): Fraction(1) for other in "bcd"}
     random = Random(1)
     assert len({tuple(random_order(jobs, edges, random)) for _ in range(200)}) == 6
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(graphs(), st.integers(1, 3))
 def test_no_edge_leads_upwards_and_enough_orders_find_the_optimum(graph: tuple[list[str], Graph], levels: int) -> None:
     jobs, edges = graph
@@ -79,7 +82,7 @@ def test_contention_is_between_jobs_that_share_a_link() -> None:
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_a_chain_in_fewer_levels(levels: int) -> None:
-    """Of three jobs that all meet, the most intense is told apart first."""
+    """The most intense of three jobs that all meet is told apart first."""
     edges = {("a", "b"): Fraction(9), ("a", "c"): Fraction(9), ("b", "c"): Fraction(2)}
     expected = {1: [0, 0, 0], 2: [0, 1, 1], 3: [0, 1, 2]}[levels]
     assert compress(["a", "b", "c"], edges, levels, 10) == dict(zip("abc", expected, strict=True))

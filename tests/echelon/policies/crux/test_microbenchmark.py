@@ -11,7 +11,7 @@ from tests.reference.gpu_utilisation import Cycle, utilisations
 
 
 def test_the_model_has_the_papers_first_example() -> None:
-    """37.5 % or 41.7 % of the GPUs compute."""
+    """37.5 % or 41.7 % of the GPUs compute in the example."""
     cycles = [Cycle(10, 2, 2, 2, frozenset("l")), Cycle(10, 1, 1, 1, frozenset("l"))]
     assert list(utilisations([(cycles, (1, 0)), (cycles, (0, 1))], iterations=300)) == pytest.approx(
         [0.375, 5 / 12], rel=5e-3

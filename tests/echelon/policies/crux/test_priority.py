@@ -23,7 +23,7 @@ LARGE, SMALL = Loop(2.0, 2.0, 2.0), Loop(1.0, 1.0, 1.0)
 
 
 def utilisation(first: Loop, second: Loop) -> float:
-    """The mean utilisation of the GPUs of two jobs with as many GPUs each."""
+    """Return the mean utilisation of the GPUs of two jobs with as many GPUs each."""
     shares = transmitting(first, second)
     computing = [
         share / loop.communicate_s * loop.compute_s for share, loop in zip(shares, (first, second), strict=True)
@@ -32,14 +32,16 @@ def utilisation(first: Loop, second: Loop) -> float:
 
 
 def test_example_1() -> None:
-    """With the long job first 37.5 % of the GPUs compute, with the short one first 41.7 %: k = 1.5."""
+    """37.5 % of the GPUs compute with the long job first, 41.7 % with the short one first: k = 1.5."""
     assert utilisation(LARGE, SMALL) == pytest.approx(0.375)
     assert utilisation(SMALL, LARGE) == pytest.approx(5 / 12)
     assert factor(SMALL, LARGE) == pytest.approx(1.5)
 
 
 def closed_loop(name: str, host: str, loop: Loop) -> Job:
-    """Communication overlaps with the second part of computing: the iteration ends when both are done."""
+    """Return a job whose communication overlaps with the second part of computing: the iteration ends when both are
+    done.
+    """
     before, after = Fraction(loop.communicate_after_s), Fraction(loop.compute_s - loop.communicate_after_s)
     computes = (ComputeUnit("c1", host, before), ComputeUnit("c2", host, after, ("c1",)))
     flows = (Flow("f", host, "h3", round(loop.communicate_s * 1000), ("c1",)),)
@@ -47,7 +49,7 @@ def closed_loop(name: str, host: str, loop: Loop) -> Job:
 
 
 def idle_s(jobs: list[Job], fabric: Fabric, of: str, until_s: int) -> float:
-    """For how long the GPUs of a job are idle until then, the jobs in strict order of priority."""
+    """Return how long the GPUs of a job are idle until then, the jobs in strict order of priority."""
     result = simulate(jobs, fabric, make_policy("unfair"), None, until=Fraction(until_s), ideal=True)
     busy = 0.0
     for iteration in result.jobs[of].iterations:
@@ -73,7 +75,7 @@ loops = st.tuples(st.integers(1, 8), st.integers(1, 8), st.integers(0, 8)).map(
 @settings(max_examples=15)
 @given(loops, loops)
 def test_transmitting_is_what_the_jobs_do_on_a_link(star: Callable[..., Fabric], first: Loop, second: Loop) -> None:
-    """Measured in the fluid engine over a window that is long against the periods."""
+    """The measurement is made in the fluid engine over a window that is long compared with the periods."""
     window_s = 600
     jobs = [closed_loop("first", "h1", first), closed_loop("second", "h2", second)]
     result = simulate(jobs, star(3), make_policy("unfair"), None, until=Fraction(window_s), ideal=True)

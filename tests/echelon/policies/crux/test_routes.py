@@ -13,7 +13,7 @@ from echelon.policies.crux.routes import LeastCongested
 
 
 def two_spines(hosts: int, host_bps: int = 16_000, spine_bps: int = 8_000) -> Fabric:
-    """Half of the hosts at each of two leaves, and two ways between them."""
+    """Return a fabric of two leaves with half of the hosts each, and two ways between them."""
     ends = [(f"h{k}", f"l{1 + (k > hosts // 2)}", host_bps) for k in range(1, hosts + 1)]
     ends += [(leaf, spine, spine_bps) for leaf in ("l1", "l2") for spine in ("s1", "s2")]
     used: dict[str, int] = {}
@@ -40,7 +40,7 @@ def spines(fabric: Fabric, *jobs: Job) -> dict[str, set[str]]:
 
 
 def test_the_most_intense_job_has_a_spine_to_itself() -> None:
-    """Two jobs of little computing share what the third leaves."""
+    """Two jobs with little computing share what the third leaves."""
     jobs = [job("b", "h1", "h4", 1000, 1), job("c", "h2", "h5", 1000, 2), job("a", "h3", "h6", 1500, 30)]
     assert spines(two_spines(6), *jobs) == {"a": {"s1"}, "c": {"s2"}, "b": {"s2"}}
 

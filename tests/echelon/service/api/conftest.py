@@ -53,7 +53,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture
 def api(running: Api) -> Api:
-    """With nothing in it."""
+    """Return the API with an empty service."""
     running.app.state.service = MemoryService()
     running.exchanges.clear()
     return running

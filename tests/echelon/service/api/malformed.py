@@ -40,11 +40,11 @@ class Malformed:
     how: str
     body: bytes
     with_fabric: bool
-    """Only who knows the fabric and the limits can tell."""
+    """Whether only someone who knows the fabric and the limits can find the fault."""
 
 
 def malformed(seed: int, count: int) -> Sequence[Malformed]:
-    """`count` bodies, no two the same."""
+    """Return `count` bodies, no two the same."""
     rng = random.Random(seed)
     made: dict[bytes, Malformed] = {}
     while len(made) < count:
@@ -57,7 +57,7 @@ def malformed(seed: int, count: int) -> Sequence[Malformed]:
 
 
 def dump(rng: random.Random, value: object) -> bytes:
-    """As somebody might write it."""
+    """Return a value as JSON in one of several common styles."""
     indent = rng.choice((None, None, 1, 2))
     return json.dumps(value, indent=indent, ensure_ascii=rng.random() < 0.5).encode()
 
@@ -67,7 +67,7 @@ def sections(spec: Spec) -> list[Spec]:
 
 
 def places(spec: Spec) -> list[tuple[Any, Any]]:
-    """Everything that stands at a key or in a list, as what holds it and where."""
+    """Return every value at a key or in a list, as its container and its place there."""
     found: list[tuple[Any, Any]] = []
     for section in sections(spec):
         for key, value in section.items():
@@ -342,4 +342,4 @@ DAMAGES: list[tuple[str, Damage]] = [
     )
 ]
 FLOW_LIMIT = 3000
-"""With which `too_many_flows` are too many."""
+"""The limit that `too_many_flows` exceeds."""

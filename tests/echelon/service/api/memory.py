@@ -37,12 +37,12 @@ class MemoryService:
         self.problem_list: list[str] = []
         self.reports: list[DistanceReport] = []
         self.fault: Exception | None = None
-        """Raised by the next calls."""
+        """The fault that the next calls raise."""
         self.release = asyncio.Event()
-        """What `installed` waits for, and `difference` if `busy`."""
+        """The event that `installed` waits for, and `difference` if `busy`."""
         self.busy = False
         self.waiting = 0
-        """So many calls do."""
+        """The number of calls that wait for it."""
 
     def _check(self) -> None:
         if self.fault is not None:

@@ -33,7 +33,7 @@ class Serving:
         self._loop.close()
 
     def call(self, function: Callable[[], T]) -> T:
-        """On the server's loop."""
+        """Call a function on the server's loop."""
 
         async def run() -> T:
             return function()

@@ -39,7 +39,7 @@ def fault(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def as_json(file: Path) -> bytes | None:
-    """The file's mapping; None: YAML cannot read it, or JSON cannot say it."""
+    """Return the file's mapping as JSON; None if YAML cannot read it, or JSON cannot express it."""
     try:
         return json.dumps(read_document(file), allow_nan=False).encode()
     except (DocumentError, ValueError):
@@ -50,7 +50,7 @@ JOB_FAULTS = [case for case in BROKEN if case[0] in ("pipeline.yaml", "data.yaml
 
 
 def assert_same_words(http: httpx.Client, directory: Path) -> None:
-    """As the loader of files has for each of its faulty jobs."""
+    """Assert that the API and the loader of files describe each faulty job in the same words."""
     compared = 0
     for name, old, new, *_ in JOB_FAULTS:
         file = directory / name

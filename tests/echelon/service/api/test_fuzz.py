@@ -32,7 +32,7 @@ OPEN_PATHS = ("/healthz", "/readyz")
 Operation = Any
 
 NAME = "s1"
-"""Of the switch, and of a job."""
+"""The name of the switch, and of a job."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Fuzzed:
     operator: str
     reader: str
     requests: Sequence[st.SearchStrategy[Any]]
-    """For every operation one of right and one of wrong requests."""
+    """The strategies for right and for wrong requests of each operation."""
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +84,11 @@ def operations(url: str, token: str) -> Sequence[Operation]:
 
 
 Judge = Callable[[Any, Any], None]
-"""Of a request (schemathesis's case) and its answer."""
+"""The check of a request (schemathesis's case) and its answer."""
 
 
 def as_documented(case: Any, response: Any) -> None:
-    """All of schemathesis's checks: no fault; status, content and headers as documented; wrong data refused."""
+    """Run all of schemathesis's checks: no fault; status, content and headers as documented; wrong data refused."""
     case.validate_response(response)
     if response.status_code >= 400:
         error = response.json()["error"]
@@ -109,14 +109,14 @@ def as_stranger(case: Any, response: Any) -> None:
 
 
 def modes(operation: Operation) -> Sequence[GenerationMode]:
-    """Names in paths may be anything; only bodies and queries can be wrong."""
+    """Return the modes of generation: names in paths may be anything, so only bodies and queries can be wrong."""
     definition = operation.definition.raw
     takes = {parameter["in"] for parameter in definition.get("parameters", ())}
     return list(GenerationMode) if "requestBody" in definition or "query" in takes else [GenerationMode.POSITIVE]
 
 
 def requests_of(operation: Operation, mode: GenerationMode) -> Any:
-    """A strategy."""
+    """Return a strategy for requests of an operation."""
     anywhere = operation.as_strategy(mode)
     if "{" not in operation.path:
         return anywhere | anywhere.map(fit) if mode is GenerationMode.POSITIVE else anywhere
@@ -127,7 +127,7 @@ def requests_of(operation: Operation, mode: GenerationMode) -> Any:
 
 
 def fit(case: Any) -> Any:
-    """A job of this fabric: only such a one gets further than the check of its hosts."""
+    """Turn the case into a job of this fabric, the only kind that passes the check of its hosts."""
     if isinstance(case.body, dict) and {"job", "workers"} <= set(case.body):
         case.body["job"] = NAME
         case.body["workers"] = ["h1", "h2", "h3"][: 2 + len(case.body["workers"]) % 2]
@@ -135,7 +135,9 @@ def fit(case: Any) -> Any:
 
 
 def fuzz(fuzzed: Fuzzed, token: str | None, judge: Judge, examples: int) -> int:
-    """To every operation `examples` requests made to be right, and as many made to be wrong. Returns how many."""
+    """Send to every operation `examples` requests made to be right, and as many made to be wrong. Return the number
+    sent.
+    """
     sent = 0
     limited = settings(
         max_examples=examples,

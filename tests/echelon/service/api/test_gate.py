@@ -1,4 +1,4 @@
-"""Who may do what, how much at a time, and what is told about it."""
+"""Access and limits of the API, and the records of requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.echelon.service.api.test_routes import JOB
 
 
 def operations(api: Api) -> list[tuple[str, str]]:
-    """Every method and path of the API's own document, with names in the place of parameters."""
+    """Return every method and path of the API's own document, with names in the place of parameters."""
     return [
         (method.upper(), re.sub(r"\{\w+\}", "s1", path))
         for path, methods in api.app.openapi()["paths"].items()
@@ -129,7 +129,7 @@ def test_the_size_of_bodies(http: httpx.Client, api: Api, send: Callable[[bytes]
 def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
     http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its check takes seconds; on the loop nobody else would be answered meanwhile."""
+    """The body's check takes seconds; on the loop, no other request would be answered meanwhile."""
     threads: list[threading.Thread] = []
 
     def seen(*arguments: Any) -> Any:
@@ -164,7 +164,7 @@ def test_bodies_that_nobody_reads_do_no_harm(http: httpx.Client, api: Api) -> No
 
 @contextmanager
 def serving_open(settings: ApiSettings | None = None) -> Iterator[tuple[MemoryService, Serving, httpx.Client]]:
-    """Without tokens."""
+    """Serve the API without tokens."""
     service = MemoryService()
     with (
         serving(create_app(service, settings)) as running,
@@ -251,7 +251,7 @@ def open_api() -> Iterator[httpx.Client]:
 
 
 def test_a_form_of_a_web_page_changes_nothing(open_api: httpx.Client) -> None:
-    """What a browser sends without asking first is neither JSON nor PUT or DELETE."""
+    """A browser sends neither JSON nor PUT or DELETE without asking first."""
     for content_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
         response = open_api.post("/jobs", content=json.dumps(JOB), headers={"Content-Type": content_type})
         fault(response, 415)
@@ -272,7 +272,7 @@ def test_metrics_may_be_open() -> None:
 
 
 def settle(api: Api) -> None:
-    """A request is told after its answer was sent, in the same turn of the loop."""
+    """Wait until a request is recorded, which happens after its answer was sent, in the same turn of the loop."""
     api.serving.call(lambda: None)
 
 

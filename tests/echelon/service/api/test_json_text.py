@@ -27,7 +27,7 @@ def test_reads_what_python_writes(value: object, ascii_only: bool, indent: int |
 
 
 def strict(text: str) -> tuple[bool, object]:
-    """By Python's parser: whether it is JSON without a key given twice and without infinity, and its value."""
+    """Return whether Python's parser takes it as JSON without a key given twice and without infinity, and its value."""
 
     def pairs(items: list[tuple[str, object]]) -> dict[str, object]:
         if len(dict(items)) != len(items):

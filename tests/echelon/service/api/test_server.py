@@ -146,7 +146,7 @@ def server_tls(authority: Authority, *, client_ca: bool = False) -> ServerTls:
 
 
 def by_name(running: Serving) -> str:
-    """The certificate is for that name."""
+    """Return the URL with the name that the certificate is for."""
     return f"https://localhost:{running.server.port}"
 
 
@@ -272,7 +272,7 @@ def test_faulty_tls_files(
 
 
 def raw(running: Serving, request: bytes) -> bytes:
-    """What comes back until the server closes."""
+    """Return the bytes that come back until the server closes."""
     with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.sendall(request)
@@ -341,7 +341,7 @@ def test_signals_are_left_alone() -> None:
 
 @contextmanager
 def asking(running: Serving, service: MemoryService, path: str) -> Iterator[socket.socket]:
-    """A connection with a request that the service is busy with."""
+    """Open a connection with a request that the service is busy with."""
     with httpx.Client(base_url=running.url, trust_env=False) as http:
         http.post("/jobs", json=JOB)
     with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:

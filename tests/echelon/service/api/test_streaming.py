@@ -22,7 +22,7 @@ def flow(job: str, name: str) -> FlowPlanResource:
 
 
 async def collected(resource: PlanResource | IntentResource, field: str) -> tuple[bytes, int]:
-    """The body, and how often another task had a turn meanwhile."""
+    """Return the body, and how often another task had a turn meanwhile."""
     turns = 0
     done = False
 

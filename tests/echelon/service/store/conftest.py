@@ -20,7 +20,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
 
 @pytest.fixture(params=["sqlite", "etcd"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of an empty store."""
+    """Return the URL of an empty store."""
     if request.param == "sqlite":
         return f"sqlite://{tmp_path}/state.db"
     process: EtcdProcess = request.getfixturevalue("etcd")

@@ -28,7 +28,9 @@ def free_port() -> int:
 
 
 class EtcdProcess:
-    """Leases of one second are possible: etcd's shortest is one and a half of its election timeout."""
+    """A process of etcd in which leases of one second are possible: the shortest is one and a half of its election
+    timeout.
+    """
 
     def __init__(self, home: Path, options: Sequence[str] = (), scheme: str = "http") -> None:
         self.endpoint = f"127.0.0.1:{free_port()}"
@@ -111,7 +113,7 @@ class _Connection:
 
 
 class Proxy:
-    """Stands between a store and etcd."""
+    """A proxy between a store and etcd."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
@@ -119,7 +121,7 @@ class Proxy:
         self.endpoint = ""
         self.connections: list[_Connection] = []
         self.connect = True
-        """False: new connections are closed at once."""
+        """Whether new connections are kept; False: they are closed at once."""
 
     def hold_requests(self) -> None:
         for connection in self.connections:

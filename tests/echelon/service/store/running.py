@@ -9,7 +9,9 @@ LIMIT_S = 60.0
 
 
 def run(body: Awaitable[None]) -> None:
-    """Nothing may be left over: no task that goes on, and (warnings are errors) no open file or channel."""
+    """Run `body`, and check that nothing is left over: no task that goes on, and (warnings are errors) no open file
+    or channel.
+    """
 
     async def whole() -> None:
         async with asyncio.timeout(LIMIT_S):

@@ -1,4 +1,4 @@
-"""What every store promises, on a SQLite file and on a real etcd."""
+"""The contract of every store, on a SQLite file and on a real etcd."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) -> Non
 
 
 def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
-    """More operations than one transaction of etcd takes, and documents above its limit."""
+    """The job has more operations than one transaction of etcd takes, and documents above its limit."""
     numbers: dict[Key, Document] = {
         ("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n} for n in range(10_000)
     }

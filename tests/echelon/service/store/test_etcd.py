@@ -1,4 +1,4 @@
-"""What happens between a store and etcd: silence, lost and late messages, restarts, a full disk, foreign keys."""
+"""Faults between a store and etcd: silence, lost and late messages, restarts, a full disk, foreign keys."""
 
 from __future__ import annotations
 
@@ -407,7 +407,7 @@ def test_a_full_etcd_says_so(tmp_path: Path) -> None:
 def test_an_error_does_not_say_whether_a_transaction_was_carried_out(
     etcd: EtcdProcess, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As happens now and then when etcd becomes full: so the store looks."""
+    """A full etcd now and then reports an error for a transaction that it carried out, so the store looks."""
 
     async def body() -> None:
         async with await open_store(f"{etcd.url}/error{done}", lease_s=20) as store:
@@ -439,7 +439,7 @@ def test_an_error_does_not_say_whether_a_transaction_was_carried_out(
 
 
 def test_what_was_compacted_cannot_be_read(etcd: EtcdProcess) -> None:
-    """Which a load that takes long meets, and begins again."""
+    """A load that takes long can meet a compaction; it begins again."""
 
     async def body() -> None:
         direct = Etcd(parse(f"{etcd.url}/compacted"))

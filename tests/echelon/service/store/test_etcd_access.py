@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not installed, reason="etcd is not installed")
 
 
 async def protect(endpoint: str) -> None:
-    """With root, and a user `ctl` who may read and write below /lab/."""
+    """Protect etcd with root, and with a user `ctl` who may read and write below /lab/."""
     async with grpc.aio.insecure_channel(endpoint) as channel:
         auth = messages.AuthStub(channel)
         permission = messages.Permission(permType=messages.Permission.READWRITE, key=b"/lab/", range_end=b"/lab0")
@@ -90,7 +90,7 @@ def openssl(*arguments: object) -> None:
 
 
 def certify(home: Path, name: str) -> None:
-    """An authority `name`, and a certificate of 127.0.0.1 by it."""
+    """Make an authority `name`, and a certificate of 127.0.0.1 signed by it."""
     new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     openssl(
         "req",

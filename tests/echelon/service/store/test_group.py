@@ -46,7 +46,7 @@ def test_changes_in_order_are_one_change(made: list[EncodedChanges], before: Enc
 def test_writes_are_rows_of_calls_and_fail_together(
     calls: list[tuple[int, EncodedChanges]], count: int, failing: set[int]
 ) -> None:
-    """`failing`: writes, by their number. All calls are made before the first write ends."""
+    """`failing` holds writes by their number. All calls are made before the first write ends."""
 
     async def body() -> None:
         leaderships = [leadership(), leadership()]

@@ -36,7 +36,7 @@ class Writer:
         return int(term)
 
     async def rest(self) -> list[str]:
-        """What it said and nobody has read, to its end."""
+        """Return the lines that were not read, to the end of the output."""
         assert self.process.stdout is not None
         said = (await self.process.stdout.read()).decode()
         # A line that was cut off by its end says nothing.
@@ -44,7 +44,7 @@ class Writer:
 
 
 def largest(lines: Iterable[str]) -> int:
-    """Acknowledged number. A busy machine can make a leader miss its lease, and say so."""
+    """Return the largest acknowledged number. A leader on a busy machine may miss its lease, and say so."""
     return max((int(line) for line in lines if line.isdigit()), default=-1)
 
 
@@ -65,7 +65,7 @@ async def writer(url: str, lease_s: float = LEASE_S) -> AsyncIterator[Writer]:
 
 
 def check(snapshot: Snapshot, acknowledged: int) -> None:
-    """Every acknowledged commit is there, and nothing of one that is there only in part."""
+    """Check that every acknowledged commit is there, and that no commit is there only in part."""
     number = number_of(snapshot)
     assert number >= acknowledged
     found = {

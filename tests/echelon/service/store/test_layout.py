@@ -26,7 +26,7 @@ def changes(draw: st.DrawFn) -> EncodedChanges:
 
 
 class Keys(dict[bytes, bytes]):
-    """What etcd does with a transaction, restrictions included."""
+    """The keys of etcd, with its effect of a transaction, restrictions included."""
 
     def transact(self, operations: list[Operation]) -> None:
         touched: list[bytes] = []
@@ -52,7 +52,7 @@ def expected(before: Mapping[Key, bytes], made: EncodedChanges) -> dict[Key, byt
 
 @pytest.fixture(autouse=True, scope="module")
 def small_parts() -> object:
-    """So that short documents have several parts, and short changes several transactions."""
+    """Shrink the limits, so that short documents have several parts, and short changes several transactions."""
     patch = pytest.MonkeyPatch()
     patch.setattr(layout_module, "PART_BYTES", 16)
     patch.setattr(layout_module, "MAX_OPERATIONS", 3)

@@ -17,11 +17,11 @@ from echelon.service.store.sqlite import open_sqlite, path_of
 
 ME = Candidate("me", "http://me")
 COUNT = 500
-"""Documents: more than one transaction of etcd takes."""
+"""The number of documents, which is more than one transaction of etcd takes."""
 
 
 def add_version(documents: Documents) -> Documents:
-    """1 -> 2: every job gets a version, and one setting a new name."""
+    """Migrate 1 -> 2: every job gets a version, and one setting a new name."""
     for job in documents["jobs"].values():
         job["version"] = 1
     documents["settings"]["policy"] = documents["settings"].pop("ranking")
@@ -29,7 +29,7 @@ def add_version(documents: Documents) -> Documents:
 
 
 def number_versions(documents: Documents) -> Documents:
-    """2 -> 3."""
+    """Migrate 2 -> 3."""
     return {
         **documents,
         "jobs": {name: {**job, "version": job["version"] + 1} for name, job in documents["jobs"].items()},

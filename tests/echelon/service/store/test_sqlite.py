@@ -1,4 +1,4 @@
-"""What only a file can suffer."""
+"""Faults that only a file can suffer."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 def on_a_file_system(tmp_path: Path, mount: str, program: str) -> str:
-    """What `program` says where `mount` has been made at its argument, in a private namespace."""
+    """Return the output of `program` after `mount` has been made at its argument, in a private namespace."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounting needs root")
     script = f'{mount} && exec "$2" -W error -c "$3" "$1"'
@@ -250,7 +250,7 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
-    """Or a program that a controller started would keep a standby waiting."""
+    """A program that a controller started would keep a standby waiting if it inherited the lock."""
 
     async def body() -> None:
         async with await open_sqlite(tmp_path / "state.db") as store:

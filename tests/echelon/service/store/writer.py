@@ -18,11 +18,13 @@ from echelon.service.store import Candidate, Changes, Key, Snapshot, StoreError,
 CONCURRENT = 4
 BIG_EVERY = 7
 BIG = 300
-"""Documents in a big change: more than one transaction of etcd takes."""
+"""The number of documents in a big change, which is more than one transaction of etcd takes."""
 
 
 def change(number: int) -> Changes:
-    """What commit number 0, 1, ... of a run does: a few documents, some big, some deleted; its number is on file."""
+    """Return the changes of commit number 0, 1, ... of a run: a few documents, some big, some deleted, and its
+    number.
+    """
     rng = random.Random(number)
     keys: list[Key] = [("jobs", f"job-{rng.randrange(20)}") for _ in range(rng.randrange(1, 4))]
     puts: dict[Key, Mapping[str, Any]] = {key: {"by": number, "text": "x" * rng.randrange(2000)} for key in keys}
@@ -34,7 +36,7 @@ def change(number: int) -> Changes:
 
 
 def after(number: int) -> dict[Key, Mapping[str, Any]]:
-    """All documents after commits 0 to `number`."""
+    """Return all documents after commits 0 to `number`."""
     documents: dict[Key, Mapping[str, Any]] = {}
     for each in range(number + 1):
         made = change(each)
@@ -45,7 +47,7 @@ def after(number: int) -> dict[Key, Mapping[str, Any]]:
 
 
 def number_of(snapshot: Snapshot) -> int:
-    """Of the last commit in it; -1: none."""
+    """Return the number of the last commit in it; -1: none."""
     return int(snapshot["settings"].get("number", {"number": -1})["number"])
 
 

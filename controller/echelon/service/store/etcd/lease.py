@@ -16,7 +16,7 @@ SAFE = 0.9
 
 
 def now_s() -> float:
-    """Return the time of a clock that, unlike the event loop's, goes on while the machine sleeps."""
+    """Return the time of a clock that, unlike the event loop's, advances while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -50,7 +50,7 @@ async def open_etcd(address: Address, *, lease_s: float, schema: Schema | None =
 
 @dataclass(slots=True)
 class _Held:
-    """What a leader knows of its own keys."""
+    """A leader's knowledge of its own keys."""
 
     leadership: Leadership
     lease: Lease

@@ -1,4 +1,4 @@
-"""What a transaction of etcd compares and does."""
+"""The comparisons and operations of an etcd transaction."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ Operation = Put | Delete
 class Outcome:
     succeeded: bool
     found: Mapping[bytes, bytes]
-    """If it did not succeed: the values of the compared keys that exist."""
+    """The values of the compared keys that exist, if the transaction did not succeed."""
