@@ -17,7 +17,20 @@ from echelon.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-PROGRAMS = ("echelon", "softswitch", "make", "python", "python3", "pip", "mn", "sudo", "ptf", "curl", "systemctl")
+PROGRAMS = (
+    "echelon",
+    "echo",
+    "softswitch",
+    "make",
+    "python",
+    "python3",
+    "pip",
+    "mn",
+    "sudo",
+    "ptf",
+    "curl",
+    "systemctl",
+)
 PATIENCE_S = 300
 
 ELSEWHERE = {
@@ -35,6 +48,7 @@ ELSEWHERE = {
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon coflows FB2010": "a file that its authors publish",
+    r"--scale 1/1000 .*--yes": "minutes, for packets",
     r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""
