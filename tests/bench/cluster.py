@@ -168,7 +168,7 @@ def _peak_mb() -> float:
 def main() -> None:
     sizes = [word for word in sys.argv[1:] if ":" in word] or SIZES
     policies = [word for word in sys.argv[1:] if ":" not in word] or POLICIES
-    heads = ("hosts", "jobs", "flows", "policy", "scenario, s", "alone, s", "plan, s", "run, s")
+    heads: tuple[str, ...] = ("hosts", "jobs", "flows", "policy", "scenario, s", "alone, s", "plan, s", "run, s")
     heads += ("memory: scenario, MB", "plan, MB", "run, MB", "mean slowdown")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
     for size in sizes:
@@ -176,7 +176,7 @@ def main() -> None:
         for policy in policies:
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
                 of = process.submit(measure, hosts, jobs, policy).result()
-            cells = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
+            cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
             cells += tuple(f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s))
             cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
             print(f"| {' | '.join(cells)} | {of.mean_slowdown:.3f} |", flush=True)
