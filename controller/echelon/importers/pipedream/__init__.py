@@ -35,7 +35,7 @@ class PipeDreamOptions(importer.ImportOptions):
     """Mini-batches of an iteration. None: as many as there are ranks, rounded up to whole rounds of each stage."""
 
 
-class PipeDream(Importer[PipeDreamOptions]):
+class PipeDreamProfile(Importer[PipeDreamOptions]):
     """A layer profile of PipeDream, `graph.txt`."""
 
     Options: ClassVar[type[importer.ImportOptions]] = PipeDreamOptions
