@@ -123,6 +123,20 @@ def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
         yield chunk
 
 
+class _ProgrammedSwitch(Switch):  # type: ignore[misc]  # final, but finsy tells the reason only to its log
+    """finsy's switch, which keeps the reason why the switch does not take the program."""
+
+    refusal: P4ClientError | None = None
+    """The answer of the switch, if it did not take the program."""
+
+    async def _ready(self) -> None:
+        try:
+            await super()._ready()  # type: ignore[no-untyped-call]
+        except P4ClientError as error:
+            self.refusal = error
+            self._channel_ready()  # type: ignore[no-untyped-call]
+
+
 class SwitchSession:
     """A primary controller's session with one switch. An async context manager: connected inside, closed after.
 
@@ -164,7 +178,7 @@ class SwitchSession:
         )
         if election_id is not None:
             options = options(initial_election_id=election_id)
-        self._switch = Switch(name, address, options)
+        self._switch = _ProgrammedSwitch(name, address, options)
         if election_id is not None:
             self._switch._arbitrator = FixedArbitrator(election_id)  # noqa: SLF001
         self._entered = False
@@ -194,15 +208,6 @@ class SwitchSession:
             await self._switch.__aenter__()
         except (P4ClientError, GNMIClientError) as error:
             raise self._no_session(error) from None
-        except asyncio.CancelledError:
-            # Cancelled not by the caller but by finsy: pushing the pipeline failed, in a task of its own.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise SouthboundError(
-                f"switch {self.name} at {self._switch.address} refuses the P4 program; "
-                "check that it is built for this kind of switch (the log of finsy has the reason)"
-            ) from None
         self._entered = True
         try:
             # If the bid is fixed, being a backup is final.
@@ -210,6 +215,11 @@ class SwitchSession:
                 await self._wait_for_primary()
             if not self._switch.is_primary:
                 raise self._not_primary()
+            if (refusal := self._switch.refusal) is not None:
+                raise SouthboundError(
+                    f"switch {self.name} at {self._switch.address} does not take the P4 program: {refusal.message}; "
+                    "check that it is built for this kind of switch"
+                )
         except BaseException:
             await self._close()
             raise
