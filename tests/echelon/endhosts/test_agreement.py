@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import pack, unpack
 
 import pytest
@@ -11,16 +10,9 @@ from hypothesis import strategies as st
 
 from echelon.endhosts.agreement import Agreement
 from echelon.endhosts.shim import UNSTAMPED, flow_key
+from tests.echelon.endhosts.still_clock import Clock
 
 _MS = 1_000_000
-
-
-@dataclass
-class Clock:
-    now_ns: int = 0
-
-    def at(self, time_ns: int, call: object, *arguments: object) -> None:
-        raise AssertionError("nothing is put off")
 
 
 def stamp(age_us: int, memory: int = 0) -> bytes:

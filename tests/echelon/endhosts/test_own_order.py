@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from struct import pack
@@ -18,16 +17,9 @@ from echelon.rankings.attained import Attained
 from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline, Relative
 from echelon.rankings.fixed import Fixed
+from tests.echelon.endhosts.still_clock import Clock
 
 _MS = 1_000_000
-
-
-@dataclass
-class Clock:
-    now_ns: int = 0
-
-    def at(self, time_ns: int, call: object, *arguments: object) -> None:
-        raise AssertionError("nothing is put off")
 
 
 class OneHost:
