@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from echelon.endhosts.shim import STRAGGLER_FROM, UNSTAMPED
+from echelon.endhosts.shim import MEMORY_UNIT, STRAGGLER_FROM, UNSTAMPED
 from echelon.endhosts.tcp.stack import Clock
-from echelon.p4program import constants
 
 _STAMP = Struct("!IHH")
 """Age in microseconds, memory, reserved."""
 _MAX_AGE_US = 2**32 - 1
 _NS_PER_US = 1000
-_MEMORY_UNIT = constants()["MEMORY_UNIT"]
 
 
 @dataclass(slots=True)
@@ -60,7 +58,7 @@ class Agreement:
             return begin_ns, 0.0
         if known.epoch == key[0]:
             begin_ns = min(begin_ns, known.begin_ns)
-        return begin_ns, known.memory / _MEMORY_UNIT
+        return begin_ns, known.memory / MEMORY_UNIT
 
     def hear(self, key: bytes, stamp: bytes) -> None:
         """Take the stamp of a packet of a flow (`echelon.endhosts.shim.flow_key`) that has just arrived."""

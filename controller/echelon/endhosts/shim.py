@@ -25,6 +25,9 @@ DRAIN = _CONSTANTS["SHIM_FLAG_DRAIN"]
 STRAGGLER_FROM = _CONSTANTS["STRAGGLER_FROM"]
 """An epoch as far ahead as this of another, or more, modulo 256, is behind it."""
 
+MEMORY_UNIT = _CONSTANTS["MEMORY_UNIT"]
+"""The number of units in which a stamp tells one period of lost time."""
+
 RESENT = 1
 """Bit of the shim's field `marks`: `resent` of a segment."""
 PROMPT = 2
