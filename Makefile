@@ -33,7 +33,7 @@ demo-mininet: $(RUNS)
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
 
-# The layers without sockets and processes, for the edit loop: a minute and a half.
+# The layers without sockets and processes, for the edit loop: a minute.
 FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon/policies tests/echelon/lowering \
 	tests/echelon/telemetry tests/echelon/control tests/softswitch/core tests/softswitch/tm
 test-fast: $(STAMP)
