@@ -270,7 +270,7 @@ class AloneNeedNotWait(_HoldTest):
 
 
 class RisesAfterTheHoldTime(_HoldTest):
-    """After the hold time without a packet, none of the flow's packets can still wait."""
+    """None of the flow's packets can still wait after the hold time without a packet."""
 
     def runTest(self) -> None:
         flow = self.held_flow(50_000)

@@ -51,7 +51,7 @@ class PlaceOfAFlow(_RegisterTest):
 
 
 class SequenceNumbersWrapAround(_RegisterTest):
-    """After 2**32 packets of a queue, promotion still waits for those of the flow, and no longer."""
+    """Promotion waits for the packets of the flow, and no longer, also after 2**32 packets of a queue."""
 
     def runTest(self) -> None:
         slow, frame_bytes = 3, 500

@@ -28,9 +28,9 @@ class Times(NamedTuple):
     """Seconds of an iteration."""
 
     executed_s: Fraction
-    """With acknowledgements of packets of 9000 bytes."""
+    """The time with acknowledgements of packets of 9000 bytes."""
     ideal_s: Fraction
-    """Without acknowledgements, as ASTRA-sim has it."""
+    """The time without acknowledgements, as ASTRA-sim has it."""
 
 
 def fabric(kind: Kind, ranks: int) -> Document:

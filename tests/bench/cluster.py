@@ -31,7 +31,7 @@ POLICIES = ("fair", "echelon")
 HOSTS_PER_LEAF = 32
 RATE_BPS = 100 * 10**9
 LOAD = 0.8
-"""Of the link of a host, by all its jobs together if none of them were slowed down."""
+"""The load of a host's link by all its jobs together, if none of them were slowed down."""
 MOST_S = 0.25
 """The longest time that a job sends in an iteration, alone."""
 

@@ -22,7 +22,7 @@ Operation = Literal["all-reduce", "all-to-all by ring", "all-to-all"]
 RATE_BPS = 50 * 2**30 * 8
 """50 GB/s as the back end counts it, in bits per second."""
 LATENCY_S = Fraction(500, 10**9)
-"""Of a hop, in the examples that ASTRA-sim comes with."""
+"""The latency of a hop in the examples that ASTRA-sim comes with."""
 
 _HOPS = {"ring": 1, "switch": 2}
 

@@ -19,11 +19,11 @@ class ChangeTimes:
     """The durations of the phases of a change, in seconds, from its acceptance to the last acknowledged entry."""
 
     queued_s: float
-    """Before planning began."""
+    """The time before planning began."""
     policy_s: float
     lowering_s: float
     encoding_s: float
-    """Entries to bytes, summed over the switches."""
+    """The time for turning entries into bytes, summed over the switches."""
     rpc_s: float
     """The slowest switch's writes."""
     total_s: float

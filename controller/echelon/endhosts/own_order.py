@@ -41,15 +41,14 @@ class SentBytes:
 class FlowUrgency:
     """The urgency of a flow at its host. Flows that are equally urgent go in the order in which they started."""
 
-    __slots__ = ("_agreement", "_group", "_highest", "_key", "_ranking", "_sent", "_start_ns")
+    __slots__ = ("_agreement", "_group", "_highest", "_key", "_sent", "_start_ns", "_urgency")
 
     def __init__(self, agreement: Agreement, sent: SentBytes, key: bytes, ranking: Ranking, start_ns: int) -> None:
         agreement.begin(key, start_ns)
         self._agreement = agreement
         self._key = key
         self._sent = sent
-        self._group = ranking.group
-        self._ranking = ranking
+        self._urgency, self._group = ranking.at_host()
         self._highest = ranking.queues[-1]
         self._start_ns = start_ns
 
@@ -57,7 +56,7 @@ class FlowUrgency:
         begin_ns, memory = self._agreement.progress(self._key)
         sent_bytes = 0 if self._group is None else self._sent.get(self._key, self._group)
         view = HostView((now_ns - begin_ns) / _NS_PER_S, memory, sent_bytes)
-        return self._highest, self._ranking.urgency(view), -self._start_ns
+        return self._highest, self._urgency(view), -self._start_ns
 
     def sent(self, length_bytes: int) -> None:
         """Note that the flow has given a packet to the interface."""

@@ -35,7 +35,7 @@ from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow
 
 Node = ComputeUnit | Flow | CollectiveStep
 _Begin = tuple[Mapping[int, int], int]
-"""When a node begins, counted from each head that precedes it: a time by head, and how much later than that."""
+"""The begin of a node, counted from each head that precedes it: a time by head, and a delay to add to all of them."""
 
 
 def arrange(nodes: Sequence[Node], flows_of: Mapping[str, Sequence[str]]) -> tuple[EchelonFlow, ...]:

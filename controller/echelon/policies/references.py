@@ -30,7 +30,7 @@ class Due(NamedTuple):
 
     echelonflow: str
     offset_s: Fraction
-    """When the flow should start, if it is the head of its EchelonFlow."""
+    """The ideal finish time without slack, in seconds from that reference time."""
     slack_s: Fraction = Fraction(0)
     """The slack of its EchelonFlow."""
 

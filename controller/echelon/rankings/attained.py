@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import HostView, Rank
+from echelon.rankings.base import HostOrder, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, steps
 
 
@@ -37,8 +37,8 @@ class Attained:
         )
         return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
 
-    def urgency(self, at: HostView) -> float:
-        return self.order[bisect_right(self.thresholds_bytes, at.sent_bytes)]
+    def at_host(self) -> HostOrder:
+        return HostOrder(lambda view: self.order[bisect_right(self.thresholds_bytes, view.sent_bytes)], self.group)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:

@@ -13,14 +13,26 @@ R_contra = TypeVar("R_contra", bound="Ranking", contravariant=True)
 
 
 class HostView(NamedTuple):
-    """What a host knows about a flow when it decides which one to send."""
+    """The knowledge of a host about a flow when it decides which flow to send."""
 
     age_s: float
     """Seconds since the job's iteration began."""
     memory: float
-    """What the job lost in earlier iterations, in its periods."""
+    """The time that the job lost in earlier iterations, in its periods."""
     sent_bytes: int
     """The bytes that the host has sent of the flow's group in this iteration."""
+
+
+class HostOrder(NamedTuple):
+    """The order of a flow among those of its host. Equally urgent flows go in the order in which they started."""
+
+    urgency: Callable[[HostView], float]
+    """A function that is called for every packet while several flows wait. The largest value goes first."""
+    group: str | None = None
+    """The flows of the job whose bytes decide; None if no bytes do."""
+
+
+IN_ORDER_OF_START = HostOrder(lambda _view: 0.0)
 
 
 class Ranking(Protocol):
@@ -36,12 +48,8 @@ class Ranking(Protocol):
         Raise `ValueError`, which says what does not fit the switch and what would.
         """
 
-    @property
-    def group(self) -> str | None:
-        """The flows of the job whose bytes decide on the rank; None if no bytes do."""
-
-    def urgency(self, at: HostView) -> float:
-        """Return how urgent a flow is at its host, compared with others that can enter as high a queue."""
+    def at_host(self) -> HostOrder:
+        """Return the order of the flow at its host, among flows that can enter as high a queue."""
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:

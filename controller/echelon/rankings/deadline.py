@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
-from echelon.rankings.base import HostView, Rank
+from echelon.rankings.base import HostOrder, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
 
 _RANK_BITS = 48
@@ -117,15 +117,13 @@ class Deadline:
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
         return LevelProfile(steps(edges, queues, key_bits))
 
-    @property
-    def group(self) -> None:
-        return None
-
-    def urgency(self, at: HostView) -> float:
-        late_s = at.age_s - float(self.offset_s)
-        if self.relative is not None:
-            return late_s / float(self.relative.unit_s) + at.memory - float(self.relative.head_start)
-        return bisect_right(self.thresholds_s, late_s)
+    def at_host(self) -> HostOrder:
+        offset_s = float(self.offset_s)
+        if self.relative is None:
+            thresholds_s = [*map(float, self.thresholds_s)]
+            return HostOrder(lambda view: bisect_right(thresholds_s, view.age_s - offset_s))
+        unit_s, head_start = float(self.relative.unit_s), float(self.relative.head_start)
+        return HostOrder(lambda view: (view.age_s - offset_s) / unit_s + view.memory - head_start)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:

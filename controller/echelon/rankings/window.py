@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import HostView, Rank
+from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, Rank
 from echelon.rankings.in_switches import (
     KeyRange,
     LevelProfile,
@@ -54,12 +54,8 @@ class Window:
             return steps((begin, end), (self.inside, self.outside, self.inside), key_bits)
         return steps((end, begin), (self.outside, self.inside, self.outside), key_bits)
 
-    @property
-    def group(self) -> None:
-        return None
-
-    def urgency(self, at: HostView) -> float:
-        return 0.0
+    def at_host(self) -> HostOrder:
+        return IN_ORDER_OF_START
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> WindowExecution:

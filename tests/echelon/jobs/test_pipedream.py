@@ -101,7 +101,7 @@ def accounted_s(
 def test_computing_takes_what_an_account_of_idle_workers_says(
     stages: list[int], mini_batches: int, data: st.DataObject
 ) -> None:
-    """On links that are so fast that a byte does not count."""
+    """Transfers take no time that counts: the links are very fast."""
     forward_ms, backward_ms = (data.draw(st.lists(MS, min_size=len(stages), max_size=len(stages))) for _ in range(2))
     forward_s, backward_s = ([Fraction(ms, 1000) for ms in each] for each in (forward_ms, backward_ms))
     job = job_of(stages, mini_batches, forward_ms, backward_ms)
@@ -141,7 +141,7 @@ def test_one_replicated_stage_sums_after_each_round(
 def test_without_replicas_the_order_is_that_of_1f1b(
     stages: int, mini_batches: int, forward: int, backward: int
 ) -> None:
-    """Between two pauses PipeDream does what 1F1B does with as many micro-batches."""
+    """PipeDream does between two pauses what 1F1B does with as many micro-batches."""
     workers = [f"h{i + 1}" for i in range(stages)]
     times = [[Fraction(ms, 1000)] * stages for ms in (forward, backward)]
     flushed = Job("d", *one_f_one_b(workers, mini_batches, times[0], [1] * (stages - 1), times[1]))

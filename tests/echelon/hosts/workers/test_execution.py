@@ -90,7 +90,7 @@ class Together:
     jobs(), st.integers(0, 2**32), st.dictionaries(st.sampled_from(["h0", "h1"]), st.sampled_from([1, 2]), max_size=2)
 )
 def test_workers_together_start_what_the_whole_job_starts(job: Job, seed: int, late: dict[str, int]) -> None:
-    """In any order of events, the workers start the same units and flows, and the iteration ends at the same time."""
+    """The workers start the same units and flows in any order of events, and the iteration ends at the same time."""
     delays = dict.fromkeys(late.items(), 5 * MS)
     whole: JobExecution[int] = JobExecution(job, delays=delays, more=lambda i: i <= 2)
     together = Together(job, delays)
