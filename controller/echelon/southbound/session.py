@@ -126,13 +126,13 @@ def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
 class _ProgrammedSwitch(Switch):  # type: ignore[misc]  # final, but finsy tells the reason only to its log
     """finsy's switch, which keeps the reason why the switch does not take the program."""
 
-    refusal: P4ClientError | None = None
-    """The answer of the switch, if it did not take the program."""
+    refusal: Exception | None = None
+    """The answer of the switch if it did not take the program, or the reason why the program could not be sent."""
 
     async def _ready(self) -> None:
         try:
             await super()._ready()  # type: ignore[no-untyped-call]
-        except P4ClientError as error:
+        except Exception as error:  # any other way out of a task of finsy's would cancel ours
             self.refusal = error
             self._channel_ready()  # type: ignore[no-untyped-call]
 
@@ -216,8 +216,9 @@ class SwitchSession:
             if not self._switch.is_primary:
                 raise self._not_primary()
             if (refusal := self._switch.refusal) is not None:
+                reason = refusal.message if isinstance(refusal, P4ClientError) else refusal
                 raise SouthboundError(
-                    f"switch {self.name} at {self._switch.address} does not take the P4 program: {refusal.message}; "
+                    f"switch {self.name} at {self._switch.address} does not take the P4 program: {reason}; "
                     "check that it is built for this kind of switch"
                 )
         except BaseException:

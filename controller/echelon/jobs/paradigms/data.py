@@ -21,7 +21,7 @@ one coflow, the job that started first goes first, until neither meets the other
 forward and 2 s backward in 4 buckets, with 1.5 s of traffic on one link, started 1/16 s apart, take 1.31 times as long
 as alone under fair sharing, 1.22 ranked by spread times, and 1.00 as one coflow from the third iteration on.
 
-**Staleness of one step** (SAPipe, Chen et al., NeurIPS '22; of all buckets, Pipe-SGD, Li et al., NeurIPS '18). The
+**Staleness of one step** (SAPipe, Chen et al., NeurIPS '22; Pipe-SGD, Li et al., NeurIPS '18, for all buckets). The
 backward pass ends with the first layers, so nothing hides their all-reduce. Workers apply the gradients of the last
 `stale_buckets` buckets one iteration late: those that one iteration computes are all-reduced while the next one
 computes, and are consumed when that one ends. As iterations do not overlap here, a job's iteration is its steady state:

@@ -1,7 +1,7 @@
 """1F1B-RR: PipeDream's schedule, in which weights are stashed and stages may be replicated.
 
 Source: Narayanan et al., PipeDream: Generalized Pipeline Parallelism for DNN Training, SOSP '19, sections 3.2 and 3.3.
-What enters the pipeline are mini-batches. A stage applies the gradients of each as soon as it has them, so the pipeline
+Mini-batches enter the pipeline. A stage applies the gradients of each as soon as it has them, so the pipeline
 is not emptied between mini-batches. The backward pass of a mini-batch uses the weights of its forward pass, which the
 worker has stashed: one version for each mini-batch that it has in flight. No pass therefore waits for the update of
 another mini-batch.
@@ -29,14 +29,14 @@ class ReplicatedStage:
 
     ranks: Sequence[str]
     forward_s: Fraction
-    """Seconds of a mini-batch on one rank."""
+    """The seconds of a mini-batch on one rank."""
     backward_s: Fraction
     activation_bytes: int = 0
-    """What a mini-batch sends to the next stage; of the last stage, nothing is sent."""
+    """The bytes that a mini-batch sends to the next stage; 0 for the last stage."""
     gradient_bytes: int = 0
-    """What it sends back to this stage."""
+    """The bytes that it sends back to this stage."""
     parameter_bytes: int = 0
-    """What replicas all-reduce after each round; nothing if 0."""
+    """The bytes that replicas all-reduce after each round."""
 
 
 def versions(stages: Sequence[int], stage: int) -> int:
@@ -62,7 +62,7 @@ def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
 
 
 def one_f_one_b_rr(stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None = None) -> Block:
-    """Return so many mini-batches in a pipeline that is empty before and after them.
+    """Return the passes of `mini_batches` through a pipeline that is empty before and after them.
 
     `echelon.jobs.pipelines.schedule` says how passes and flows are named. ``sum-s1-k2`` is the all-reduce of the second
     round of the first stage, by `algorithm` (`echelon.jobs.collectives.OPERATIONS`).
