@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from echelon.hosts import sandbox
 from tests.echelon.traffic.link import LINK_BPS, Case, measured
 
+MISSING = sandbox.missing() or (None if shutil.which("tc") else "tc is not in PATH (it is in /sbin, of iproute2)")
+
 pytestmark = [
-    pytest.mark.skipif(sandbox.missing() is not None, reason=sandbox.missing() or ""),
+    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
     # Beside each other they would measure each other.
     pytest.mark.xdist_group("hosts"),
 ]
