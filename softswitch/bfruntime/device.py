@@ -126,9 +126,12 @@ class Device(Protocol):
         """The program that runs; None before there is one."""
         ...
 
-    @property
-    def tables(self) -> Mapping[str, Entries]:
-        """The tables by name: those of the program, and the fixed ones that the switch has."""
+    def entries(self, table: str, pipe: int | None) -> Entries | None:
+        """Return the entries of a table of the program, or of a fixed table; None if there is no such table.
+
+        `pipe` is the pipe that a request names, or None for all pipes. Tables of a program have the same entries in all
+        pipes.
+        """
         ...
 
     def load(self, program: Program) -> None:
