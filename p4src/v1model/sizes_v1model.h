@@ -41,6 +41,8 @@
 
 /* Times are microseconds. */
 #define DURATION(name) name##_us
+/* Where metadata keep the queue that a packet's rank asks for. */
+#define WANTED wanted
 /* Egress knows how long a packet has waited. */
 #define RANK_EXPIRES
 /* A select may hold a comparison. */
