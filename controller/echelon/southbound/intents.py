@@ -30,7 +30,7 @@ from echelon.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Wri
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from finsy import GNMIClient, GRPCCredentialsTLS
+    from finsy import GRPCCredentialsTLS
 
     from echelon.p4program import P4Program
 
@@ -187,10 +187,9 @@ class IntentSession(ABC):
     async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
         """Put settings into force; return how many changed."""
 
-    @property
-    def _gnmi(self) -> GNMIClient | None:
-        """The gNMI client of the session; None where the switch does not serve gNMI."""
-        return None
+    @abstractmethod
+    async def _open_queues(self, driver: QueueDriver) -> None:
+        """Prepare the driver of the queues for this session, over the channel that it uses."""
 
     # -- intents -----------------------------------------------------------------------------------------------------
 
@@ -333,7 +332,7 @@ class IntentSession(ABC):
         if driver is None:
             raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
         if not self._queues_open:
-            await driver.open(self._gnmi)
+            await self._open_queues(driver)
             self._queues_open = True
         return dict(await driver.read())
 

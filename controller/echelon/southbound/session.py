@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from finsy import (
-    GNMIClient,
     GRPCCredentialsTLS,
     GRPCStatusCode,
     P4ClientError,
@@ -244,10 +243,8 @@ class SwitchSession(IntentSession):
                 f"switch {self.name}: no answer at {self._switch.address} within {timeout_s:g} s: {error}"
             ) from None
 
-    @property
-    def _gnmi(self) -> GNMIClient | None:
-        client: GNMIClient | None = self._switch.gnmi_client
-        return client
+    async def _open_queues(self, driver: QueueDriver) -> None:
+        await driver.open(self._switch.gnmi_client)
 
     @property
     def schema(self) -> P4Schema:
