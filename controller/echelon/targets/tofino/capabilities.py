@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.lowering.capabilities import Capabilities, QueueCellMarks
 from echelon.p4program import constants
+from echelon.rankings.in_switches import TICKS
 from echelon.targets.tofino.queues import QUEUES
 
 _ARCHITECTURE = "tna"
-_MARKS = QueueDepthMarks(packets=64)
+_MARKS = QueueCellMarks(cells=64 * 1500 // 80)
+"""64 full packets, in cells of 80 bytes."""
 
 
 def tofino() -> Capabilities:
@@ -33,4 +35,7 @@ def tofino() -> Capabilities:
         offset_bits=numbers["SLACK_MAX"].bit_length(),
         key_bits=numbers["LEVEL_KEY_BITS"],
         ecn=_MARKS,
+        time=TICKS,
+        attained_bytes=1 << numbers["ATTAINED_SHIFT"],
+        position_ranges=False,
     )
