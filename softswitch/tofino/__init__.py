@@ -7,7 +7,7 @@ packet header vector (PHV) that the compiler allocated.
 
 from __future__ import annotations
 
-from softswitch.tofino.pipeline import MirrorSession, TofinoSwitch
+from softswitch.tofino.pipeline import TofinoSwitch
 from softswitch.tofino.program import TofinoProgram, load_assembly
 
-__all__ = ["MirrorSession", "TofinoProgram", "TofinoSwitch", "load_assembly"]
+__all__ = ["TofinoProgram", "TofinoSwitch", "load_assembly"]

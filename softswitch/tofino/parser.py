@@ -280,11 +280,15 @@ def _checksum(unit: int, body: Mapping, names: Names) -> Checksum:
 
 @dataclass(slots=True)
 class Parsed:
-    """A parsed packet: its vector, the containers that are valid (a bit each) and the number of bytes consumed."""
+    """A parsed packet: its vector, the containers that are valid (a bit each) and the number of bytes consumed.
+
+    ``errors`` are the bits of ``parser_err``.
+    """
 
     vector: Vector
     valid: int
     consumed: int
+    errors: int
 
 
 class Parser:
@@ -352,7 +356,7 @@ class Parser:
         if spec.error is not None:
             vector[spec.error.container] = _merged(vector, spec.error, errors << spec.error.low)
             valid |= 1 << spec.error.container
-        return Parsed(vector, valid, min(at, size))
+        return Parsed(vector, valid, min(at, size), errors)
 
     def _match(self, state: State, registers: dict[str, int], counter: int) -> Row | None:
         key = 0

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from softswitch.errors import BadEntry
-from softswitch.switch import RESUBMIT_LIMIT, Departure, Queued, Stats
+from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, Stats
 from softswitch.tofino.deparser import Report, field_value, packed
 from softswitch.tofino.intrinsic import CELL_BYTES, Passage, egress_bytes, ingress_bytes, mapped_bytes
 from softswitch.tofino.program import Gress, TofinoProgram
@@ -29,15 +28,6 @@ _FCS_BYTES = 4
 
 _DROP_UNICAST, _DROP_COPY, _DROP_MIRROR = 1, 2, 4
 """The bits of ``drop_ctl``."""
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorSession:
-    """The destination of mirrored packets, which are cut to ``truncate_bytes`` if it is set."""
-
-    port: int
-    queue: int = 0
-    truncate_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +66,8 @@ class TofinoSwitch:
         self.packet_counts = [0, 0]
         self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
         """The (port, replication id) of each copy, by group."""
-        self.mirror_sessions: dict[int, MirrorSession] = {}
+        self.clone_sessions: dict[int, CloneSession] = {}
+        """The mirror sessions by number, 1 to 1023."""
         self._dropped: dict[str, int] = {}
 
     @property
@@ -123,7 +114,11 @@ class TofinoSwitch:
         else:
             second = bytes(_PORT_METADATA_BYTES)
         head = ingress_bytes(port, now_ns, is_resubmitted=resubmitted is not None) + second
-        run, rest = self._run(program.ingress, head + data, now_ns, len(data) + _FCS_BYTES)
+        parsed = self._run(program.ingress, head + data, now_ns, len(data) + _FCS_BYTES)
+        if parsed is None:
+            self.discard("ingress parser error")
+            return []
+        run, rest = parsed
         vector, valid, deparser = run.after, run.valid, program.ingress.deparser
 
         def param(name: str) -> int:
@@ -196,7 +191,11 @@ class TofinoSwitch:
             head = egress_bytes(passage)
             if not gress.parser.spec.has_all_metadata:
                 head = head[:_PORT_BYTES]
-            run, rest = self._run(gress, head + data, now_ns, len(data) + _FCS_BYTES)
+            parsed = self._run(gress, head + data, now_ns, len(data) + _FCS_BYTES)
+            if parsed is None:
+                self.discard("egress parser error")
+                return []
+            run, rest = parsed
             drop = gress.deparser.param("drop_ctl", run.after, run.valid) or 0
             sent = gress.deparser.emit(run.after, rest)
             packet = None if drop & _DROP_UNICAST else sent
@@ -214,8 +213,14 @@ class TofinoSwitch:
     # --------------------------------------------------------------------------------------------------------- parts
 
     @staticmethod
-    def _run(gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[Run, bytes]:
+    def _run(gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[Run, bytes] | None:
+        """Parse a packet and run the stages. Return None if the parser drops it.
+
+        The hardware drops a packet with a parser error unless the program reads the error.
+        """
         parsed = gress.parser.parse(data, mapped_bytes(now_ns))
+        if parsed.errors and gress.parser.spec.error is None:
+            return None
         run = Run(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes)
         gress.mau.process(run)
         return run, data[parsed.consumed :]
@@ -242,20 +247,14 @@ class TofinoSwitch:
             return []
         first = report.sources[0]
         number = run.after[first.container] >> first.low & first.mask
-        session = self.mirror_sessions.get(number)
+        session = self.clone_sessions.get(number)
         if session is None:
             return []
-        header = packed(report.sources[1:], run.after)
-        copy = (header + data)[: session.truncate_bytes]
-        return [_queued(session.port, session.queue, _Waiting(copy, 0, False, False))]
-
-    def add_mirror_session(self, number: int, session: MirrorSession) -> None:
-        """Add or replace a mirror session. Raises :class:`BadEntry` for a number or port out of range."""
-        if not 0 < number < 1024:
-            raise BadEntry(f"mirror session {number} is not in 1..1023")
-        if not 0 <= session.port <= self.max_port:
-            raise BadEntry(f"mirror session {number}: port {session.port} is not in 0..{self.max_port}")
-        self.mirror_sessions[number] = session
+        copy = (packed(report.sources[1:], run.after) + data)[: session.truncate_bytes]
+        return [
+            _queued(port, session.queue, _Waiting(copy, rid, place == 0 and len(session.replicas) > 1, False))
+            for place, (port, rid) in enumerate(session.replicas)
+        ]
 
 
 def _queued(port: int, queue: int, waiting: _Waiting) -> Queued:

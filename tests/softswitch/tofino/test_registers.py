@@ -99,7 +99,7 @@ def test_an_index_beyond_the_end_changes_nothing_and_is_counted() -> None:
     work = register("add lo, lo, 1; output alu_lo")
     assert work(0, 0, 0, 0, 200, 0)[0] == 0
     assert work.switch.stats.overruns == {"reg": 1}
-    with pytest.raises(BadEntry, match="index 4 is not in 0..3"):
+    with pytest.raises(BadEntry, match=r"index 4 is not in 0\.\.3"):
         cell(work, 4)
 
 
