@@ -92,6 +92,12 @@ class HashGroups:
 
         return mixed
 
+    def only(self, low: int, high: int, line: int) -> Read:
+        """Return a function for bits of the only group."""
+        if len(self._members) != 1:
+            raise refusal(line, "one hash group is expected here")
+        return self.bits(next(iter(self._members)), low, high, line)
+
     def _expression(self, node: Node, width: int) -> Read:
         """Return a function for the lowest ``width`` bits of an expression."""
         match node:

@@ -11,6 +11,7 @@ from softswitch.tofino.attached import AttachedCounter, AttachedMeter, AttachedR
 from softswitch.tofino.deparser import Deparser, Report, load_deparser
 from softswitch.tofino.parser import Parser, load_parser
 from softswitch.tofino.phv import Names
+from softswitch.tofino.profiles import Profile
 from softswitch.tofino.stages import Loaded, Mau, PortMetadata, StageLoader
 from softswitch.tofino.tables import Table
 
@@ -40,6 +41,8 @@ class TofinoProgram:
     counters: Mapping[str, AttachedCounter]
     meters: Mapping[str, AttachedMeter]
     registers: Mapping[str, AttachedRegister]
+    profiles: Mapping[str, Profile]
+    """The action profiles, each with the groups of its selector."""
     port_metadata: PortMetadata | None
 
     @property
@@ -106,6 +109,7 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
         {label: memory for label, memory in memories.items() if isinstance(memory, AttachedCounter)},
         {label: memory for label, memory in memories.items() if isinstance(memory, AttachedMeter)},
         {label: memory for label, memory in memories.items() if isinstance(memory, AttachedRegister)},
+        loaded.profiles,
         loaded.port_metadata,
     )
 

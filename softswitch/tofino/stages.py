@@ -24,57 +24,29 @@ from softswitch.tofino.attached import Attached, load_attached
 from softswitch.tofino.gateways import Gateway, load_gateway, target
 from softswitch.tofino.hashing import HashGroups, load_units
 from softswitch.tofino.phv import Names, Read, Vector
+from softswitch.tofino.profiles import Profile
 from softswitch.tofino.run import Run
 from softswitch.tofino.tables import KeyField, Table, TableEntry
 
 _MATCH_KINDS = ("exact_match", "ternary_match", "hash_action", "proxy_hash")
 _MEMORIES = ("counter", "meter", "stateful")
-_PARTS = ("ternary_indirect", "action")
-_KNOWN = frozenset(
-    [
-        "p4",
-        "p4_param_order",
-        "row",
-        "bus",
-        "column",
-        "stash",
-        "ways",
-        "input_xbar",
-        "format",
-        "match",
-        "match_group_map",
-        "gateway",
-        "hit",
-        "miss",
-        "next",
-        "actions",
-        "action_bus",
-        "action",
-        "instruction",
-        "default_action",
-        "default_only_action",
-        "default_action_parameters",
-        "indirect",
-        "stats",
-        "meter",
-        "meter_color",
-        "stateful",
-        "hash_dist",
-        "context_json",
-        "idletime",
-        "search_bus",
-        "result_bus",
-        "vpns",
-        "dynamic_key_masks",
-        "size",
-        "indirect_bus",
-        "unit",
-        "search_bus",
-        "proxy_hash_width",
-        "proxy_hash_algorithm",
-        "logical_bus",
-    ]
-)
+_PARTS = ("ternary_indirect", "action", "selection")
+_PROFILE_SIZE = 1024
+"""The members of an action profile whose actions have no data, for which the assembly gives no size."""
+
+_FAIR_BITS, _RESILIENT_BITS = 14, 51
+"""The bits of the hash that choose a member, by the selector's mode."""
+
+# fmt: off
+_KNOWN = frozenset({
+    "p4", "p4_param_order", "row", "bus", "column", "stash", "ways", "input_xbar", "format", "match",
+    "match_group_map", "gateway", "hit", "miss", "next", "actions", "action_bus", "action", "instruction",
+    "default_action", "default_only_action", "default_action_parameters", "indirect", "stats", "meter",
+    "meter_color", "stateful", "hash_dist", "context_json", "idletime", "search_bus", "result_bus", "vpns",
+    "dynamic_key_masks", "size", "indirect_bus", "unit", "proxy_hash_width", "proxy_hash_algorithm", "logical_bus",
+    "selector", "selector_length",
+})
+# fmt: on
 """What may stand in a match table. Anything else is refused."""
 
 
@@ -94,6 +66,9 @@ class StageTable:
     """Whether the action runs when the gateway inhibits the table, not when it lets it run (`hash_action`)."""
     hits: tuple[str | None, ...]
     miss: str | None
+    profile: Profile | None = None
+    select: Read | None = None
+    """The hash that chooses a member of a group."""
     is_last_part: bool = True
     """Whether no later stage continues this table. Only the last part runs the default action."""
 
@@ -109,6 +84,11 @@ class StageTable:
         entry = None if self.search is None else self.search(run.before)
         if entry is not None:
             entry.hit_ns = run.now_ns
+            if self.profile is not None:
+                member = self.profile.chosen(entry, self.select, run.before)
+                if member is None:
+                    return self.hits[0] if self.hits else None
+                entry = member
             action = self.actions[entry.action]
             action.run(run, entry, self.label)
             return action.following(self.hits)
@@ -178,6 +158,7 @@ class Loaded:
 
     tables: dict[str, Table] = field(default_factory=dict)
     memories: dict[str, Attached] = field(default_factory=dict)
+    profiles: dict[str, Profile] = field(default_factory=dict)
     port_metadata: PortMetadata | None = None
 
 
@@ -324,6 +305,8 @@ class StageLoader:
         references = _references(inner)
         actions = load_actions(mapping(inner.get("actions")), self._names, stage, units, memories, references)
         table, reads = self._control(label, stage, body, inner, actions)
+        profile = self._profile(label, body, inner, blocks, actions)
+        table.is_indirect = profile is not None
         gateway = body.get("gateway")
         hits = tuple(target(item) for item in items(body.get("hit")))
         only = body.get("next")
@@ -343,8 +326,52 @@ class StageLoader:
                 kind == "hash_action",
                 hits,
                 miss,
+                profile,
+                None if profile is None else self._selector(stage, inner, blocks, profile),
             )
         )
+
+    def _profile(
+        self,
+        label: str,
+        body: Pairs,
+        inner: Pairs,
+        blocks: Mapping[str, tuple[str, Pairs]],
+        actions: list[Action],
+    ) -> Profile | None:
+        """Return the action profile of a table, made for the first table that uses it; None if it has none."""
+        given = mapping(body.get("p4")).get("action_profile")
+        if given is None:
+            return None
+        name = text(given)
+        data = inner.get("action")
+        size = None
+        if isinstance(data, Command) and data.name in blocks:
+            size = mapping(blocks[data.name][1].get("p4")).get("size")
+        profile = self._loaded.profiles.get(name)
+        if profile is None:
+            specs = [action.spec(action.flags, None) for action in actions]
+            profile = self._loaded.profiles[name] = Profile(name, specs, number(size, _PROFILE_SIZE))
+        profile.packers[label] = {action.name: action.pack for action in actions}
+        profile.repack()
+        return profile
+
+    def _selector(
+        self, stage: int, inner: Pairs, blocks: Mapping[str, tuple[str, Pairs]], profile: Profile
+    ) -> Read | None:
+        """Return the hash of a table's selector; None if it has none."""
+        used = inner.get("selector")
+        if not isinstance(used, Command) or used.name not in blocks:
+            return None
+        body = blocks[used.name][1]
+        given = mapping(body.get("p4")).get("name")
+        profile.selector = used.name if given is None else text(given)
+        groups = HashGroups(self._names, stage)
+        groups.load(body.get("input_xbar"))
+        mode = body.get("mode")
+        part = number(mode.args[0]) if isinstance(mode, Command) and mode.name == "fair" else None
+        low, high = (0, _RESILIENT_BITS - 1) if part is None else (part * _FAIR_BITS, (part + 1) * _FAIR_BITS - 1)
+        return groups.only(low, high, body.line)
 
     def _control(
         self, label: str, stage: int, body: Pairs, inner: Pairs, actions: list[Action]

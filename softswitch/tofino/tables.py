@@ -51,6 +51,10 @@ class TableEntry:
     found: Entry
     data: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """The packed operands of the action, by the table's name in the assembly."""
+    member: int | None = None
+    """The member of the table's action profile that has the action, if the entry has none of its own."""
+    group: int | None = None
+    """The group of which a hash chooses the member."""
     packets: int = 0
     bytes: int = 0
     meter: MeterCell = field(default_factory=MeterCell)
@@ -72,6 +76,8 @@ class Table:
         self.actions = {action.name: action for action in actions}
         self.size = size
         self.by_priority = any(key.match in ("ternary", "range") for key in keys)
+        self.is_indirect = False
+        """Whether entries name members or groups of an action profile, not actions."""
         self.default: TableEntry | None = None
         self.packers: dict[str, Mapping[str, Pack]] = {}
         """For each table of the assembly that belongs to this one: how to pack each action's data."""
@@ -86,6 +92,28 @@ class Table:
 
     def insert(self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0) -> TableEntry:
         """Add an entry and return it."""
+        if self.is_indirect:
+            raise BadEntry(f"table '{self.name}': its entries name members or groups of its action profile")
+        spec = self._action(action)
+        if not spec.allowed_in_entries:
+            raise BadEntry(f"table '{self.name}': the action '{action}' can only be the default")
+        entry = self._new(key, action, self._args(spec, args), priority)
+        self._pack(entry)
+        return entry
+
+    def insert_indirect(
+        self, key: Sequence[KeyElement], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> TableEntry:
+        """Add an entry that leads to a member or a group and return it."""
+        if not self.is_indirect:
+            raise BadEntry(f"table '{self.name}': it has no action profile")
+        if (member is None) == (group is None):
+            raise BadEntry(f"table '{self.name}': an entry needs a member or a group")
+        entry = self._new(key, "", {}, priority)
+        entry.member, entry.group = member, group
+        return entry
+
+    def _new(self, key: Sequence[KeyElement], action: str, args: dict[str, int], priority: int) -> TableEntry:
         normal = self._normal(key)
         priority = priority if self.by_priority else 0
         if not 0 <= priority < _LAST_PRIORITY:
@@ -94,16 +122,12 @@ class Table:
             raise DuplicateEntry(f"table '{self.name}': there is already an entry with this key")
         if len(self._entries) >= self.size:
             raise TableFull(f"table '{self.name}': all {self.size} entries are in use")
-        spec = self._action(action)
-        if not spec.allowed_in_entries:
-            raise BadEntry(f"table '{self.name}': the action '{action}' can only be the default")
         index = self._free.pop() if self._free else len(self._entries)
         meter = MeterCell()
         found = Entry(self._next_handle, normal, _LAST_PRIORITY - priority if self.by_priority else 0, meter)
-        entry = TableEntry(normal, priority, action, self._args(spec, args), index, found, meter=meter)
+        entry = TableEntry(normal, priority, action, args, index, found, meter=meter)
         found.result = (entry,)
         self._next_handle += 1
-        self._pack(entry)
         self._entries[normal, priority] = entry
         self._index.add(found)
         return entry
@@ -146,7 +170,7 @@ class Table:
     def set_default(self, action: str, args: Mapping[str, int]) -> None:
         """Set the action of packets that match no entry."""
         spec = self._action(action)
-        entry = TableEntry((), 0, action, self._args(spec, args), 0, Entry(-1, (), 0, MeterCell()))
+        entry = stand_alone(action, self._args(spec, args))
         self._pack(entry)
         self.default = entry
         if self._initial is None:
@@ -194,7 +218,8 @@ class Table:
     def repack(self) -> None:
         """Pack the data of every entry again, after a table of the assembly was added to `packers`."""
         for entry in self._entries.values():
-            self._pack(entry)
+            if not self.is_indirect:
+                self._pack(entry)
         if self.default is not None:
             self._pack(self.default)
 
@@ -218,16 +243,25 @@ class Table:
         return self.actions[name]
 
     def _args(self, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
-        for name, value in args.items():
-            if name not in spec.params:
-                raise BadEntry(f"table '{self.name}', action '{spec.name}': there is no parameter '{name}'")
-            if not 0 <= value < 1 << spec.params[name]:
-                width = spec.params[name]
-                raise BadEntry(f"table '{self.name}', parameter '{name}': {value} does not fit {width} bits")
-        missing = [name for name in spec.params if name not in args]
-        if missing:
-            raise BadEntry(f"table '{self.name}', action '{spec.name}': the parameter '{missing[0]}' is missing")
-        return dict(args)
+        return checked_args(f"table '{self.name}'", spec, args)
+
+
+def stand_alone(action: str, args: dict[str, int]) -> TableEntry:
+    """Return an action with its arguments that no key leads to: a default, or a member of an action profile."""
+    return TableEntry((), 0, action, args, 0, Entry(-1, (), 0, MeterCell()))
+
+
+def checked_args(owner: str, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
+    """Return the arguments of an action. Raise :class:`BadEntry` if they do not fit its parameters."""
+    for name, value in args.items():
+        if name not in spec.params:
+            raise BadEntry(f"{owner}, action '{spec.name}': there is no parameter '{name}'")
+        if not 0 <= value < 1 << spec.params[name]:
+            raise BadEntry(f"{owner}, parameter '{name}': {value} does not fit {spec.params[name]} bits")
+    missing = [name for name in spec.params if name not in args]
+    if missing:
+        raise BadEntry(f"{owner}, action '{spec.name}': the parameter '{missing[0]}' is missing")
+    return dict(args)
 
 
 def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int, ...]]:
