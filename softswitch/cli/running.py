@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
+from softswitch.bfruntime.device import Program as BfrtProgram
+from softswitch.bfruntime.schema import parse
+from softswitch.bfruntime.server import BfRuntimeServer
+from softswitch.bfruntime.service import BfRuntime
+from softswitch.bfruntime.store import StoredDevice
+from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.gnmi.qos import PortCounters
@@ -49,17 +55,20 @@ def run_switch(options: SwitchOptions) -> int:
         print(f"softswitch: {note}", file=sys.stderr)
     ended = threading.Event()
     with signals(ended.set), ExitStack() as closing:
-        data_plane, device, server = _build(options, closing)
+        data_plane, device, servers = _build(options, closing)
         data_plane.start(on_failure=ended.set)
-        with server:
-            print(ready_line(options, server.address, data_plane.up), flush=True)
-            ended.wait()
+        for server in servers:
+            closing.enter_context(server)
+        print(ready_line(options, [server.address for server in servers], data_plane.up), flush=True)
+        ended.wait()
+        for server in servers:
+            server.stop()
         data_plane.stop()
         print(summary(options, data_plane, device.switch), file=sys.stderr)
     return 0
 
 
-def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, Server]:
+def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, list[Server | BfRuntimeServer]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
 
@@ -92,7 +101,15 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         tracer=tracer,
         port_counters=counters,
     )
-    data_plane = DataPlane(core, clock, lock, device, device.set_port_up)
+    services: list[BfRuntime] = []
+
+    def set_port_up(port: int, up: bool) -> None:
+        device.set_port_up(port, up)
+        with lock:
+            for service in services:
+                service.port_changed(port, up)
+
+    data_plane = DataPlane(core, clock, lock, device, set_port_up)
     closing.callback(data_plane.stop)
     is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
 
@@ -114,12 +131,23 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         run(device.switch)
     if options.p4info is not None:
         _install(device, options)
-    server = Server(device, options.address, credentials=_credentials(options.tls))
+    servers: list[Server | BfRuntimeServer] = [Server(device, options.address, credentials=_credentials(options.tls))]
+    if options.bf_runtime is not None:
+        services.append(_bf_runtime(options, TrafficManager(schedulers, clock, device.is_port_up), lock))
+        servers.append(BfRuntimeServer(services[0], options.bf_runtime))
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 100)
-    return data_plane, device, server
+    return data_plane, device, servers
+
+
+def _bf_runtime(options: SwitchOptions, traffic: TrafficManager, lock: HandoverLock) -> BfRuntime:
+    program = None
+    if options.bf_rt_info is not None:
+        described = options.bf_rt_info
+        program = BfrtProgram(described.name, parse(described.path.read_bytes(), str(described.path)))
+    return BfRuntime(StoredDevice(traffic, program), lock)
 
 
 def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> Switch:
