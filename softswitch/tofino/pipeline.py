@@ -15,6 +15,7 @@ from softswitch.tofino.intrinsic import CELL_BYTES, Passage, egress_bytes, ingre
 from softswitch.tofino.program import Gress, TofinoProgram
 from softswitch.tofino.run import Run
 
+QueueMap = Callable[[int, int], int]
 OnDigest = Callable[[int, str, Mapping[str, int]], None]
 
 RECIRCULATION_PORTS = frozenset(range(68, 72))
@@ -62,6 +63,8 @@ class TofinoSwitch:
         self.cpu_port = cpu_port
         self.recirculation_ports = recirculation_ports
         self.on_digest: OnDigest | None = None
+        self.queue_nr: QueueMap = _first_eight
+        """The queue of a port's scheduler for (port, the program's queue number)."""
         self.max_port = (1 << 9) - 1
         self.packet_counts = [0, 0]
         self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
@@ -133,7 +136,7 @@ class TofinoSwitch:
             extra = packed(again.sources, vector)[:_RESUBMIT_BYTES].ljust(_RESUBMIT_BYTES, b"\0")
             return self._ingress(port, data, now_ns, extra, depth + 1)
         queued: list[Queued] = []
-        queue = param("qid")
+        qid, queue_nr = param("qid"), self.queue_nr
         packet: bytes | None = None
         if not drop & _DROP_UNICAST:
             copies = [
@@ -147,13 +150,13 @@ class TofinoSwitch:
                 packet = deparser.emit(vector, rest)
             bypass = bool(param("bypss_egr"))
             if unicast is not None and packet is not None:
-                queued.append(_queued(unicast, queue, _Waiting(packet, param("rid"), False, bypass)))
+                queued.append(_queued(unicast, queue_nr(unicast, qid), _Waiting(packet, param("rid"), False, bypass)))
             for place, (to, rid) in enumerate(copies):
                 if packet is not None:
-                    queued.append(_queued(to, queue, _Waiting(packet, rid, place == 0, bypass)))
+                    queued.append(_queued(to, queue_nr(to, qid), _Waiting(packet, rid, place == 0, bypass)))
         if not drop & _DROP_COPY and param("copy_to_cpu") and self.cpu_port is not None:
             packet = deparser.emit(vector, rest) if packet is None else packet
-            queued.append(_queued(self.cpu_port, queue, _Waiting(packet, 0, False, False)))
+            queued.append(_queued(self.cpu_port, queue_nr(self.cpu_port, qid), _Waiting(packet, 0, False, False)))
         if not drop & _DROP_MIRROR:
             queued += self._mirrored(program.ingress, run, data)
         if not queued:
@@ -255,6 +258,11 @@ class TofinoSwitch:
             _queued(port, session.queue, _Waiting(copy, rid, place == 0 and len(session.replicas) > 1, False))
             for place, (port, rid) in enumerate(session.replicas)
         ]
+
+
+def _first_eight(_port: int, qid: int) -> int:
+    """Return the queue that a Tofino's default map leads to: each port has eight."""
+    return qid % 8
 
 
 def _queued(port: int, queue: int, waiting: _Waiting) -> Queued:
