@@ -73,11 +73,12 @@ class TofinoDevice:
         entries = _entries(program.schema, loaded)
         self._traffic.reset()
         switch.queue_nr = self._traffic.queue_nr
-        digests = {_plain(name): name for name in program.schema.digests}
+        digests = {name.rpartition(".")[2]: name for name in program.schema.digests}
 
         def learned(_now_ns: int, name: str, fields: Mapping[str, int]) -> None:
-            if self.on_digest is not None and name in digests:
-                self.on_digest(digests[name], [fields])
+            described = digests.get(name.rpartition(".")[2])
+            if self.on_digest is not None and described is not None:
+                self.on_digest(described, [fields])
 
         switch.on_digest = learned
         self._program, self._entries, self.switch = program, entries, switch

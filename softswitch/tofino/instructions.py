@@ -203,6 +203,8 @@ class Compiler:
         name = name_of(node)
         if name == "hash_dist" and isinstance(node, Command):
             return self._hashed(node)
+        if name == "rng" and isinstance(node, Command):
+            return Operand(lambda run: run.random.getrandbits(32), *bounds(node.args[-1]))
         low, high = 0, None
         if isinstance(node, Command):
             spans = [arg for arg in node.args if not isinstance(arg, Name | Command)]

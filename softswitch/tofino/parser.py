@@ -297,6 +297,14 @@ class Parser:
     def __init__(self, spec: ParserSpec) -> None:
         self.spec = spec
         self.value_sets: dict[str, list[tuple[int, int]]] = {name: [] for name in spec.value_sets}
+        self._moves = {
+            row.line: (
+                tuple([_move(extract, spec.ored) for extract in row.extracts]),
+                sum({1 << extract.target.container for extract in row.extracts}),
+            )
+            for state in spec.states.values()
+            for row in state.rows
+        }
         self._zero_valid = sum(1 << container for container in set(spec.zeroed))
 
     def parse(self, data: bytes, mapped: bytes = bytes(32)) -> Parsed:
@@ -321,18 +329,17 @@ class Parser:
                 errors |= NO_MATCH
                 break
             short = False
-            for extract in row.extracts:
-                if extract.first >= _MAPPED:
-                    value = int.from_bytes(mapped[extract.first - _MAPPED : extract.last + 1 - _MAPPED], "big")
-                elif at + extract.last >= size:
+            moves, written = self._moves[row.line]
+            for first, end, place, low, kept in moves:
+                if first >= _MAPPED:
+                    value = int.from_bytes(mapped[first - _MAPPED : end - _MAPPED], "big")
+                elif at + end > size:
                     short = True
                     continue
                 else:
-                    value = int.from_bytes(data[at + extract.first : at + extract.last + 1], "big")
-                place = extract.target.container
-                value <<= extract.target.low
-                vector[place] = vector[place] | value if place in spec.ored else _merged(vector, extract.target, value)
-                valid |= 1 << place
+                    value = int.from_bytes(data[at + first : at + end], "big")
+                vector[place] = vector[place] & kept | value << low
+            valid |= written
             if short or at + row.shift > size:
                 errors |= PARTIAL_HEADER
                 break
@@ -392,6 +399,13 @@ class Parser:
         target = step.target
         vector[target.container] = _merged(vector, target, value << target.low)
         return 1 << target.container
+
+
+def _move(extract: Extract, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
+    """Return (first byte, end, container, lowest bit, mask of the bits that stay) of an extraction."""
+    target = extract.target
+    kept = -1 if target.container in ored else ~(target.mask << target.low)
+    return extract.first, extract.last + 1, target.container, target.low, kept
 
 
 def folded(total: int) -> int:

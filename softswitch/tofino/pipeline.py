@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, Stats
 from softswitch.tofino.deparser import Report, field_value, packed
@@ -58,7 +59,10 @@ class TofinoSwitch:
         *,
         cpu_port: int | None = None,
         recirculation_ports: frozenset[int] = RECIRCULATION_PORTS,
+        seed: int = 0,
     ) -> None:
+        self.random = Random(seed)
+        """The source of the program's random numbers."""
         self.program = program
         self.cpu_port = cpu_port
         self.recirculation_ports = recirculation_ports
@@ -215,8 +219,7 @@ class TofinoSwitch:
 
     # --------------------------------------------------------------------------------------------------------- parts
 
-    @staticmethod
-    def _run(gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[Run, bytes] | None:
+    def _run(self, gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[Run, bytes] | None:
         """Parse a packet and run the stages. Return None if the parser drops it.
 
         The hardware drops a packet with a parser error unless the program reads the error.
@@ -224,7 +227,7 @@ class TofinoSwitch:
         parsed = gress.parser.parse(data, mapped_bytes(now_ns))
         if parsed.errors and gress.parser.spec.error is None:
             return None
-        run = Run(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes)
+        run = Run(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes, self.random)
         gress.mau.process(run)
         return run, data[parsed.consumed :]
 

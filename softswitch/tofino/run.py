@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 from softswitch.tofino.phv import Vector
 
@@ -17,6 +18,7 @@ class Run:
     """The valid containers, a bit each."""
     now_ns: int
     length_bytes: int
+    random: Random
     data: tuple[int, ...] = ()
     """The values of the running action's operands that come from its table entry."""
     outputs: dict[str, int] = field(default_factory=dict)

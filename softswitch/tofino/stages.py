@@ -80,6 +80,8 @@ class StageTable:
                 self._inhibited(run, verdict.action)
             return verdict.following
         if self.always_inhibited:
+            if self.gateway is None:
+                self._inhibited(run, None)
             return self.miss
         entry = None if self.search is None else self.search(run.before)
         if entry is not None:
@@ -308,6 +310,11 @@ class StageLoader:
         profile = self._profile(label, body, inner, blocks, actions)
         table.is_indirect = profile is not None
         gateway = body.get("gateway")
+        decides = None if gateway is None else load_gateway(mapping(gateway), self._names, stage)
+        for row in () if decides is None else decides.rows:
+            chosen = row.verdict.action
+            if chosen is not None and any(action.packs for action in actions if action.name.endswith(chosen)):
+                raise refusal(mapping(gateway).line, "entries with data in a gateway are not supported")
         hits = tuple(target(item) for item in items(body.get("hit")))
         only = body.get("next")
         miss = target(body.get("miss") if only is None else only)
@@ -319,7 +326,7 @@ class StageLoader:
                 stage,
                 place,
                 body.line - 1,
-                None if gateway is None else load_gateway(mapping(gateway), self._names, stage),
+                decides,
                 table,
                 table.searcher(reads) if reads else None,
                 {action.name: action for action in actions},

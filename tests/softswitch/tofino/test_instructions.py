@@ -137,3 +137,8 @@ def test_what_cannot_run_is_refused_with_its_line(instruction: str, reason: str)
 def test_other_targets_are_refused() -> None:
     with pytest.raises(ProgramError, match="line 2: the target 'Tofino2' is not supported"):
         load_assembly("version:\n  target: Tofino2\n", "two.bfa")
+
+
+def test_random_numbers_are_those_of_the_seed() -> None:
+    drawn = [Words(one_action("- set w.a, rng(0, 0..31)"))(0, 0, 0, 0, 0, 0)[0] for _ in range(2)]
+    assert drawn[0] == drawn[1] != 0
