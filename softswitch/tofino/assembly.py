@@ -407,9 +407,11 @@ class _Tokens:
         return Name(self._line, found)
 
     def _integer(self, digits: str) -> int:
-        return int(
-            digits.replace("_", ""), 0 if digits[:1] == "0" and len(digits) > 1 and digits[1] in "xXoObB" else 10
-        )
+        plain = digits.replace("_", "")
+        try:
+            return int(plain, 0 if plain[1:2] in tuple("xXoObB") else 10)
+        except ValueError:
+            raise refusal(self._line, f"'{digits}' is not a number") from None
 
     def _pattern(self, digits: str) -> Pattern:
         value = mask = 0

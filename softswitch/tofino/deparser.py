@@ -243,5 +243,8 @@ def _reports(body: Mapping, names: Names) -> Reports:
 
 
 def _digest_field(item: Node) -> DigestField:
-    name, start_byte, width, start_bit, offset = items(item)
+    parts = items(item)
+    if len(parts) != 5:
+        raise refusal(item.line, "a digest's field needs its name and four numbers")
+    name, start_byte, width, start_bit, offset = parts
     return DigestField(text(name), number(start_byte), number(width), number(start_bit), number(offset))

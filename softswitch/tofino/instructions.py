@@ -110,6 +110,12 @@ class Compiler:
 
     def compile(self, instruction: Command) -> Do:
         """Return a function that executes an instruction. Raises :class:`ProgramError` if it is not supported."""
+        try:
+            return self._compiled(instruction)
+        except IndexError:
+            raise refusal(instruction.line, f"'{instruction.name}' has too few operands") from None
+
+    def _compiled(self, instruction: Command) -> Do:
         name, args, line = instruction.name, instruction.args, instruction.line
         target = self._names.slice(args[0], self._stage + 1)
         match name:

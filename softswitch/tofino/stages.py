@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from softswitch.errors import TableError
 from softswitch.lookup import KeyElement
 from softswitch.tofino.actions import Action, load_actions
 from softswitch.tofino.assembly import (
@@ -414,7 +415,10 @@ class StageLoader:
             table.repack()
         static = mapping(body.get("context_json")).get("static_entries")
         for entry in items(static):
-            _insert_static(table, mapping(entry))
+            try:
+                _insert_static(table, mapping(entry))
+            except (TableError, ValueError) as error:
+                raise refusal(entry.line, str(error)) from None
         return table, reads
 
 

@@ -147,7 +147,10 @@ class Register:
         self.actions: dict[str, StatefulAction] = {}
         for key, instructions in mapping(body.get("actions")).pairs:
             action = key.name if isinstance(key, Command) else text(key)
-            self.actions[action] = self._action(action, items(instructions))
+            try:
+                self.actions[action] = self._action(action, items(instructions))
+            except IndexError:
+                raise refusal(key.line, f"an instruction of '{action}' has too few operands") from None
 
     def read(self, index: int) -> tuple[int, int]:
         """Return the (low, high) halves of a cell. Raises :class:`BadEntry` for an index out of range."""
