@@ -59,7 +59,11 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """One step of a checksum unit: a sum over the bytes of ``mask``, whose halves in ``swap`` are exchanged."""
+    """One step of a checksum unit: a sum over the bytes of ``spans``; words in ``swap`` have their bytes exchanged.
+
+    VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the bytes summed, and those
+    parsed from ``end_position`` of the last step on, are subtracted from it.
+    """
 
     unit: int
     verify: bool
@@ -317,6 +321,7 @@ class Parser:
         valid = self._zero_valid
         registers = {"half": 0, "byte0": 0, "byte1": 0}
         sums: dict[int, int] = {}
+        residuals: list[tuple[Slice, int, int]] = []
         counter = at = errors = 0
         name: str | None = spec.start
         size = len(data)
@@ -351,7 +356,13 @@ class Parser:
                     vector[place] = _merged(vector, deposit.target, deposit.value)
                 valid |= 1 << place
             for step in row.checksums:
-                valid |= self._sum(step, data, at, sums, vector)
+                total = sums[step.unit] = _summed(step, data, at, sums)
+                if step.end and step.target is not None:
+                    valid |= 1 << step.target.container
+                    if step.verify:
+                        _put(vector, step.target, int(total != 0xFFFF))
+                    else:
+                        residuals.append((step.target, total, at + step.end_position))
             for register, first, last in row.loads:
                 registers[register] = int.from_bytes(
                     data[at + first : at + last + 1].ljust(last - first + 1, b"\0"), "big"
@@ -360,8 +371,10 @@ class Parser:
                 counter = _counted(row.counter, counter, registers)
             at += row.shift
             name = row.following
+        for target, total, end in residuals:
+            _put(vector, target, ~folded(total + words_sum(data[end:at])) & 0xFFFF)
         if spec.error is not None:
-            vector[spec.error.container] = _merged(vector, spec.error, errors << spec.error.low)
+            _put(vector, spec.error, errors)
             valid |= 1 << spec.error.container
         return Parsed(vector, valid, min(at, size), errors)
 
@@ -382,23 +395,16 @@ class Parser:
                 return row
         return None
 
-    @staticmethod
-    def _sum(step: Checksum, data: bytes, at: int, sums: dict[int, int], vector: Vector) -> int:
-        """Add to a checksum unit, and write its result at its end. Return the validity bit written."""
-        total = 0 if step.start else sums.get(step.unit, 0)
-        for first, last in step.spans:
-            for place in range(first, last + 1):
-                byte = data[at + place] if at + place < len(data) else 0
-                is_high = (place % 2 == 0) != bool(step.swap >> place // 2 & 1)
-                total += byte << 8 if is_high else byte
-        total = folded(total)
-        sums[step.unit] = total
-        if not step.end or step.target is None:
-            return 0
-        value = int(total != 65535) if step.verify else residual(total, data[at + step.end_position :])
-        target = step.target
-        vector[target.container] = _merged(vector, target, value << target.low)
-        return 1 << target.container
+
+def _summed(step: Checksum, data: bytes, at: int, sums: dict[int, int]) -> int:
+    """Return the sum of a checksum unit after one more step."""
+    total = 0 if step.start else sums.get(step.unit, 0)
+    for first, last in step.spans:
+        for place in range(first, last + 1):
+            byte = data[at + place] if at + place < len(data) else 0
+            is_high = (place % 2 == 0) != bool(step.swap >> place // 2 & 1)
+            total += byte << 8 if is_high else byte
+    return folded(total)
 
 
 def _move(extract: Extract, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
@@ -415,12 +421,16 @@ def folded(total: int) -> int:
     return total
 
 
-def residual(subtracted: int, rest: bytes) -> int:
-    """Return the ones' complement sum of the packet behind the header, minus what the parser summed itself."""
-    if len(rest) % 2:
-        rest += b"\0"
-    total = sum(int.from_bytes(rest[i : i + 2], "big") for i in range(0, len(rest), 2))
-    return folded(folded(total) + (~subtracted & 0xFFFF))
+def words_sum(data: bytes) -> int:
+    """Return the sum of 16-bit words, the last one filled with zeros."""
+    if len(data) % 2:
+        data += b"\0"
+    return sum(int.from_bytes(data[i : i + 2], "big") for i in range(0, len(data), 2))
+
+
+def _put(vector: Vector, target: Slice, value: int) -> None:
+    """Write a slice."""
+    vector[target.container] = _merged(vector, target, value << target.low)
 
 
 def _merged(vector: Vector, target: Slice, value: int) -> int:
