@@ -34,7 +34,7 @@ from softswitch.virtual.switch import Pipelines
 if TYPE_CHECKING:
     from softswitch.trace import Tracer
 
-__all__ = ["run_switch"]
+__all__ = ["open_port", "run_switch", "signals"]
 
 _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
@@ -54,7 +54,7 @@ def run_switch(options: SwitchOptions) -> int:
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
     ended = threading.Event()
-    with _signals(ended.set), ExitStack() as closing:
+    with signals(ended.set), ExitStack() as closing:
         data_plane, device, servers = _build(options, closing)
         data_plane.start(on_failure=ended.set)
         for server in servers:
@@ -119,7 +119,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
 
     device.on_pipeline = run
     for interface in options.interfaces:
-        port = _open(interface, options.pcap)
+        port = open_port(interface, options.pcap)
         schedulers[interface.port] = scheduler = _scheduler(options, interface.port)
         data_plane.add(interface.port, port, scheduler)
         if not port.up:
@@ -154,7 +154,8 @@ def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> 
     return Switch(program, cpu_port=options.cpu_port, drop_port=options.drop_port, seed=options.seed, tracer=tracer)
 
 
-def _open(interface: Interface, pcap: Path | None) -> Port:
+def open_port(interface: Interface, pcap: Path | None) -> Port:
+    """Attach an interface. Raise ValueError if it cannot be used."""
     port: Port
     try:
         if interface.name.startswith("unix:"):
@@ -208,7 +209,7 @@ def _credentials(tls: TlsFiles | None) -> Any:
 
 
 @contextmanager
-def _signals(end: Callable[[], object]) -> Iterator[None]:
+def signals(end: Callable[[], object]) -> Iterator[None]:
     """Call `end` on SIGINT and SIGTERM."""
     before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,7 +1,7 @@
 """Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of simple_switch_grpc and a few
 more.
 
-Tools: softswitch compile, softswitch stf, softswitch trace (see softswitch TOOL -h).
+Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL -h).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--interface",
         action="append",
-        type=_interface,
+        type=interface,
         default=[],
         metavar="PORT@IFACE",
         dest="interfaces",
@@ -246,7 +246,8 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _interface(text: str) -> Interface:
+def interface(text: str) -> Interface:
+    """Return a port and its interface. Raise argparse.ArgumentTypeError."""
     port, at, name = text.partition("@")
     if not at or not name or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT@IFACE, such as 0@veth0")
