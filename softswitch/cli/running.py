@@ -28,10 +28,11 @@ from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort,
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
 from softswitch.rpc.status import RefusedError
-from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortScheduler, QueueConfig
 from softswitch.virtual.switch import Pipelines
 
 if TYPE_CHECKING:
+    from softswitch.tofino import TofinoSwitch
     from softswitch.trace import Tracer
 
 __all__ = ["open_port", "run_switch", "signals"]
@@ -77,7 +78,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
 
     lock = HandoverLock()
     program = None if options.program is None else load_program(options.program.read_bytes(), str(options.program))
-    core = Core(queues=options.queues)
+    core = Core(queues=options.queues if options.bf_runtime is None else MAX_QUEUES)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -133,7 +134,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         _install(device, options)
     servers: list[Server | BfRuntimeServer] = [Server(device, options.address, credentials=_credentials(options.tls))]
     if options.bf_runtime is not None:
-        services.append(_bf_runtime(options, TrafficManager(schedulers, clock, device.is_port_up), lock))
+        services.append(_bf_runtime(options, TrafficManager(schedulers, clock, device.is_port_up), lock, core))
         servers.append(BfRuntimeServer(services[0], options.bf_runtime))
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
@@ -142,7 +143,16 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
     return data_plane, device, servers
 
 
-def _bf_runtime(options: SwitchOptions, traffic: TrafficManager, lock: HandoverLock) -> BfRuntime:
+def _bf_runtime(options: SwitchOptions, traffic: TrafficManager, lock: HandoverLock, core: Core) -> BfRuntime:
+    """Return the service of BF Runtime. It executes programs that clients bring, unless packets go through PROGRAM.json
+    or only the description of a program is given."""
+    if options.program is None and options.bf_rt_info is None:
+        from softswitch.tofino.device import TofinoDevice
+
+        def use(switch: TofinoSwitch) -> None:
+            core.switch = cast("Pipelines", switch)
+
+        return BfRuntime(TofinoDevice(traffic, use), lock)
     program = None
     if options.bf_rt_info is not None:
         described = options.bf_rt_info
