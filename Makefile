@@ -9,7 +9,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 clean
+.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 proto clean
 
 $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -86,6 +86,12 @@ p4: $(STAMP)
 		--p4runtime-files ../build/v1model/echelon.p4info.txtpb echelon.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		Path("p4src/build/v1model/SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n")'
+
+# Regenerate the messages of BF Runtime (needs grpcio-tools and googleapis-common-protos in the environment).
+proto: $(STAMP)
+	cd bfrt_proto && ../$(RUN)/python -m grpc_tools.protoc -I. -I$$(../$(RUN)/python -c 'import google.rpc; \
+		print(google.rpc.__path__[0].removesuffix("/google/rpc"))') --python_out=. --pyi_out=. bfruntime.proto
+	sed -i 's/^from google.rpc import/from finsy.proto.google.rpc import/' bfrt_proto/bfruntime_pb2.py bfrt_proto/bfruntime_pb2.pyi
 
 clean:
 	rm -rf $(VENV) $(OUT) .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,12 +1,14 @@
-"""The traffic manager of one egress port: eight queues, strict levels, weighted shares, rates in integer time.
+"""The traffic manager of one egress port: queues, strict levels, weighted shares, rates in integer time.
 
 The next packet, whenever the port's line is free, comes from:
 
-1. a queue whose minimum rate is owed service, round robin among those ("guaranteed" service);
+1. a queue whose minimum rate is owed service ("guaranteed" service): of those at the highest guaranteed level, each in
+   its turn;
 2. else the highest strict level that has an eligible queue (7 before 0);
 3. inside that level, a queue chosen so that shares follow the weights, in bytes.
 
-A queue above its maximum rate is not eligible. Service is not preemptive: a packet on the line finishes.
+A queue above its maximum rate, or one that is not scheduled, is not eligible. Service is not preemptive: a
+packet on the line finishes.
 
 Sharing by weight is *earliest eligible virtual deadline first* (EEVDF: Stoica et al., "A Proportional Share Resource
 Allocation Algorithm for Real-Time, Time-Shared Systems", RTSS 1996), which picks packets as WF2Q+ does (Bennett and
@@ -28,6 +30,7 @@ from typing import NamedTuple
 __all__ = [
     "GUARANTEE_CREDIT_BYTES",
     "LEVELS",
+    "MAX_QUEUES",
     "MAX_WEIGHT",
     "QUEUES",
     "SHAPER_CREDIT_BYTES",
@@ -40,6 +43,9 @@ __all__ = [
 ]
 
 QUEUES = 8
+"""The queues of a port unless it is given more."""
+MAX_QUEUES = 32
+"""The most queues of a port: all those of a Tofino's port group."""
 LEVELS = 8
 MAX_WEIGHT = 1023
 
@@ -81,9 +87,14 @@ class QueueConfig:
     """Bits per second never exceeded, at least `min_rate_bps`; None means no limit."""
     depth_bytes: int = 1 << 20
     """The depth. A packet that would make the queue longer is dropped."""
+    guaranteed_level: int = 0
+    """The level among queues whose minimum rates are owed service, 0 (last) to 7 (first)."""
+    scheduled: bool = True
+    """Whether packets leave the queue at all. If not, they wait until they do or until the queue is full."""
 
     def __post_init__(self) -> None:
         _check("level", self.level, 0, LEVELS - 1)
+        _check("guaranteed_level", self.guaranteed_level, 0, LEVELS - 1)
         _check("weight", self.weight, 1, MAX_WEIGHT)
         _check("min_rate_bps", self.min_rate_bps, 0, None)
         _check("depth_bytes", self.depth_bytes, 0, None)
@@ -303,10 +314,11 @@ class _Level:
 
 
 class PortScheduler:
-    """Eight queues in front of one line of `rate_bps` (None: infinitely fast).
+    """The queues in front of one line of `rate_bps` (None: infinitely fast).
 
-    `queues` configures queues 0, 1, ...; the rest (all, if None) are as in `STRICT_QUEUES`. A packet that finds no room
-    or no such queue is a counted drop, never an exception. Only a wrong configuration raises ValueError.
+    `queues` configures queues 0, 1, ...; the rest of the first eight (all, if None) are as in `STRICT_QUEUES`, and a
+    port has more only if `queues` has. A packet that finds no room or no such queue is a counted drop, never an
+    exception. Only a wrong configuration raises ValueError.
     """
 
     __slots__ = (
@@ -316,7 +328,6 @@ class PortScheduler:
         "_levels",
         "_line",
         "_queues",
-        "_turn",
         "is_transparent",
         "on_reconfigured",
         "passed",
@@ -325,8 +336,8 @@ class PortScheduler:
 
     def __init__(self, rate_bps: int | None, queues: Sequence[QueueConfig] | None = None) -> None:
         given = tuple(queues or ())
-        if len(given) > QUEUES:
-            raise ValueError(f"queues: {len(given)} given, a port has {QUEUES}")
+        if len(given) > MAX_QUEUES:
+            raise ValueError(f"queues: {len(given)} given, a port has at most {MAX_QUEUES}")
         self._line = None if rate_bps is None else Pacer(rate_bps)
         self._levels = tuple(_Level(number) for number in range(LEVELS))
         self._queues = tuple(
@@ -335,8 +346,7 @@ class PortScheduler:
         )
         self._busy_levels = 0  # bit i: level i has contenders
         self._held: list[_Queue] = []  # not empty, but held back by their shapers
-        self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
-        self._turn = 0
+        self._guaranteed = self._in_order_of_guarantees()
         self.unknown_queue_packets = 0
         """The packets dropped because they named a queue that the port does not have."""
         self.on_reconfigured: Callable[[int], None] | None = None
@@ -344,7 +354,7 @@ class PortScheduler:
         announced."""
         self.is_transparent = False
         """Whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`."""
-        self.passed = tuple([0, 0] for _ in range(QUEUES))
+        self.passed = tuple([0, 0] for _ in self._queues)
         """[packets, bytes] by queue that passed in that way. The caller that lets them pass counts them; `stats`
         includes them."""
         self._see_through()
@@ -378,9 +388,31 @@ class PortScheduler:
         elif changed in self._held:
             self._held.remove(changed)
         changed.adopt(config, self._levels[config.level], now_ns)
-        self._guaranteed = tuple(queue for queue in self._queues if queue.guarantee)
+        self._guaranteed = self._in_order_of_guarantees()
         if changed.packets:
             self._admit(changed, now_ns)
+        self._see_through()
+        self._reconfigured(now_ns)
+
+    @property
+    def queues(self) -> int:
+        """Return the number of queues."""
+        return len(self._queues)
+
+    def set_queues(self, count: int, now_ns: int) -> None:
+        """Add queues, as a `QueueConfig` has them by default, or remove the last ones and their totals.
+
+        Raises ValueError for a number that is not in 0..`MAX_QUEUES`, and if packets wait in a queue to be removed.
+        """
+        _check("queues", count, 0, MAX_QUEUES)
+        for queue in self._queues[count:]:
+            if queue.packets:
+                raise ValueError(f"queues: {len(queue.packets)} packets wait in queue {queue.number}")
+        config = QueueConfig()
+        added = [_Queue(number, config, self._levels[config.level]) for number in range(len(self._queues), count)]
+        self._queues = (*self._queues[:count], *added)
+        self.passed = (*self.passed[:count], *([0, 0] for _ in added))
+        self._guaranteed = self._in_order_of_guarantees()
         self._see_through()
         self._reconfigured(now_ns)
 
@@ -389,7 +421,7 @@ class PortScheduler:
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
         """Add a packet to a queue. Return False if it is dropped and counted, because the queue is full or does not
         exist."""
-        if not 0 <= queue < QUEUES:
+        if not 0 <= queue < len(self._queues):
             self.unknown_queue_packets += 1
             return False
         target = self._queues[queue]
@@ -522,12 +554,14 @@ class PortScheduler:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _queue(self, number: int) -> _Queue:
-        if not 0 <= number < QUEUES:
-            raise ValueError(f"queue: {number} does not exist (a port has queues 0 to {QUEUES - 1})")
+        if not 0 <= number < len(self._queues):
+            raise ValueError(f"queue: {number} does not exist (the port has queues 0 to {len(self._queues) - 1})")
         return self._queues[number]
 
     def _admit(self, queue: _Queue, now_ns: int) -> None:
-        """Let a queue with packets enter its level, or wait for its shaper."""
+        """Let a queue with packets enter its level, or wait for its shaper or its configuration."""
+        if not queue.config.scheduled:
+            return
         if queue.shaper is not None and queue.shaper.free_ns > now_ns:
             self._held.append(queue)
         else:
@@ -546,19 +580,30 @@ class PortScheduler:
             self._admit(queue, now_ns)
 
     def _owed(self, now_ns: int) -> _Queue | None:
-        """Return the next queue in turn to which its minimum rate owes a packet."""
-        guaranteed = self._guaranteed
-        for step in range(len(guaranteed)):
-            turn = (self._turn + step) % len(guaranteed)
-            queue = guaranteed[turn]
-            if queue.contending and queue.guarantee is not None and queue.guarantee.free_ns <= now_ns:
-                self._turn = turn + 1
-                return queue
+        """Return the queue, of the highest guaranteed level and next in turn, to which its minimum rate owes a
+        packet."""
+        for level in self._guaranteed:
+            for queue in level:
+                if queue.contending and queue.guarantee is not None and queue.guarantee.free_ns <= now_ns:
+                    level.remove(queue)
+                    level.append(queue)
+                    return queue
         return None
+
+    def _in_order_of_guarantees(self) -> tuple[list[_Queue], ...]:
+        """Return the queues with minimum rates by guaranteed level, the highest first."""
+        levels: dict[int, list[_Queue]] = {}
+        for queue in self._queues:
+            if queue.guarantee:
+                levels.setdefault(queue.config.guaranteed_level, []).append(queue)
+        return tuple(levels[level] for level in sorted(levels, reverse=True))
 
     def _see_through(self) -> None:
         self.is_transparent = self._line is None and all(
-            queue.guarantee is None and queue.shaper is None and queue.depth_bytes >= _LONGEST_PACKET_BYTES
+            queue.guarantee is None
+            and queue.shaper is None
+            and queue.config.scheduled
+            and queue.depth_bytes >= _LONGEST_PACKET_BYTES
             for queue in self._queues
         )
 

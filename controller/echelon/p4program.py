@@ -1,7 +1,7 @@
 """The compiled P4 programs that come with the package, and the constants that P4 and Python share.
 
 p4c compiles the sources in `p4src/`; its output is kept under `p4src/build/`, with a digest of the sources that it was
-made from, so that nothing here needs p4c.
+made from, so that nothing here needs p4c. Each architecture has its own sizes of tables and registers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,15 @@ class P4Program:
     """The file that the target loads: for v1model the BMv2 JSON."""
 
 
-def _artefacts() -> tuple[Path, Path]:
-    """Return the directory of p4c's output and the constants file, in an installed package or in a checkout."""
-    installed = _PACKAGE / "_p4build"
-    if installed.is_dir():
-        return installed, installed / "constants.h"
-    return _CHECKOUT / "build", _CHECKOUT / "shared" / "constants.h"
+def _sources() -> Path:
+    """Return the directory of the files that Python reads of the sources, in an installed package or in a checkout."""
+    installed = _PACKAGE / "_p4src"
+    return installed if installed.is_dir() else _CHECKOUT
 
 
 def program(architecture: str = "v1model") -> P4Program:
     """Return the Echelon program compiled for `architecture`. Raise FileNotFoundError if it was not compiled."""
-    directory = _artefacts()[0] / architecture
+    directory = _sources() / "build" / architecture
     found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / "echelon.json")
     for path in (found.p4info, found.binary):
         if not path.is_file():
@@ -54,9 +52,13 @@ def parse_constants(text: str) -> dict[str, int]:
 
 
 @cache
-def constants() -> Mapping[str, int]:
-    """Return the numbers of `p4src/shared/constants.h` by name."""
-    return parse_constants(_artefacts()[1].read_text())
+def constants(architecture: str = "v1model") -> Mapping[str, int]:
+    """Return the numbers of `p4src/shared/constants.h` by name, and the sizes that the program for `architecture` has.
+
+    Raise FileNotFoundError if there is no such program.
+    """
+    files = (_sources() / "shared" / "constants.h", _sources() / architecture / f"sizes_{architecture}.h")
+    return {name: number for path in files for name, number in parse_constants(path.read_text()).items()}
 
 
 def source_digest(p4src: Path, architecture: str = "v1model") -> str:

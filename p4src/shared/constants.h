@@ -6,40 +6,6 @@
 #ifndef ECHELON_CONSTANTS_H
 #define ECHELON_CONSTANTS_H
 
-/* Identifier widths: the control plane hands out dense identifiers, so a register index is never out of range. */
-#define JOB_ID_BITS 12
-#define ECHELONFLOW_ID_BITS 12
-#define PROFILE_ID_BITS 12
-#define CONNECTION_ID_BITS 14
-#define FLOW_ID_BITS 14
-#define GROUP_ID_BITS 12
-
-#define JOBS 4096
-#define ECHELONFLOWS 4096
-/* Groups of flows: those whose bytes are counted together, and those whose windows have one origin. */
-#define GROUPS 4096
-#define CONNECTIONS 16384
-#define FLOWS 16384
-/* Packets that keep their order among themselves: those of a flow, or of a connection. FLOWS + CONNECTIONS, of which the
- * highest bit of a number tells which. */
-#define STREAMS 32768
-#define PORTS 512
-/* One slot per egress port (9 bits) and queue (3 bits). */
-#define PORT_QUEUES 4096
-
-#define QUEUES 8
-
-/* Table sizes. */
-#define CONNECTION_TABLE_SIZE 16384
-#define FLOW_TABLE_SIZE 16384
-#define SEGMENT_TABLE_SIZE 16384
-#define LEVEL_TABLE_SIZE 32768
-#define PERIOD_TABLE_SIZE 4096
-#define ROUTE_TABLE_SIZE 4096
-#define ECMP_TABLE_SIZE 1024
-#define ECMP_MEMBERS 1024
-#define STATION_TABLE_SIZE 4096
-
 /* The shim that Echelon's own senders put behind UDP. */
 #define SHIM_UDP_PORT 0xEF10
 #define SHIM_VERSION 2

@@ -6,6 +6,8 @@ action take_path(inout headers_t hdr, inout metadata_t meta, in port_t port, in 
     hdr.ethernet.dst = dst_mac;
     meta.forwarded = 1;
     meta.slack_key = SLACK_BIAS;
+#ifdef RANK_EXPIRES
     // Until a control says otherwise, the rank holds while the packet waits.
     meta.rank_holds_us = 0xFFFFFFFF;
+#endif
 }

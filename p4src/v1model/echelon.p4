@@ -12,6 +12,7 @@
 #include <core.p4>
 #include <v1model.p4>
 
+#include "sizes_v1model.h"
 #include "../shared/constants.h"
 #include "../shared/headers.p4"
 #include "include/types.p4"

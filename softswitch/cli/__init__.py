@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "main", "without_dashes"]
 COMMANDS = {
     "compile": "softswitch.cli.compile_command",
     "stf": "softswitch.cli.stf_command",
+    "tofino": "softswitch.cli.tofino_command",
     "trace": "softswitch.cli.trace_command",
 }
 """The name and the module of each tool."""

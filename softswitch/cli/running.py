@@ -13,6 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
+from softswitch.bfruntime.device import Program as BfrtProgram
+from softswitch.bfruntime.schema import parse
+from softswitch.bfruntime.server import BfRuntimeServer
+from softswitch.bfruntime.service import BfRuntime
+from softswitch.bfruntime.store import StoredDevice
+from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.gnmi.qos import PortCounters
@@ -22,13 +28,14 @@ from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort,
 from softswitch.realtime.logged import LoggedPipelines, log_step, log_to
 from softswitch.realtime.tapped import TappedPort
 from softswitch.rpc.status import RefusedError
-from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
+from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortScheduler, QueueConfig
 from softswitch.virtual.switch import Pipelines
 
 if TYPE_CHECKING:
+    from softswitch.tofino import TofinoSwitch
     from softswitch.trace import Tracer
 
-__all__ = ["run_switch"]
+__all__ = ["open_port", "run_switch", "signals"]
 
 _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
@@ -48,18 +55,21 @@ def run_switch(options: SwitchOptions) -> int:
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
     ended = threading.Event()
-    with _signals(ended.set), ExitStack() as closing:
-        data_plane, device, server = _build(options, closing)
+    with signals(ended.set), ExitStack() as closing:
+        data_plane, device, servers = _build(options, closing)
         data_plane.start(on_failure=ended.set)
-        with server:
-            print(ready_line(options, server.address, data_plane.up), flush=True)
-            ended.wait()
+        for server in servers:
+            closing.enter_context(server)
+        print(ready_line(options, [server.address for server in servers], data_plane.up), flush=True)
+        ended.wait()
+        for server in servers:
+            server.stop()
         data_plane.stop()
         print(summary(options, data_plane, device.switch), file=sys.stderr)
     return 0
 
 
-def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, Server]:
+def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, list[Server | BfRuntimeServer]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
 
@@ -68,7 +78,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
 
     lock = HandoverLock()
     program = None if options.program is None else load_program(options.program.read_bytes(), str(options.program))
-    core = Core(queues=options.queues)
+    core = Core(queues=options.queues if options.bf_runtime is None else MAX_QUEUES)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -92,7 +102,15 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         tracer=tracer,
         port_counters=counters,
     )
-    data_plane = DataPlane(core, clock, lock, device, device.set_port_up)
+    services: list[BfRuntime] = []
+
+    def set_port_up(port: int, up: bool) -> None:
+        device.set_port_up(port, up)
+        with lock:
+            for service in services:
+                service.port_changed(port, up)
+
+    data_plane = DataPlane(core, clock, lock, device, set_port_up)
     closing.callback(data_plane.stop)
     is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
 
@@ -102,7 +120,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
 
     device.on_pipeline = run
     for interface in options.interfaces:
-        port = _open(interface, options.pcap)
+        port = open_port(interface, options.pcap)
         schedulers[interface.port] = scheduler = _scheduler(options, interface.port)
         data_plane.add(interface.port, port, scheduler)
         if not port.up:
@@ -114,19 +132,40 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         run(device.switch)
     if options.p4info is not None:
         _install(device, options)
-    server = Server(device, options.address, credentials=_credentials(options.tls))
+    servers: list[Server | BfRuntimeServer] = [Server(device, options.address, credentials=_credentials(options.tls))]
+    if options.bf_runtime is not None:
+        services.append(_bf_runtime(options, TrafficManager(schedulers, clock, device.is_port_up), lock, core))
+        servers.append(BfRuntimeServer(services[0], options.bf_runtime))
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 100)
-    return data_plane, device, server
+    return data_plane, device, servers
+
+
+def _bf_runtime(options: SwitchOptions, traffic: TrafficManager, lock: HandoverLock, core: Core) -> BfRuntime:
+    """Return the service of BF Runtime. It executes programs that clients bring, unless packets go through PROGRAM.json
+    or only the description of a program is given."""
+    if options.program is None and options.bf_rt_info is None:
+        from softswitch.tofino.device import TofinoDevice
+
+        def use(switch: TofinoSwitch) -> None:
+            core.switch = cast("Pipelines", switch)
+
+        return BfRuntime(TofinoDevice(traffic, use), lock)
+    program = None
+    if options.bf_rt_info is not None:
+        described = options.bf_rt_info
+        program = BfrtProgram(described.name, parse(described.path.read_bytes(), str(described.path)))
+    return BfRuntime(StoredDevice(traffic, program), lock)
 
 
 def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> Switch:
     return Switch(program, cpu_port=options.cpu_port, drop_port=options.drop_port, seed=options.seed, tracer=tracer)
 
 
-def _open(interface: Interface, pcap: Path | None) -> Port:
+def open_port(interface: Interface, pcap: Path | None) -> Port:
+    """Attach an interface. Raise ValueError if it cannot be used."""
     port: Port
     try:
         if interface.name.startswith("unix:"):
@@ -180,7 +219,7 @@ def _credentials(tls: TlsFiles | None) -> Any:
 
 
 @contextmanager
-def _signals(end: Callable[[], object]) -> Iterator[None]:
+def signals(end: Callable[[], object]) -> Iterator[None]:
     """Call `end` on SIGINT and SIGTERM."""
     before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from softswitch import Program
+    from softswitch.stf import Result
     from softswitch.stf.commands import Command
     from softswitch.trace import Event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model")
+    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa")
     parser.add_argument("test", type=Path, help="the test (.stf)")
     parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
     parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")
@@ -26,25 +27,47 @@ def run(options: argparse.Namespace) -> int:
     from softswitch import load_program
     from softswitch.stf import StfError, parse, read_aliases, run
 
-    program = load_program(options.program.read_bytes(), str(options.program))
     try:
         text = options.test.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{options.test}: not UTF-8 text: {error}") from None
+    if options.program.suffix == ".bfa":
+        return _run_tofino(options, text)
+    program = load_program(options.program.read_bytes(), str(options.program))
     try:
         aliases = {} if options.p4info is None else read_aliases(options.p4info)
         commands = parse(text, str(options.test))
         result = run(program, commands, str(options.test), aliases)
     except StfError as error:
         raise ValueError(str(error)) from None
-    for failure in result.failures:
-        print(failure)
-    if not result.failures:
-        print(f"{options.test}: {result.expectations} expectations met")
+    if _report(result, options.test):
         return 0
     if options.trace:
         _trace(program, commands, aliases, {failure.packet for failure in result.failures} - {None})
     return 1
+
+
+def _run_tofino(options: argparse.Namespace, text: str) -> int:
+    """Run the test on a Tofino program."""
+    from softswitch.stf import StfError, parse
+    from softswitch.tofino import load_assembly
+    from softswitch.tofino.stf import run as run_tofino
+
+    program = load_assembly(options.program.read_bytes(), str(options.program))
+    try:
+        result = run_tofino(program, parse(text, str(options.test)), str(options.test))
+    except StfError as error:
+        raise ValueError(str(error)) from None
+    return 0 if _report(result, options.test) else 1
+
+
+def _report(result: Result, test: Path) -> bool:
+    """Print the outcome of a test, and return whether it passed."""
+    for failure in result.failures:
+        print(failure)
+    if not result.failures:
+        print(f"{test}: {result.expectations} expectations met")
+    return not result.failures
 
 
 def _trace(program: Program, commands: Sequence[Command], aliases: Mapping[str, str], lines: set[int | None]) -> None:

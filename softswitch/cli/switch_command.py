@@ -1,7 +1,7 @@
 """Run a switch on network interfaces, with P4Runtime and gNMI. It takes the options of simple_switch_grpc and a few
 more.
 
-Tools: softswitch compile, softswitch stf, softswitch trace (see softswitch TOOL -h).
+Tools: softswitch compile, softswitch stf, softswitch tofino, softswitch trace (see softswitch TOOL -h).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+from softswitch.cli.options import Interface, NamedFile, SwitchOptions, TlsFiles
 
 _LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-i",
         "--interface",
         action="append",
-        type=_interface,
+        type=interface,
         default=[],
         metavar="PORT@IFACE",
         dest="interfaces",
@@ -97,6 +97,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[PORT=]RATE",
         dest="port_rates",
         help="line rate of a port, or of all ports: 10Mbit, 2=1Gbit (default: infinitely fast)",
+    )
+    add(
+        "--bf-runtime",
+        metavar="ADDR",
+        help="serve BF Runtime too, with a Tofino's traffic manager, such as 127.0.0.1:50052 (default: not served)",
+    )
+    add(
+        "--bf-rt-info",
+        type=_named_file,
+        metavar="[NAME=]FILE",
+        help="the bf-rt.json of the program that BF Runtime serves (default NAME: the folder of a bf-rt.json)",
     )
     add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="depth of each queue (default 1 MiB)")
     add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
@@ -181,6 +192,10 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another drop port by --drop-port")
     if not _ADDRESS.fullmatch(options.grpc_server_addr):
         raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH")
+    if options.bf_runtime is not None and not _ADDRESS.fullmatch(options.bf_runtime):
+        raise ValueError(f"softswitch: --bf-runtime {options.bf_runtime}: not HOST:PORT or unix:PATH")
+    if options.bf_rt_info is not None and options.bf_runtime is None:
+        raise ValueError("softswitch: --bf-rt-info needs --bf-runtime ADDR")
     rates: dict[int, int | None] = {}
     for port, rate_bps in options.port_rates:
         if port is not None and port not in numbers:
@@ -198,6 +213,8 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         queues=options.priority_queues,
         queue_depth_bytes=options.queue_depth,
         rates_bps=rates,
+        bf_runtime=options.bf_runtime,
+        bf_rt_info=options.bf_rt_info,
         seed=options.seed,
         pcap=options.pcap,
         log_console=options.log_console,
@@ -229,7 +246,8 @@ def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _interface(text: str) -> Interface:
+def interface(text: str) -> Interface:
+    """Return a port and its interface. Raise argparse.ArgumentTypeError."""
     port, at, name = text.partition("@")
     if not at or not name or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not PORT@IFACE, such as 0@veth0")
@@ -238,6 +256,18 @@ def _interface(text: str) -> Interface:
     if int(port) > _LARGEST_PORT:
         raise argparse.ArgumentTypeError(f"{text!r}: port {port} is above {_LARGEST_PORT}")
     return Interface(int(port), name)
+
+
+def _named_file(text: str) -> NamedFile:
+    name, equals, path = text.rpartition("=")
+    found = Path(path)
+    if equals and not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not [NAME=]FILE, such as echelon=bf-rt.json")
+    if not name:
+        # p4c writes PROGRAM/bf-rt.json.
+        plain = found.name in ("bf-rt.json", "bfrt.json")
+        name = found.resolve().parent.name if plain else found.name.partition(".")[0]
+    return NamedFile(name, found)
 
 
 _LARGEST_PORT = 511

@@ -302,9 +302,10 @@ class Core:
 
     def _open_ways(self, outlet: Outlet, is_open: bool) -> None:
         """Let packets pass a port's queues without stopping, or stop letting them."""
-        for queue in range(self._queues):
-            if is_open:
-                self._ways[outlet.port << 3 | queue] = (outlet.sending.append, outlet.scheduler.passed[queue])
+        passed = outlet.scheduler.passed
+        for queue in range(min(self._queues, QUEUES)):
+            if is_open and queue < len(passed):
+                self._ways[outlet.port << 3 | queue] = (outlet.sending.append, passed[queue])
             else:
                 self._ways.pop(outlet.port << 3 | queue, None)
 

@@ -23,6 +23,7 @@ class Code(IntEnum):
     ABORTED = 10
     OUT_OF_RANGE = 11
     UNIMPLEMENTED = 12
+    UNAVAILABLE = 14
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from softswitch import CloneSession, Switch
+from collections.abc import Sequence
+from typing import Protocol
+
+from softswitch import CloneSession
+
+
+class Replicating(Protocol):
+    """A switch with multicast groups and clone sessions."""
+
+    multicast_groups: dict[int, Sequence[tuple[int, int]]]
+    clone_sessions: dict[int, CloneSession]
 
 
 class Replication:
     """Nodes, which are made first and then associated with groups. Raises ValueError with one line for an impossible
     command."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: Replicating) -> None:
         self._switch = switch
         self._nodes: list[tuple[int, tuple[int, ...]]] = []
         self._groups: dict[int, list[int]] = {}

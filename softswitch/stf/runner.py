@@ -48,10 +48,10 @@ from .expectations import Expectations, Failure
 from .names import resolve, resolve_field
 from .replication import Replication
 
-_STEP_NS = 1_000_000
+STEP_NS = 1_000_000
 """The time between packets. A test can observe it only in timestamps and meters."""
 
-_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -141,7 +141,7 @@ class Run:
     def _packet(self, command: Packet) -> None:
         if command.port > self._switch.max_port:
             raise ValueError(f"packet: port {command.port} is not in 0..{self._switch.max_port}")
-        self._now_ns = self._now_ns + _STEP_NS if self._next_ns is None else self._next_ns
+        self._now_ns = self._now_ns + STEP_NS if self._next_ns is None else self._next_ns
         self._next_ns = None
         self._packets.append(command.line)
         self._expectations.received(command.port)
@@ -197,7 +197,7 @@ class Run:
                 raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is given twice")
             given.add(place)
             try:
-                key[place] = _element(match.value, table.match_types[place], table.key_widths[place])
+                key[place] = element(match.value, table.match_types[place], table.key_widths[place])
             except ValueError as error:
                 raise ValueError(f"table '{table.name}': field '{match.field}': {error}") from None
         for place, kind in enumerate(table.match_types):
@@ -268,7 +268,7 @@ class Run:
                 self._fail(command.line, f"{name}: expected nothing counted, has {packets} packets, {octets} bytes")
             return
         found = packets if command.unit == "packets" else octets
-        if not _COMPARE[command.relation](found, command.number):
+        if not COMPARE[command.relation](found, command.number):
             wanted = f"{command.unit} {command.relation} {command.number}"
             self._fail(command.line, f"{name}: expected {wanted}, has {found}")
 
@@ -277,7 +277,7 @@ class Run:
         registers = self._switch.registers
         found = registers[self._name("register", command.register, registers)].read(command.index)
         self._checked += 1
-        if not _COMPARE[command.relation](found, command.number):
+        if not COMPARE[command.relation](found, command.number):
             name = f"register {command.register}({command.index})"
             self._fail(command.line, f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}")
 
@@ -417,7 +417,7 @@ def _parameters(table: Table) -> dict[str, list[str]]:
     return {name: [param.name for param in params] for name, params in table.action_params.items()}
 
 
-def _element(value: Value, kind: str, width: int) -> KeyElement:
+def element(value: Value, kind: str, width: int) -> KeyElement:
     """Return a value in the form that a table takes. Raise ValueError with the reason if the value has another kind."""
     number, cared, full = value.first.value, value.first.mask, (1 << width) - 1
     wanted = {"lpm": "/", "ternary": "&&&", "range": "->"}.get(kind)

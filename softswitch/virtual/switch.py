@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol, cast
 
-from softswitch.tm import QUEUES, Dequeued, PortScheduler
+from softswitch.tm import Dequeued, PortScheduler
 from softswitch.virtual.eventloop import EventLoop
 from softswitch.virtual.wire import Wire
 
@@ -164,7 +164,8 @@ class VirtualSwitch:
                 if outlet not in outlets:
                     outlets.append(outlet)
             else:
-                self.dropped[VirtualDrop.QUEUE_FULL if 0 <= packet.queue < QUEUES else VirtualDrop.NO_QUEUE] += 1
+                exists = 0 <= packet.queue < outlet.scheduler.queues
+                self.dropped[VirtualDrop.QUEUE_FULL if exists else VirtualDrop.NO_QUEUE] += 1
         return outlets
 
     def _serve(self, outlet: _Outlet, now_ns: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from echelon.rankings.in_switches import MICROSECONDS, TimeUnit
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDepthMarks:
@@ -28,7 +30,16 @@ class VirtualQueueMarks:
     """Mark packets while the virtual queue holds more than this."""
 
 
-EcnMarks = QueueDepthMarks | VirtualQueueMarks
+@dataclass(frozen=True, slots=True)
+class QueueCellMarks:
+    """ECN marking by the depth of a packet's own queue in cells of the packet buffer. Table `ecn_threshold` carries
+    it."""
+
+    cells: int
+    """Mark a packet that finds this many cells in its queue."""
+
+
+EcnMarks = QueueDepthMarks | QueueCellMarks | VirtualQueueMarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +80,17 @@ class Capabilities:
     max_ecmp_members: int
     """Members of all ECMP groups together."""
     offset_bits: int
-    """Width of a flow's offset or period, an unsigned number of microseconds."""
+    """Width of a flow's offset or period, an unsigned number of `time`."""
     key_bits: int
-    """Width of the keys that map packets to queues: a slack, a signed number of microseconds, and others."""
+    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and others."""
     ecn: EcnMarks
+    time: TimeUnit = MICROSECONDS
+    """The unit of times."""
+    attained_bytes: int = 1
+    """The number of bytes that ranking `attained` counts as one."""
+    position_ranges: bool = True
+    """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is the fewest prefixes
+    that cover it."""
     levels: int = 8
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None

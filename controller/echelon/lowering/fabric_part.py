@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueCellMarks, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.intent import FABRIC, ActionCall, Match, Part, Prefix, QueueSetting, TableEntry
 from echelon.p4program import constants
@@ -38,6 +38,9 @@ def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEn
             case QueueDepthMarks(packets):
                 for queue in range(LEVELS):
                     yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=packets)
+            case QueueCellMarks(cells):
+                for queue in range(LEVELS):
+                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", cells=cells)
             case VirtualQueueMarks(backlog_bytes):
                 bits_per_ms = max(1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000)
                 yield entry(

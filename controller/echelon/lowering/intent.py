@@ -33,6 +33,20 @@ Match = int | Prefix | Interval
 """The match of one key field; an `int` matches exactly."""
 
 
+def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
+    """Return the fewest prefixes of values of `bits` that together are `interval`, ascending; below 2 * `bits`."""
+    found = []
+    low = interval.low
+    while low <= interval.high:
+        # The largest block that begins here and does not exceed the interval.
+        size = low & -low or 1 << bits
+        while low + size - 1 > interval.high:
+            size >>= 1
+        found.append(Prefix(low, bits - size.bit_length() + 1))
+        low += size
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class ActionCall:
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -11,12 +11,13 @@ from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry
+from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.in_switches import LevelProfile, microseconds
+from echelon.rankings.in_switches import LevelProfile, TimeUnit
 
 _HEAD_SHARE = Fraction(95, 100)
+_POSITION_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class _Connection:
     number: int
     segment: SegmentIdentity
 
-    def entry(self, job: int, *, is_head: bool) -> TableEntry:
+    def entry(self, job: int, time: TimeUnit, *, is_head: bool) -> TableEntry:
         s = self.segment
         key: dict[str, Match] = {
             "src": ipv4(s.src_ipv4),
@@ -63,7 +64,7 @@ class _Connection:
             connection=self.number,
             job=job,
             is_head=int(is_head),
-            gap_us=microseconds(s.idle_gap_s),
+            **{f"gap_{time.suffix}": time.count(s.idle_gap_s)},
             head_bytes=int(s.iteration_bytes * _HEAD_SHARE),
         )
 
@@ -84,14 +85,14 @@ class _JobAtSwitch:
 
     def lower(self, flows: Sequence[FlowPlan]) -> LoweredJob:
         known = []
-        classifiers = []
+        classifiers: list[TableEntry] = []
         for flow in flows:
             number = self.numbers.flow(flow.flow)
             known.append(KnownFlow(number, flow.job, flow.flow, self._flow_entry(number, flow)))
-            classifiers.append(self._classifier(number, flow))
+            classifiers += self._classifiers(number, flow)
         head = next(iter(self.connections.values()), None)
         connections = [
-            connection.entry(self.numbers.register(), is_head=connection is head)
+            connection.entry(self.numbers.register(), self.time, is_head=connection is head)
             for connection in self.connections.values()
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
@@ -114,16 +115,18 @@ class _JobAtSwitch:
             **arguments,
         )
 
-    def _classifier(self, number: int, flow: FlowPlan) -> TableEntry:
+    def _classifiers(self, number: int, flow: FlowPlan) -> Iterator[TableEntry]:
         match self.identities[flow.flow]:
             case ShimIdentity(job=job, flow=in_shim):
-                return entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
+                yield entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
             case SegmentIdentity() as segment:
-                key: dict[str, Match] = {
-                    "connection": self._connection(segment),
-                    "position": Interval(segment.start_bytes, segment.end_bytes - 1),
-                }
-                return entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=segment.end_bytes)
+                connection = self._connection(segment)
+                whole = Interval(segment.start_bytes, segment.end_bytes - 1)
+                positions = (whole,) if self.capabilities.position_ranges else prefixes(whole, _POSITION_BITS)
+                for position in positions:
+                    key: dict[str, Match] = {"connection": connection, "position": position}
+                    end_bytes = segment.end_bytes
+                    yield entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=end_bytes)
 
     def _connection(self, segment: SegmentIdentity) -> int:
         five_tuple = segment.five_tuple
@@ -133,6 +136,14 @@ class _JobAtSwitch:
         return connection.number
 
     # -- what rankings ask for ---------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> TimeUnit:
+        return self.capabilities.time
+
+    @property
+    def attained_bytes(self) -> int:
+        return self.capabilities.attained_bytes
 
     @property
     def key_bits(self) -> int:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
 from echelon.rankings.base import HostOrder, Rank
-from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, microseconds, steps, unsigned_us
+from echelon.rankings.in_switches import MICROSECONDS, LevelProfile, RankingAction, SwitchNumbers, TimeUnit, steps
 
 _RANK_BITS = 48
 """Width of a rank in a switch, which is two's complement."""
@@ -36,8 +36,9 @@ class Relative:
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
 
-    def profile(self, lowest: int, highest: int, key_bits: int) -> LevelProfile:
-        """Return what switches need for flows that enter the queues from `lowest` to `highest`.
+    def profile(self, lowest: int, highest: int, key_bits: int, time: TimeUnit = MICROSECONDS) -> LevelProfile:
+        """Return what switches that count times in `time` need for flows that enter the queues from `lowest` to
+        `highest`.
 
         Raise `ValueError` for steps that decrease, and for a unit that is not positive.
         """
@@ -46,28 +47,29 @@ class Relative:
         unit = constants()["RANK_UNIT"]
         edges = [int(step * unit) + 1 for step in self.steps]
         queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
-        factor, shift = self._factor(unit)
+        factor, shift = self._factor(unit, time)
         # The switch multiplies the tardiness counted from the earliest that it can tell.
-        earliest_us = (1 << (key_bits - 1)) - 1
-        zero = -(earliest_us * factor >> shift) - round(self.head_start * unit)
+        earliest = (1 << (key_bits - 1)) - 1
+        zero = -(earliest * factor >> shift) - round(self.head_start * unit)
         return LevelProfile(
             steps(edges, queues, key_bits),
             (
                 ("factor", factor),
                 ("factor_shift", shift),
                 ("rank_at_zero", zero % (1 << _RANK_BITS)),
-                ("alone_tardiness_us", unsigned_us("tardiness alone", self.alone_tardiness_s, 32)),
-                ("idle", unsigned_us("idle time", self.idle_s, 32)),
+                (f"alone_tardiness_{time.suffix}", time.unsigned("tardiness alone", self.alone_tardiness_s, 32)),
+                ("idle", time.unsigned("idle time", self.idle_s, 32)),
             ),
         )
 
-    def _factor(self, unit: int) -> tuple[int, int]:
-        """Return the largest factor that fits, and shift, so that factor / 2**shift units pass in a microsecond."""
-        per_us = unit / (self.unit_s * 1_000_000)
+    def _factor(self, unit: int, time: TimeUnit) -> tuple[int, int]:
+        """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank pass in a unit of
+        time."""
+        in_one = unit * time.nanoseconds / (self.unit_s * 1_000_000_000)
         shift = _FACTOR_BITS - 1
-        while per_us * (1 << shift) < 1 << (_FACTOR_BITS - 1):
+        while in_one * (1 << shift) < 1 << (_FACTOR_BITS - 1):
             shift += 1
-        while (factor := round(per_us * (1 << shift))) >= 1 << _FACTOR_BITS:
+        while (factor := round(in_one * (1 << shift))) >= 1 << _FACTOR_BITS:
             shift -= 1
         return factor, shift
 
@@ -92,28 +94,28 @@ class Deadline:
         return range(self.lowest, self.highest + 1)
 
     def action(self, at: SwitchNumbers) -> RankingAction:
-        offset_us = unsigned_us("offset", self.offset_s, at.offset_bits)
+        offset = at.time.unsigned("offset", self.offset_s, at.offset_bits)
         # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
         profile = at.profile(
             ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
-            lambda: self.profile(at.key_bits),
+            lambda: self.profile(at.key_bits, at.time),
         )
-        numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, "offset_us": offset_us}
-        return RankingAction("deadline", numbers)
+        numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile}
+        return RankingAction("deadline", {**numbers, f"offset_{at.time.suffix}": offset})
 
-    def profile(self, key_bits: int) -> LevelProfile:
-        """Return what maps keys of `key_bits` to queues.
+    def profile(self, key_bits: int, time: TimeUnit = MICROSECONDS) -> LevelProfile:
+        """Return what maps keys of `key_bits`, which count units of `time`, to queues.
 
         By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it is by how much the
         rank of the packet is behind that of the most urgent flow. Raise `ValueError` for thresholds that decrease.
         """
         if self.relative is not None:
-            return self.relative.profile(self.lowest, self.highest, key_bits)
+            return self.relative.profile(self.lowest, self.highest, key_bits, time)
         if any(a > b for a, b in pairwise(self.thresholds_s)):
             raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
         bias = 1 << (key_bits - 1)
         # A slack of -threshold has reached it, one more has not.
-        edges = [bias - microseconds(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
+        edges = [bias - time.count(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
         return LevelProfile(steps(edges, queues, key_bits))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
@@ -32,7 +33,16 @@ class RankingAction(NamedTuple):
 
 
 class SwitchNumbers(Protocol):
-    """The numbers by which one switch knows what the flows of one job share, and the widths of its registers."""
+    """The numbers by which one switch knows what the flows of one job share, and the widths and units of its
+    registers."""
+
+    @property
+    def time(self) -> TimeUnit:
+        """The unit of times."""
+
+    @property
+    def attained_bytes(self) -> int:
+        """The number of bytes in which a group's bytes are counted, as a key."""
 
     @property
     def key_bits(self) -> int:
@@ -40,7 +50,7 @@ class SwitchNumbers(Protocol):
 
     @property
     def offset_bits(self) -> int:
-        """Width of a time of a flow, an unsigned number of microseconds."""
+        """Width of a time of a flow, an unsigned number."""
 
     def echelonflow(self, name: str) -> int:
         """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
@@ -72,17 +82,31 @@ def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[K
     return tuple(out)
 
 
-def microseconds(seconds: Fraction) -> int:
-    """Return the nearest whole number of microseconds."""
-    return round(seconds * 1_000_000)
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """The unit of the times that a kind of switch is given."""
+
+    nanoseconds: int
+    suffix: str
+    """What the names of such times end with in the P4 program."""
+    plural: str
+
+    def count(self, seconds: Fraction) -> int:
+        """Return the nearest whole number of units."""
+        return round(seconds * 1_000_000_000 / self.nanoseconds)
+
+    def unsigned(self, what: str, seconds: Fraction, bits: int) -> int:
+        """Return a time in this unit. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
+        found = self.count(seconds)
+        if not 0 <= found < 1 << bits:
+            minutes = (1 << bits) * self.nanoseconds // 60_000_000_000
+            raise ValueError(
+                f"{what} {float(seconds):g} s does not fit {bits} bits of {self.plural} ({minutes} minutes); "
+                "shorten the iteration"
+            )
+        return found
 
 
-def unsigned_us(what: str, seconds: Fraction, bits: int) -> int:
-    """Return a time in microseconds. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
-    found = microseconds(seconds)
-    if not 0 <= found < 1 << bits:
-        raise ValueError(
-            f"{what} {float(seconds):g} s does not fit {bits} bits of microseconds "
-            f"({(1 << bits) // 60_000_000} minutes); shorten the iteration"
-        )
-    return found
+MICROSECONDS = TimeUnit(1000, "us", "microseconds")
+TICKS = TimeUnit(1024, "ticks", "ticks of 1.024 microseconds")
+"""The time stamps of a Tofino, in nanoseconds, without their last ten bits."""

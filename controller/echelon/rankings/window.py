@@ -13,9 +13,8 @@ from echelon.rankings.in_switches import (
     LevelProfile,
     RankingAction,
     SwitchNumbers,
-    microseconds,
+    TimeUnit,
     steps,
-    unsigned_us,
 )
 
 
@@ -38,18 +37,19 @@ class Window:
         return range(min(self.inside, self.outside), max(self.inside, self.outside) + 1)
 
     def action(self, at: SwitchNumbers) -> RankingAction:
-        period_us = unsigned_us("the period of", self.period_s, at.offset_bits)
-        if not period_us:
-            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count microseconds")
+        period = at.time.unsigned("the period of", self.period_s, at.offset_bits)
+        if not period:
+            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count {at.time.plural}")
         profile = at.profile(
             ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
-            lambda: LevelProfile(self._steps(period_us, at.key_bits)),
+            lambda: LevelProfile(self._steps(period, at.key_bits, at.time)),
         )
-        return RankingAction("window", {"group": at.group("window"), "profile": profile, "period_us": period_us})
+        numbers = {"group": at.group("window"), "profile": profile}
+        return RankingAction("window", {**numbers, f"period_{at.time.suffix}": period})
 
-    def _steps(self, period_us: int, key_bits: int) -> tuple[KeyRange, ...]:
-        """Return the steps of keys that are the time left in the period: `period_us` at its beginning, 1 at its end."""
-        begin, end = (period_us - microseconds(at_s) + 1 for at_s in (self.begin_s, self.end_s))
+    def _steps(self, period: int, key_bits: int, time: TimeUnit) -> tuple[KeyRange, ...]:
+        """Return the steps of keys that are the time left in the period: `period` at its beginning, 1 at its end."""
+        begin, end = (period - time.count(at_s) + 1 for at_s in (self.begin_s, self.end_s))
         if begin < end:
             return steps((begin, end), (self.inside, self.outside, self.inside), key_bits)
         return steps((end, begin), (self.outside, self.inside, self.outside), key_bits)

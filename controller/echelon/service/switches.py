@@ -148,4 +148,5 @@ def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
         target=switch.target,
         tls=switch.tls,
         queues=target.queue_driver(switch.options, Site(switch.name, rates)),
+        session=target.session_factory(switch.options),
     )

@@ -23,10 +23,11 @@ from echelon.lowering.intent import Intent, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.session import DigestReport, SwitchSession
+from echelon.southbound.session import SwitchSession
 from echelon.southbound.tls import TlsError, TlsFiles
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Endpoint:
 
     name: str
     address: str
-    """host:port of its P4Runtime service."""
+    """host:port of the service that holds its tables: P4Runtime, unless `session` says otherwise."""
     device_id: int
     program: P4Program
     target: str
@@ -67,6 +68,8 @@ class Endpoint:
     """TLS files; None is plain text."""
     queues: QueueDriver | None = None
     """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
+    session: SessionFactory = SwitchSession
+    """What makes its sessions (`echelon.targets.Target.session_factory`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ class SwitchConnection:
         self._waiting: deque[lifecycle.Event] = deque()
         self._feeding = False
         self._alarm: asyncio.TimerHandle | None = None
-        self._session: SwitchSession | None = None
+        self._session: IntentSession | None = None
         self._session_number = 0
         """Number of the session that is open or being opened; events of an earlier one are dropped."""
         self._turn = asyncio.Lock()
@@ -331,7 +334,7 @@ class SwitchConnection:
         """
         return await self._call(lambda session: session.bytes_seen(entries))
 
-    async def _call(self, work: Callable[[SwitchSession], Coroutine[Any, Any, T]]) -> T:
+    async def _call(self, work: Callable[[IntentSession], Coroutine[Any, Any, T]]) -> T:
         session = self._session
         if session is None:
             machine = self._lifecycle
@@ -453,7 +456,7 @@ class SwitchConnection:
     async def _open(self, number: int, term: int) -> None:
         event: lifecycle.Event
         tell: list[Event] = []
-        session: SwitchSession | None = None
+        session: IntentSession | None = None
         try:
             await _reach(self.name, self._endpoint.address)
             session = self._new_session(term)
@@ -487,9 +490,9 @@ class SwitchConnection:
             self._closed.set()
         self._answer(number, event, *tell)
 
-    def _new_session(self, term: int) -> SwitchSession:
+    def _new_session(self, term: int) -> IntentSession:
         endpoint = self._endpoint
-        return SwitchSession(
+        return endpoint.session(
             endpoint.name,
             endpoint.address,
             endpoint.device_id,
@@ -503,11 +506,11 @@ class SwitchConnection:
         wanted = self._lifecycle.wanted
         return None if wanted is None else self._intents.get(wanted)
 
-    async def _watch(self, number: int, session: SwitchSession) -> None:
+    async def _watch(self, number: int, session: IntentSession) -> None:
         why = await session.wait_lost()
         self._answer(number, _loss(why))
 
-    async def _ping(self, number: int, session: SwitchSession) -> None:
+    async def _ping(self, number: int, session: IntentSession) -> None:
         event: lifecycle.Event = lifecycle.Answered()
         try:
             await self._guarded(session.ping(self._answer_s))
@@ -548,7 +551,7 @@ class SwitchConnection:
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
-    async def _write(self, number: int, session: SwitchSession, order: lifecycle.Write, intent: Intent) -> None:
+    async def _write(self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent) -> None:
         self._follow_digests(session, intent)
         tell: list[Event] = []
         event: lifecycle.Event
@@ -571,7 +574,7 @@ class SwitchConnection:
         if number == self._session_number:
             self._release(self._written_version if isinstance(event, lifecycle.Written) else None)
 
-    async def _why(self, session: SwitchSession, error: SouthboundError) -> lifecycle.Event:
+    async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
         """Return whether a write failed because the switch refused it, or because the switch is gone."""
         with suppress(TimeoutError):
             return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
@@ -582,7 +585,7 @@ class SwitchConnection:
         return lifecycle.WriteFailed(str(error))
 
     def _applied(
-        self, session: SwitchSession, order: lifecycle.Write, applied: Applied
+        self, session: IntentSession, order: lifecycle.Write, applied: Applied
     ) -> tuple[lifecycle.Event, list[Event]]:
         now = self._clock()
         self._written_version = order.version
@@ -616,7 +619,7 @@ class SwitchConnection:
 
     # -- digests -------------------------------------------------------------------------------------------------------
 
-    def _follow_digests(self, session: SwitchSession, intent: Intent | None) -> None:
+    def _follow_digests(self, session: IntentSession, intent: Intent | None) -> None:
         if self._on_digests is None or intent is None:
             return
         for setting in intent.digests:
@@ -624,7 +627,7 @@ class SwitchConnection:
                 self._followed.add(setting.name)
                 self._beside_session(self._follow(session, setting.name, self._on_digests))
 
-    async def _follow(self, session: SwitchSession, digest: str, deliver: OnDigests) -> None:
+    async def _follow(self, session: IntentSession, digest: str, deliver: OnDigests) -> None:
         # The end of the session ends this, too; the watch says why.
         with suppress(SouthboundError):
             async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:

@@ -1,13 +1,11 @@
-"""A session with one switch: arbitration and pipeline by finsy, intents by reconciliation."""
+"""A session with one switch over P4Runtime: arbitration and pipeline by finsy, entries in bulk."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -28,19 +26,17 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
+from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.arbitration import FixedArbitrator
 from echelon.southbound.channel import BulkChannel, CallError
 from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_digest
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
-from echelon.southbound.texts import EntryText
-from echelon.southbound.values import value_text
 from echelon.southbound.wire import UpdateKind, read_request, table_entries, write_header, write_request
-from echelon.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
+from echelon.southbound.writer import Found, LookUp, Send
 
 __all__ = [
     "Applied",
@@ -81,48 +77,6 @@ def _parsed(p4info: str) -> p4i.P4Info:
     return message
 
 
-@dataclass(frozen=True, slots=True)
-class DigestReport:
-    """One list of digests: the fields of each, by name, and the token by which it is acknowledged."""
-
-    fields: tuple[Mapping[str, int], ...]
-    received: P4DigestList
-
-
-@dataclass(slots=True)
-class _Tables:
-    """The entries of a switch, except those that belong to its program."""
-
-    ours: dict[bytes, EncodedEntry] = field(default_factory=dict)
-    foreign: set[bytes] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Seconds:
-    """The durations of the phases of a change."""
-
-    encoding: float = 0.0
-    read: float = 0.0
-    rpc: float = 0.0
-
-
-async def _encoded(turn: Turn) -> None:
-    """Encode all of it piece by piece, so that other switches get the event loop in between."""
-    for _ in turn.come:
-        await asyncio.sleep(0)
-
-
-def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
-    """Yield the same items, counting the time that it takes to make them."""
-    while True:
-        started = time.perf_counter()
-        chunk = next(chunks, None)
-        seconds.encoding += time.perf_counter() - started
-        if chunk is None:
-            return
-        yield chunk
-
-
 class _ProgrammedSwitch(Switch):  # type: ignore[misc]  # final, but finsy tells the reason only to its log
     """finsy's switch, which keeps the reason why the switch does not take the program."""
 
@@ -137,7 +91,7 @@ class _ProgrammedSwitch(Switch):  # type: ignore[misc]  # final, but finsy tells
             self._channel_ready()  # type: ignore[no-untyped-call]
 
 
-class SwitchSession:
+class SwitchSession(IntentSession):
     """A primary controller's session with one switch. An async context manager: connected inside, closed after.
 
     Calls that read or write must not overlap; `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
@@ -168,7 +122,6 @@ class SwitchSession:
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
     ) -> None:
-        self.name = name
         self._exact_id = election_id
         self._credentials = credentials
         # finsy parses a file anew for every session; it takes a message as well, although its types name paths only.
@@ -183,20 +136,11 @@ class SwitchSession:
             self._switch._arbitrator = FixedArbitrator(election_id)  # noqa: SLF001
         self._entered = False
         self._bulk: BulkChannel | None = None
-        self._queue_driver = queues
-        self._queues_open = False
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
         self._closing: asyncio.Future[None] | None = None
         self.codec = codec_of(self._switch.p4info, owner)
-        self._wanted = self._new_wanted()
-        self._held: dict[bytes, EncodedEntry] | None = None
-        """Our entries on the switch, by key; None while unknown."""
-        self._foreign: set[bytes] = set()
-        self._standing: dict[bytes, RefusedEntry] = {}
-        """The entries that the switch refused to write or to delete, by key."""
-        self._queues: dict[tuple[int, int], QueueSetting] = {}
-        self._digests: dict[str, DigestSetting] = {}
+        super().__init__(name, self.codec, queues)
 
     async def __aenter__(self) -> Self:
         """Open the session.
@@ -299,27 +243,13 @@ class SwitchSession:
                 f"switch {self.name}: no answer at {self._switch.address} within {timeout_s:g} s: {error}"
             ) from None
 
-    @property
-    def entries(self) -> int:
-        """Our table entries on the switch, by the last `reconcile` and what was written since."""
-        return len(self._held or ())
-
-    @property
-    def foreign(self) -> int:
-        """Others' table entries on the switch, by the last `reconcile`."""
-        return len(self._foreign)
+    async def _open_queues(self, driver: QueueDriver) -> None:
+        await driver.open(self._switch.gnmi_client)
 
     @property
     def schema(self) -> P4Schema:
         """The P4Info of the program, as finsy reads it."""
         return self._switch.p4info
-
-    def describe(self, entry: TableEntry) -> EntryText:
-        """Describe an entry for people. Raise `SouthboundError` for an entry that the program does not know."""
-        try:
-            return self.codec.describe(entry)
-        except ValueError as error:
-            raise SouthboundError(f"switch {self.name}: {error}") from None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -346,86 +276,10 @@ class SwitchSession:
 
     # -- entries -----------------------------------------------------------------------------------------------------
 
-    async def read_entries(self) -> dict[bytes, EncodedEntry]:
-        """Return our entries of every table, by key. Raise `SouthboundError`."""
-        return (await self._read_all({})).ours
-
-    async def reconcile(self, intent: Intent) -> Applied:
-        """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
-        with self._changing():
-            started = time.perf_counter()
-            await _encoded(self._wanted.turn_to(intent.parts))
-            seconds = _Seconds(encoding=time.perf_counter() - started)
-            tables = await self._read_all(self._wanted.by_key)
-            self._queues = await self._read_queues() if intent.queues else {}
-            self._digests = await self._read_digests(intent.digests)
-            seconds.read = time.perf_counter() - started - seconds.encoding
-            self._foreign = tables.foreign
-            change = difference(tables.ours, self._wanted.by_key, tables.foreign)
-            blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
-            self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
-            writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
-            return await self._apply(intent, writing, tables.ours, seconds)
-
-    async def update(self, intent: Intent) -> Applied:
-        """Write what differs from the last `reconcile` or `update`, without reading. Raise `SouthboundError`.
-
-        The cost is that of the parts that are not the same object as before. If nothing is known of what the switch
-        holds (at first, and after an error), this is `reconcile`.
-        """
-        if self._held is None:
-            return await self.reconcile(intent)
-        held = self._held
-        with self._changing():
-            started = time.perf_counter()
-            turn = self._wanted.turn_to(intent.parts)
-            # A deletion may make room for an entry that was refused before.
-            self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
-            again = list(self._standing) if turn.gone else []
-            seconds = _Seconds(encoding=time.perf_counter() - started)
-            chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
-            return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
-
-    async def compare(self, intent: Intent) -> Comparison:
-        """Read what the switch holds; write nothing, and remember nothing of it. Raise `SouthboundError`."""
-        wanted = self._new_wanted()
-        await _encoded(wanted.turn_to(intent.parts))
-        tables = await self._read_all(wanted.by_key)
-        queues = await self._read_queues() if intent.queues else {}
-        digests = await self._read_digests(intent.digests)
-        change = difference(tables.ours, wanted.by_key, tables.foreign)
-        owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
-
-        def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
-            return tuple(replace(self.codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
-
-        return Comparison(
-            texts(change.inserts),
-            texts(change.modifies),
-            texts(change.deletes),
-            texts(change.blocked),
-            len(tables.foreign),
-            tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
-            tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
-        )
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Forget what the switch holds, and what of the intent is encoded, if the block raises."""
-        self._held = None
-        try:
-            yield
-        except BaseException:
-            self._wanted = self._new_wanted()
-            raise
-
-    def _new_wanted(self) -> WantedEntries:
-        return WantedEntries(self.codec.encode, self.codec.stages)
-
-    async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> _Tables:
+    async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
         """Return every entry of every table except constant and default ones; cheapest for those that are as
         `expected`."""
-        tables = _Tables()
+        tables = Tables()
         by_wire = {entry.wire: entry for entry in expected.values()}
         async for raw in self._read([b""]):
             entry = by_wire.get(raw)
@@ -452,50 +306,10 @@ class SwitchSession:
                         if not number % _ENTRIES_AT_ONCE:
                             await asyncio.sleep(0)
 
-    async def _apply(
-        self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
-    ) -> Applied:
-        started = time.perf_counter()
-        # Queues before entries: a packet must not enter a queue that is not yet what its class expects.
-        queues = await self._write_queues(intent.queues)
-        digests = await self._write_digests(intent.digests)
-        header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
-        with self._errors("writing tables"):
-            await carry_out(writing, lambda send: self._write(header, send), self._look_up)
-        seconds.rpc += time.perf_counter() - started
-        self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
-        self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
-        self._held = held
-        return Applied(
-            writing.done[UpdateKind.INSERT],
-            writing.done[UpdateKind.MODIFY],
-            writing.done[UpdateKind.DELETE],
-            (*map(self._invalid, self._wanted.invalid), *self._standing.values()),
-            len(self._foreign),
-            queues,
-            digests,
-            seconds.encoding,
-            seconds.read,
-            seconds.rpc,
-        )
-
-    def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
-        wanted, there = self._wanted.by_key.get(key), held.get(key)
-        return wanted is there if wanted is None or there is None else wanted.value == there.value
-
-    def _refused(self, refusal: Refusal) -> RefusedEntry:
-        text = self.codec.describe(refusal.entry)
-        reason = refusal.status.message or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
-        return RefusedEntry(self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name)
-
-    def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
-        match = ", ".join(f"{name}={value_text(value)}" for name, value in invalid.entry.match)
-        reason = invalid.reason.removeprefix(f"table {invalid.entry.table}: ")
-        return RefusedEntry(self.name, invalid.entry.table, match, reason, "INVALID_ARGUMENT")
-
-    async def _write(self, header: bytes, send: Send) -> None:
+    async def _write(self, send: Send) -> None:
         self._check_up()
         assert self._bulk is not None
+        header = write_header(self._switch.device_id, self._switch.election_id, self._switch.role_name)
         kind, entries = send.kind, send.entries
         raw = [entry.key for entry in entries] if kind is UpdateKind.DELETE else [entry.wire for entry in entries]
         await self._bulk.write(write_request(header, kind, raw), len(raw))
@@ -522,24 +336,6 @@ class SwitchSession:
         return out
 
     # -- queues and digests ------------------------------------------------------------------------------------------
-
-    async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
-        self._check_up()
-        driver = self._queue_driver
-        if driver is None:
-            raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
-        if not self._queues_open:
-            await driver.open(self._switch.gnmi_client)
-            self._queues_open = True
-        return dict(await driver.read())
-
-    async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
-        changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
-        if changed and self._queue_driver is not None:
-            self._check_up()
-            await self._queue_driver.write(changed)
-            self._queues.update({(s.port, s.queue): s for s in changed})
-        return len(changed)
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
         read: list[P4DigestEntry] = []
@@ -592,4 +388,4 @@ class SwitchSession:
     async def acknowledge(self, report: DigestReport) -> None:
         """Acknowledge a list of digests. Raise `SouthboundError`."""
         with self._errors("acknowledgement"):
-            await self._switch.write([report.received.ack()])
+            await self._switch.write([cast(P4DigestList, report.received).ack()])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from echelon.documents import Section
     from echelon.lowering.capabilities import Capabilities
     from echelon.p4program import P4Program
+    from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
@@ -32,11 +33,7 @@ class Site:
 
 
 class Target(ABC, Generic[O]):
-    """A kind of switch. Subclasses must be quick to import: they import what they need when it is needed.
-
-    A target whose tables are not reached by P4Runtime cannot be added yet: it needs a session of its own beside
-    `echelon.southbound.session.SwitchSession`.
-    """
+    """A kind of switch. Subclasses must be quick to import: they import what they need when it is needed."""
 
     name: ClassVar[str]
     """The name of the entry point, as a switch's entry in the service's configuration gives it."""
@@ -53,6 +50,12 @@ class Target(ABC, Generic[O]):
     @abstractmethod
     def queue_driver(self, options: O, site: Site) -> QueueDriver:
         """Return the driver of one switch's queues, for the switch's whole life. It connects to nothing yet."""
+
+    def session_factory(self, options: O) -> SessionFactory:
+        """Return what makes sessions with such a switch: over P4Runtime, unless a target has another channel."""
+        from echelon.southbound.session import SwitchSession
+
+        return SwitchSession
 
     def program(self) -> P4Program:
         """Return the P4 program for this target. Raises FileNotFoundError if it was not compiled."""

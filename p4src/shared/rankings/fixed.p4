@@ -5,5 +5,5 @@
 action fixed(inout headers_t hdr, inout metadata_t meta, port_t port, mac_t dst_mac, queue_t queue) {
     take_path(hdr, meta, port, dst_mac);
     meta.ranking = Ranking.FIXED;
-    meta.wanted = queue;
+    meta.WANTED = queue;
 }

@@ -3,10 +3,10 @@
 
 @id(0x01000114)
 action window(inout headers_t hdr, inout metadata_t meta, port_t port, mac_t dst_mac, group_id_t group,
-              profile_id_t profile, bit<32> period_us) {
+              profile_id_t profile, bit<32> DURATION(period)) {
     take_path(hdr, meta, port, dst_mac);
     meta.ranking = Ranking.WINDOW;
     meta.group = group;
     meta.profile = profile;
-    meta.period_us = period_us;
+    meta.DURATION(period) = DURATION(period);
 }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from echelon.p4program import constants
 from echelon.rankings.attained import Attained
 from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.in_switches import LevelProfile
+from echelon.rankings.in_switches import MICROSECONDS, TICKS, LevelProfile, TimeUnit
 from echelon.rankings.window import Window
 
 BIAS = 1 << 31
@@ -23,10 +23,11 @@ UNIT = constants()["RANK_UNIT"]
 class Numbers:
     """A switch that has numbers for everything."""
 
-    key_bits = 32
-    offset_bits = 31
-
-    def __init__(self) -> None:
+    def __init__(self, key_bits: int = 32, time: TimeUnit = MICROSECONDS, attained_bytes: int = 1) -> None:
+        self.key_bits = key_bits
+        self.offset_bits = 31
+        self.time = time
+        self.attained_bytes = attained_bytes
         self.profiles: list[LevelProfile] = []
 
     def echelonflow(self, name: str) -> int:
@@ -143,3 +144,37 @@ def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
 def test_what_does_not_fit_is_refused(ranking: Deadline | Window) -> None:
     with pytest.raises(ValueError):
         ranking.action(Numbers())
+
+
+# -- a switch with narrow keys and other units -------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 400_000), min_size=7, max_size=7).map(sorted), st.integers(-400_000, 400_000))
+def test_levels_by_deadline_in_ticks_are_those_of_the_tardiness_in_ticks(ticks: list[int], slack: int) -> None:
+    """A Tofino counts 1.024 us and matches slacks of 20 bits."""
+    thresholds_s = tuple(Fraction(count * 1024, 10**9) for count in ticks)
+    profile = Deadline("e", Fraction(0), thresholds_s).profile(20, TICKS)
+    assert (profile.steps[0].lowest, profile.steps[-1].highest) == (0, (1 << 20) - 1)
+    (queue,) = (step.queue for step in profile.steps if step.lowest <= (1 << 19) + slack <= step.highest)
+    assert queue == sum(-slack >= count for count in ticks)
+
+
+def test_offsets_and_periods_are_named_and_counted_in_the_unit_of_the_switch() -> None:
+    at = Numbers(20, TICKS, 4096)
+    late = Deadline("e", Fraction(1024, 1_000_000), tuple(Fraction(n, 100) for n in range(1, 8)))
+    assert late.action(at).arguments["offset_ticks"] == 1000
+    window = Window(Fraction(2048, 10**6), Fraction(0), Fraction(1024, 10**6), 5, 3)
+    assert window.action(at).arguments["period_ticks"] == 2000
+    # A key is the time left: the window is the first half of the period.
+    assert at.profiles[-1].steps == ((0, 1000, 3), (1001, 2000, 5), (2001, (1 << 20) - 1, 3))
+
+
+@given(st.lists(st.integers(1, 1 << 31), max_size=7, unique=True).map(sorted), st.integers(0, (1 << 32) - 1))
+def test_attained_bytes_are_coarser_where_a_switch_counts_coarser(thresholds: list[int], sent: int) -> None:
+    order = tuple(range(len(thresholds) + 1))
+    at = Numbers(20, attained_bytes=4096)
+    Attained("g", tuple(thresholds), order).action(at)
+    (queue,) = (step.queue for step in at.profiles[0].steps if step.lowest <= sent // 4096 <= step.highest)
+    # Never early, and late by less than one unit.
+    assert sum(sent >= threshold + 4095 for threshold in thresholds) <= queue
+    assert queue <= sum(sent >= threshold for threshold in thresholds)

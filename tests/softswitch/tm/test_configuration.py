@@ -23,6 +23,7 @@ from softswitch.tm import STRICT_QUEUES, PortScheduler, QueueConfig
         ("min_rate_bps", -1),
         ("max_rate_bps", 0),
         ("depth_bytes", -1),
+        ("guaranteed_level", 8),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
@@ -36,8 +37,8 @@ def test_a_minimum_above_the_maximum_is_refused() -> None:
 
 
 def test_wrong_queues_and_rates_are_refused_at_configuration() -> None:
-    with pytest.raises(ValueError, match="9 given, a port has 8"):
-        PortScheduler(None, [QueueConfig()] * 9)
+    with pytest.raises(ValueError, match="33 given, a port has at most 32"):
+        PortScheduler(None, [QueueConfig()] * 33)
     port = PortScheduler(None)
     for queue in (-1, 8):
         with pytest.raises(ValueError, match=f"queue: {queue} does not exist"):
@@ -55,6 +56,42 @@ def test_an_unconfigured_port_is_strict_by_queue_number() -> None:
         order.append(leaving.queue)
     assert order == [7, 5, 3, 0]
     assert [port.config(queue) for queue in range(8)] == list(STRICT_QUEUES)
+
+
+def test_a_port_may_have_as_many_queues_as_a_port_group() -> None:
+    port = PortScheduler(None, [QueueConfig(level=queue // 4) for queue in range(32)])
+    for queue in range(32):
+        assert port.enqueue(queue, None, 100, 0)
+    assert not port.enqueue(32, None, 100, 0)
+    order = [leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None]
+    assert [queue // 4 for queue in order] == sorted((queue // 4 for queue in range(32)), reverse=True)
+
+
+def test_queues_are_added_and_removed_but_not_with_packets_in_them() -> None:
+    port = PortScheduler(None)
+    port.set_queues(12, 0)
+    assert port.enqueue(11, None, 100, 0)
+    with pytest.raises(ValueError, match="1 packets wait in queue 11"):
+        port.set_queues(8, 0)
+    assert port.dequeue(0) is not None
+    port.set_queues(3, 0)
+    assert (port.queues, len(port.stats), len(port.passed)) == (3, 3, 3)
+    assert not port.enqueue(3, None, 100, 0)
+    assert port.unknown_queue_packets == 1
+
+
+def test_packets_stay_in_a_queue_that_is_not_scheduled() -> None:
+    port = PortScheduler(None, [QueueConfig(), QueueConfig(scheduled=False)])
+    assert not port.is_transparent
+    for queue in (0, 1, 1):
+        port.enqueue(queue, None, 100, 0)
+    leaving = port.dequeue(0)
+    assert leaving is not None
+    assert leaving.queue == 0
+    assert port.dequeue(0) is None
+    assert port.next_eligible_ns(0) is None
+    port.configure(1, QueueConfig(), 5)
+    assert [port.dequeue(5) is not None for _ in range(3)] == [True, True, False]
 
 
 @given(st.integers(0, 5000), st.lists(st.integers(0, 1500), max_size=60))

@@ -115,6 +115,17 @@ def test_owed_queues_take_turns() -> None:
     assert order == [0, 2, 3] * 4
 
 
+def test_owed_queues_of_a_higher_guaranteed_level_go_first() -> None:
+    levels = [0, 3, 3, 7]
+    port = PortScheduler(None, [QueueConfig(min_rate_bps=1000, guaranteed_level=level) for level in levels])
+    for queue in range(4):
+        for _ in range(2):
+            port.enqueue(queue, None, 125, 0)
+    order = [leaving.queue for leaving in iter(lambda: port.dequeue(0), None) if leaving is not None]
+    # One packet each is owed. The rest goes by strict level, where all are equal.
+    assert order[:4] == [3, 1, 2, 0]
+
+
 def test_a_share_is_of_what_the_minimum_rates_leave(saturate: Any) -> None:
     configs = [QueueConfig(weight=1, min_rate_bps=3 * GBPS // 10), QueueConfig(weight=1)]
     served = saturate(PortScheduler(GBPS, configs), {0: MIXED, 1: MIXED}, 50_000_000)

@@ -7,6 +7,22 @@
 // For the head flow (offset 0) that is the definition; for any other it is the estimate that holds if the flow is on
 // time, so that a switch which the head flow does not pass, or a lost head, still leaves a usable reference.
 
+// Slack = reference + offset - now, in microseconds, saturated to 32 bits and biased to an unsigned key that orders as
+// slacks do.
+control Slack(inout metadata_t meta, in time_us_t now) {
+    apply {
+        bit<48> slack = meta.reference_us + (time_us_t)meta.offset_us - now;
+        bit<17> top = slack[47:31];
+        if (top == 0 || top == 0x1FFFF) {
+            meta.slack_key = slack[31:0] ^ SLACK_BIAS;
+        } else if (slack[47:47] == 1) {
+            meta.slack_key = 0;
+        } else {
+            meta.slack_key = 0xFFFFFFFF;
+        }
+    }
+}
+
 control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, register<bit<32>> late_us) {
     register<time_us_t>(ECHELONFLOWS) reference_us;
     register<valid_epoch_t>(ECHELONFLOWS) reference_epoch;

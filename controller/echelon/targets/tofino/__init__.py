@@ -1,0 +1,43 @@
+"""Tofino: tables, queues and digests by BF Runtime."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from echelon.targets.target import Site, Target
+from echelon.targets.tofino.options import TofinoOptions
+
+if TYPE_CHECKING:
+    from echelon.lowering.capabilities import Capabilities
+    from echelon.southbound.intents import SessionFactory
+    from echelon.southbound.queues import QueueDriver
+    from echelon.targets.launching import SwitchLauncher
+
+
+class Tofino(Target[TofinoOptions]):
+    """The target `tofino`."""
+
+    name = "tofino"
+    architecture: ClassVar[str] = "tna"
+    options = TofinoOptions
+
+    def capabilities(self, options: TofinoOptions) -> Capabilities:
+        from echelon.targets.tofino.capabilities import tofino
+
+        return tofino()
+
+    def queue_driver(self, options: TofinoOptions, site: Site) -> QueueDriver:
+        from echelon.targets.tofino.queues import BfrtQueues
+
+        return BfrtQueues(site.switch, sorted(site.port_rates_bps))
+
+    def session_factory(self, options: TofinoOptions) -> SessionFactory:
+        from echelon.targets.tofino.session import BfrtSession
+
+        return partial(BfrtSession, device=options.device)
+
+    def launcher(self) -> SwitchLauncher:
+        from echelon.targets.tofino.launcher import TofinoLauncher
+
+        return TofinoLauncher()

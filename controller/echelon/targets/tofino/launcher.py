@@ -1,0 +1,23 @@
+"""Starts softswitch as a Tofino, which serves BF Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from echelon.targets.launching import Place, Ports
+from echelon.targets.softswitch.launcher import SoftswitchLauncher
+
+
+class TofinoLauncher(SoftswitchLauncher):
+    """A launcher of `softswitch` with a Tofino's traffic manager. The controller reaches it by BF Runtime only."""
+
+    target = "tofino"
+
+    def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
+        return [*super().arguments(place, ports), "--bf-runtime", f"127.0.0.1:{ports.other}"]
+
+    def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
+        return {"address": f"127.0.0.1:{ports.other}"}
+
+    def serves_at(self, ports: Ports) -> Sequence[int]:
+        return (ports.grpc, ports.other)

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Echelon's data plane for Tofino: ranks every packet of a training job as the plan says for its flow.
+//
+//   classify -> flow: path and ranking -> forward -> iteration -> rank -> level -> promotion -> queue -> mark
+//
+// Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
+// Each register is accessed once per pass, in ingress; a packet that opens an iteration is resubmitted once.
+//
+// A ranking is an action of table `flow` (shared/rankings) and, if it has state, a control of the same name
+// (include/rankings), which makes the key of table `level`.
+
+#include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#include "sizes_tna.h"
+#include "../shared/constants.h"
+#include "../shared/headers.p4"
+#include "include/types.p4"
+#include "../shared/path.p4"
+#include "../shared/rankings/fixed.p4"
+#include "../shared/rankings/deadline.p4"
+#include "../shared/rankings/attained.p4"
+#include "../shared/rankings/window.p4"
+#include "include/parser.p4"
+#include "include/control/clock.p4"
+#include "include/control/classifier.p4"
+#include "include/control/flow.p4"
+#include "include/control/forwarding.p4"
+#include "include/control/iteration.p4"
+#include "include/control/unit.p4"
+#include "include/rankings/deadline.p4"
+#include "include/rankings/attained.p4"
+#include "include/rankings/window.p4"
+#include "include/control/level.p4"
+#include "include/control/promotion.p4"
+#include "include/control/marking.p4"
+#include "include/control/ecn.p4"
+
+const bit<3> DIGEST_FLOW_EVENT = 1;
+const bit<3> RESUBMIT = 1;
+
+control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
+                       in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
+                       inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                       inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    Counter<bit<64>, bit<2>>(DROP_REASONS, CounterType_t.PACKETS_AND_BYTES) dropped;
+    Classifier() classifier;
+    Flow() flow;
+    Forwarding() forwarding;
+    Iteration() iteration;
+    Profile() profile;
+    Unit() unit;
+    Deadline() by_deadline;
+    Lateness() lateness;
+    Top() top;
+    Attained() by_attained;
+    Window() by_window;
+    Level() level;
+    Pause() pause;
+    Promotion() promotion;
+
+    // Egress gets the queue of a packet without a ranking as the one that it asks for.
+    @id(0x01000001)
+    action set_class_queue(queue_t queue) {
+        ig_tm_md.qid = (QueueId_t)queue;
+        meta.bridge.wanted = queue;
+    }
+
+    @id(0x02000001)
+    table traffic_class {
+        key = { meta.traffic_class: exact @name("class"); }
+        actions = { set_class_queue; NoAction; }
+        const default_action = NoAction();
+        size = 4;
+    }
+
+    action drop_because(bit<2> reason) {
+        meta.drop = 1;
+        meta.drop_reason = reason;
+    }
+
+    apply {
+        bit<32> part = 0;
+        bit<32> smaller_part = 0;
+        queue_t queue = 0;
+        TAKE_HALVES(meta, ig_prsr_md.global_tstamp);
+        TAKE_TICKS(meta);
+        meta.bridge.setValid();
+        if (ig_prsr_md.parser_err != 0
+            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))) {
+            drop_because(DROP_MALFORMED);
+        } else if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum) {
+            drop_because(DROP_CHECKSUM);
+        } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
+            drop_because(DROP_TTL);
+        } else {
+            classifier.apply(hdr, meta);
+            // What the packet's first pass found, or what its sender knows about the iteration.
+            if (meta.pass == PASS_OPEN) {
+                meta.told = (int<32>)meta.resubmit.reference;
+                meta.told_memory = (bit<32>)meta.resubmit.memory;
+                part = meta.told_memory >> 2;
+                meta.told_memory = meta.told_memory - part;
+            } else {
+                if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+                    // Microseconds become ticks: 1 - 1/64 - 1/128 is 1/1.024.
+                    part = hdr.shim.age_us >> 6;
+                    smaller_part = hdr.shim.age_us >> 7;
+                    meta.told_age = hdr.shim.age_us - part;
+                    meta.told_age = meta.told_age - smaller_part;
+                    meta.told_memory = (bit<32>)hdr.shim.memory;
+                }
+                meta.told = (int<32>)(meta.now - meta.told_age);
+            }
+            meta.told_memory = meta.told_memory << MEMORY_SHIFT;
+            if (meta.is_flow == 1) {
+                flow.apply(hdr, meta);
+            }
+            forwarding.apply(hdr, meta, ig_tm_md);
+            if (meta.ranking != Ranking.NONE) {
+                if (meta.is_connection == 1) {
+                    meta.bridge.stream = 1w1 ++ meta.connection;
+                } else {
+                    meta.bridge.stream = 1w0 ++ meta.flow;
+                }
+                if (meta.ranking != Ranking.FIXED) {
+                    profile.apply(meta);
+                }
+                if (meta.ranking == Ranking.DEADLINE) {
+                    by_deadline.apply(hdr, meta);
+                } else if (meta.ranking == Ranking.ATTAINED) {
+                    by_attained.apply(meta);
+                } else if (meta.ranking == Ranking.WINDOW) {
+                    by_window.apply(meta);
+                }
+                if (meta.ranking == Ranking.DEADLINE || meta.ranking == Ranking.ATTAINED) {
+                    iteration.apply(meta);
+                    if (meta.epoch_is == EPOCH_NEWER) {
+                        meta.reopens = 1;
+                    }
+                }
+                unit.apply(meta);
+                if (meta.ranking == Ranking.DEADLINE) {
+                    meta.slack_key = SLACK_BIAS - (bit<32>)meta.raw;
+                    if (meta.bridge.is_relative == 1) {
+                        meta.late = meta.rank - (int<32>)meta.alone;
+                        meta.rank = meta.rank + (int<32>)meta.handicap;
+                        if (meta.epoch_is == EPOCH_EQUAL) {
+                            top.apply(meta);
+                        }
+                        lateness.apply(meta);
+                    } else {
+                        meta.rank = LEVEL_KEY_BIAS - meta.rank;
+                        meta.level_key = (bit<32>)max(meta.rank, 0);
+                    }
+                } else if (meta.ranking == Ranking.WINDOW) {
+                    meta.level_key = (bit<32>)meta.rank;
+                }
+                if (meta.epoch_is == EPOCH_STALE) {
+                    meta.ranking = Ranking.NONE;
+                    meta.traffic_class = CLASS_STALE;
+                }
+            }
+            if (meta.too_short != 0 || meta.malformed == 1) {
+                drop_because(DROP_MALFORMED);
+            } else if (meta.opens == 1) {
+                ig_dprsr_md.resubmit_type = RESUBMIT;
+                meta.resubmit.setValid();
+                meta.resubmit.pass = PASS_ITERATION;
+            } else if (meta.reopens == 1) {
+                ig_dprsr_md.resubmit_type = RESUBMIT;
+                meta.resubmit.setValid();
+                meta.resubmit.pass = PASS_OPEN;
+                meta.resubmit.flow = meta.flow;
+                meta.resubmit.last = meta.last;
+                meta.resubmit.starts = meta.starts;
+                if (meta.is_shim == 1 && hdr.shim.age_us != 0) {
+                    meta.resubmit.reference = (bit<32>)meta.told;
+                } else {
+                    meta.resubmit.reference = meta.begun;
+                }
+            } else if (meta.forwarded == 1) {
+                ig_tm_md.ucast_egress_port = meta.egress_port;
+                if (meta.ranking == Ranking.NONE) {
+                    traffic_class.apply();
+                } else {
+                    meta.bridge.is_ranked = 1;
+                    pause.apply(hdr, meta);
+                    if (meta.ranking != Ranking.FIXED) {
+                        level.apply(meta);
+                    }
+                    promotion.apply(meta.bridge, queue);
+                    ig_tm_md.qid = (QueueId_t)queue;
+                    if (meta.first == 1 || meta.last == 1) {
+                        ig_dprsr_md.digest_type = DIGEST_FLOW_EVENT;
+                    }
+                }
+                if (hdr.ipv4.isValid()) {
+                    hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+                    if (hdr.ipv4.ihl != 5) {
+                        // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
+                        // 0x0100 more in the checksum, end-around carry included.
+                        if (hdr.ipv4.checksum >= 0xFF00) {
+                            hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
+                        } else {
+                            hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
+                        }
+                    }
+                }
+            } else if (meta.flooded == 0) {
+                drop_because(DROP_NO_ROUTE);
+            }
+        }
+        if (meta.drop == 1) {
+            dropped.count(meta.drop_reason);
+            ig_dprsr_md.drop_ctl = 1;
+        }
+    }
+}
+
+control EchelonIngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
+                               in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
+    Digest<flow_event_t>(DIGEST_FLOW_EVENT) flow_event;
+    Resubmit(RESUBMIT) resubmit;
+
+    apply {
+        if (ig_dprsr_md.digest_type == DIGEST_FLOW_EVENT) {
+            flow_event.pack({ meta.last, meta.first, meta.flow, meta.epoch, meta.slack_key, meta.now });
+        }
+        if (ig_dprsr_md.resubmit_type == RESUBMIT) {
+            resubmit.emit(meta.resubmit);
+        }
+        packet.emit(meta.bridge);
+        packet.emit(hdr);
+    }
+}
+
+control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intrinsic_metadata_t eg_intr_md,
+                      in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
+                      inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+                      inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
+    Counter<bit<64>, bit<14>>(PORT_QUEUES, CounterType_t.PACKETS_AND_BYTES) sent;
+    Hash<bit<14>>(HashAlgorithm_t.IDENTITY) port_queue;
+    Promotion() promotion;
+    Marking() marking;
+    QueueDepth() queue_depth;
+
+    apply {
+        bit<32> part = 0;
+        bit<32> smaller_part = 0;
+        TAKE_HALVES(meta, eg_prsr_md.global_tstamp);
+        TAKE_TICKS(meta);
+        if (meta.bridge.is_ranked == 1) {
+            promotion.apply(meta.bridge, meta.queue);
+            if (hdr.shim.isValid()) {
+                // The packet had to stay in a queue that its flow has outgrown.
+                if (meta.queue != meta.bridge.wanted) {
+                    hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
+                }
+                if (meta.bridge.is_relative == 1) {
+                    // Ticks become microseconds, a little less than 1.024 of each: an age that a switch makes larger
+                    // would grow on its way round.
+                    meta.age = meta.now - meta.bridge.reference;
+                    part = meta.age >> 6;
+                    smaller_part = meta.age >> 7;
+                    meta.age = meta.age + part;
+                    hdr.shim.age_us = meta.age + smaller_part;
+                    // Zero says that nobody knows.
+                    if (hdr.shim.age_us == 0) {
+                        hdr.shim.age_us = 1;
+                    }
+                    hdr.shim.memory = meta.bridge.memory[15 + MEMORY_SHIFT:MEMORY_SHIFT];
+                }
+            }
+        } else {
+            meta.queue = meta.bridge.wanted;
+        }
+        meta.is_plain_ipv4 = hdr.ipv4.isValid() && hdr.ipv4.ihl == 5;
+        sent.count(port_queue.get({ eg_intr_md.egress_port, meta.queue[4:0] }));
+        marking.apply(hdr, meta);
+        queue_depth.apply(hdr, meta, eg_intr_md);
+    }
+}
+
+control EchelonEgressDeparser(packet_out packet, inout headers_t hdr, in egress_metadata_t meta,
+                              in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        if (meta.is_plain_ipv4) {
+            hdr.ipv4.checksum = ipv4_checksum.update({
+                hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_len,
+                hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol,
+                hdr.ipv4.src, hdr.ipv4.dst
+            });
+        }
+        packet.emit(hdr);
+    }
+}
+
+Pipeline(EchelonIngressParser(), EchelonIngress(), EchelonIngressDeparser(), EchelonEgressParser(), EchelonEgress(),
+         EchelonEgressDeparser()) pipe;
+
+Switch(pipe) main;

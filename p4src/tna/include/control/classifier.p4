@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which flow of which iteration does a packet belong to? By the shim where the sender writes one; otherwise by its
+// connection (5-tuple) and the bytes that the connection has carried since its iteration started.
+//
+// A register is accessed once per pass. Whether a connection opens a new iteration is known only after the job's epoch
+// was read, so the packet that opens it is resubmitted, and counts the iteration in its second pass.
+
+struct position_t {
+    bit<32> epoch;
+    bit<32> bytes;
+}
+
+control Classifier(inout headers_t hdr, inout metadata_t meta) {
+    // From one, so that a connection that never sent is behind.
+    Register<bit<32>, job_id_t>(JOBS, 1) job_epoch;
+    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) present_iteration = {
+        void apply(inout bit<32> epoch, out bit<32> found) {
+            found = epoch;
+        }
+    };
+    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) next_iteration = {
+        void apply(inout bit<32> epoch, out bit<32> found) {
+            epoch = epoch + 1;
+            found = epoch;
+        }
+    };
+
+    Register<position_t, connection_id_t>(CONNECTIONS, {0, 0}) connection_bytes;
+    RegisterAction<position_t, connection_id_t, bit<32>>(connection_bytes) advance = {
+        void apply(inout position_t position, out bit<32> before) {
+            before = 0;
+            if (position.epoch == meta.epoch) {
+                before = position.bytes;
+                position.bytes = position.bytes + meta.payload_bytes;
+            } else {
+                position.bytes = meta.payload_bytes;
+            }
+            position.epoch = meta.epoch;
+        }
+    };
+    Register<bit<32>, connection_id_t>(CONNECTIONS) connection_last;
+    RegisterAction<bit<32>, connection_id_t, bit<32>>(connection_last) exchange = {
+        void apply(inout bit<32> last, out bit<32> before) {
+            before = last;
+            last = meta.now;
+        }
+    };
+
+    @id(0x01000101)
+    action set_flow(flow_id_t flow) {
+        meta.is_flow = 1;
+        meta.flow = flow;
+    }
+
+    // As above, for a flow that ends when its connection has carried end_bytes in this iteration.
+    @id(0x01000102)
+    action set_segment(flow_id_t flow, bit<32> end_bytes) {
+        set_flow(flow);
+        meta.is_segment = 1;
+        meta.end_bytes = end_bytes;
+    }
+
+    @id(0x02000101)
+    table shim_flow {
+        key = {
+            hdr.shim.job: exact @name("job");
+            hdr.shim.flow: exact @name("flow");
+        }
+        actions = { set_flow; NoAction; }
+        const default_action = NoAction();
+        size = FLOW_TABLE_SIZE;
+    }
+
+    @id(0x01000103)
+    action set_connection(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_ticks,
+                          bit<32> head_bytes) {
+        meta.is_connection = 1;
+        meta.connection = connection;
+        meta.job = job;
+        meta.is_head = is_head;
+        meta.gap_ticks = gap_ticks;
+        meta.head_bytes = head_bytes;
+    }
+
+    @id(0x02000102)
+    table tcp_connection {
+        key = {
+            hdr.ipv4.src: exact @name("src");
+            hdr.ipv4.dst: exact @name("dst");
+            hdr.tcp.src_port: exact @name("src_port");
+            hdr.tcp.dst_port: exact @name("dst_port");
+        }
+        actions = { set_connection; NoAction; }
+        const default_action = NoAction();
+        size = CONNECTION_TABLE_SIZE;
+    }
+
+    @id(0x02000103)
+    table udp_connection {
+        key = {
+            hdr.ipv4.src: exact @name("src");
+            hdr.ipv4.dst: exact @name("dst");
+            hdr.udp.src_port: exact @name("src_port");
+            hdr.udp.dst_port: exact @name("dst_port");
+        }
+        actions = { set_connection; NoAction; }
+        const default_action = NoAction();
+        size = CONNECTION_TABLE_SIZE;
+    }
+
+    // A range of positions is given as prefixes: ranges of 32 bits do not exist here.
+    @id(0x02000104)
+    table segment {
+        key = {
+            meta.connection: exact @name("connection");
+            meta.position: ternary @name("position");
+        }
+        actions = { set_segment; NoAction; }
+        const default_action = NoAction();
+        size = SEGMENT_TABLE_SIZE;
+    }
+
+    action measure(bit<16> header_bytes, bit<16> negative) {
+        meta.payload = hdr.ipv4.total_len + negative;
+        meta.too_short = header_bytes |-| hdr.ipv4.total_len;
+    }
+
+    action cut_short() {
+        meta.malformed = 1;
+    }
+
+    // The bytes before the payload, by the words of the TCP header; and less than nothing of them, since an action can
+    // add to a field what its entry holds, but not subtract it.
+    @hidden
+    table tcp_header {
+        key = { hdr.tcp.data_offset: exact; }
+        actions = { measure; cut_short; }
+        const default_action = cut_short();
+        const entries = {
+            5: measure(40, 0xFFD8);
+            6: measure(44, 0xFFD4);
+            7: measure(48, 0xFFD0);
+            8: measure(52, 0xFFCC);
+            9: measure(56, 0xFFC8);
+            10: measure(60, 0xFFC4);
+            11: measure(64, 0xFFC0);
+            12: measure(68, 0xFFBC);
+            13: measure(72, 0xFFB8);
+            14: measure(76, 0xFFB4);
+            15: measure(80, 0xFFB0);
+        }
+    }
+
+    apply {
+        ticks_t silence = 0;
+        bit<32> missing = 0;
+        bit<32> early = 0;
+        bit<32> end = 0;
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            meta.is_shim = 1;
+            if (hdr.shim.flags & SHIM_FLAG_ACK != 0) {
+                meta.traffic_class = CLASS_CONTROL;
+            } else {
+                shim_flow.apply();
+                meta.epoch = (bit<32>)hdr.shim.epoch;
+                if (hdr.shim.flags & SHIM_FLAG_LAST != 0) {
+                    meta.last = 1;
+                }
+            }
+        } else if (hdr.tcp.isValid()) {
+            tcp_header.apply();
+            tcp_connection.apply();
+            if (meta.payload == 0) {
+                meta.traffic_class = CLASS_CONTROL;
+            }
+        } else if (hdr.udp.isValid()) {
+            measure(28, 0xFFE4);
+            udp_connection.apply();
+        }
+        if (meta.is_connection == 1 && meta.payload != 0) {
+            meta.payload_bytes = (bit<32>)meta.payload;
+            if (meta.pass == PASS_ITERATION) {
+                meta.epoch = next_iteration.execute(meta.job);
+            } else {
+                meta.epoch = present_iteration.execute(meta.job);
+            }
+            meta.before = exchange.execute(meta.connection);
+            if (meta.pass == PASS_OPEN) {
+                // Its bytes were counted in the first pass.
+                meta.is_flow = 1;
+                meta.flow = meta.resubmit.flow;
+                meta.last = meta.resubmit.last;
+                meta.starts = meta.resubmit.starts;
+            } else {
+                meta.position = advance.execute(meta.connection);
+                segment.apply();
+                if (meta.position == 0) {
+                    meta.starts = 1;
+                }
+                // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it
+                // has carried what the last iteration had to bring.
+                silence = meta.now - meta.before;
+                missing = meta.head_bytes |-| meta.position;
+                early = meta.gap_ticks |-| silence;
+                end = meta.position + meta.payload_bytes;
+                end = meta.end_bytes |-| end;
+                if (meta.is_segment == 1 && end == 0) {
+                    meta.last = 1;
+                }
+                if (meta.is_head == 1 && missing == 0 && early == 0 && meta.pass == PASS_FIRST) {
+                    meta.opens = 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue as DSCP, for fixed-function switches downstream. In egress, where there is room.
+
+control Marking(inout headers_t hdr, inout egress_metadata_t meta) {
+    @id(0x01000401)
+    action set_dscp(bit<6> dscp) {
+        hdr.ipv4.dscp = dscp;
+    }
+
+    @id(0x02000401)
+    table queue_to_dscp {
+        key = { meta.queue: exact @name("queue"); }
+        actions = { set_dscp; NoAction; }
+        const default_action = NoAction();
+        size = QUEUES;
+    }
+
+    apply {
+        if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+            queue_to_dscp.apply();
+        }
+    }
+}

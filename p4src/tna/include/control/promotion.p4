@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Promotion without reordering. Egress cannot write what ingress reads, so no packet knows whether the earlier ones of
+// its flow have left. A flow changes its queue only with a packet that its sender says is the only one on its way
+// (ALONE), or when nothing of it has come for the longest time that a packet can wait at the port (promotion_hold), or
+// with the first packet of an iteration (of a connection) or of a flow. Without an entry in promotion_hold a pause
+// moves nothing.
+//
+// A packet that must stay in its queue asks the sender to let its window run empty once (DRAIN). That is set in egress,
+// which decides anew what ingress has decided from the same packets: the queue is known in the last stage of ingress,
+// and no stage is left there to write it down.
+
+// What is known before the packet's rank: whether it is the first of its flow's iteration, and for how long the stream
+// has been silent.
+control Pause(inout headers_t hdr, inout metadata_t meta) {
+    Register<bit<32>, flow_id_t>(FLOWS, 0x80) flow_epoch;
+    RegisterAction<bit<32>, flow_id_t, bit<1>>(flow_epoch) is_first = {
+        void apply(inout bit<32> epoch, out bit<1> first) {
+            first = 0;
+            if (epoch != meta.epoch) {
+                first = 1;
+            }
+            epoch = meta.epoch;
+        }
+    };
+
+    Register<bit<32>, stream_id_t>(STREAMS) stream_last;
+    RegisterAction<bit<32>, stream_id_t, bit<32>>(stream_last) exchange = {
+        void apply(inout bit<32> last, out bit<32> before) {
+            before = last;
+            last = meta.now;
+        }
+    };
+
+    @id(0x01000601)
+    action wait_after_last(bit<32> ticks) {
+        meta.hold_ticks = ticks;
+    }
+
+    action wait_for_ever() {
+        meta.hold_ticks = HOLD_FOREVER;
+    }
+
+    // By port: the longest time of its queues.
+    @id(0x02000601)
+    table promotion_hold {
+        key = { meta.egress_port: exact @name("port"); }
+        actions = { wait_after_last; @defaultonly wait_for_ever; }
+        const default_action = wait_for_ever();
+        size = PORTS;
+    }
+
+    apply {
+        ticks_t idle = 0;
+        ticks_t left = 0;
+        promotion_hold.apply();
+        meta.first = is_first.execute(meta.flow);
+        idle = exchange.execute(meta.bridge.stream);
+        idle = meta.now - idle;
+        left = meta.hold_ticks |-| idle;
+        if (meta.is_connection == 1) {
+            if (meta.starts == 1 || left == 0) {
+                meta.bridge.may_move = 1;
+            }
+        } else if (meta.first == 1 || left == 0
+                   || (meta.is_shim == 1 && hdr.shim.flags & SHIM_FLAG_ALONE != 0)) {
+            meta.bridge.may_move = 1;
+        }
+    }
+}
+
+control Promotion(in bridge_h bridge, out queue_t queue) {
+    Register<queue_t, stream_id_t>(STREAMS) stream_queue;
+    RegisterAction<queue_t, stream_id_t, queue_t>(stream_queue) move = {
+        void apply(inout queue_t present, out queue_t found) {
+            present = bridge.wanted;
+            found = present;
+        }
+    };
+    RegisterAction<queue_t, stream_id_t, queue_t>(stream_queue) stay = {
+        void apply(inout queue_t present, out queue_t found) {
+            found = present;
+        }
+    };
+
+    apply {
+        if (bridge.may_move == 1) {
+            queue = move.execute(bridge.stream);
+        } else {
+            queue = stay.execute(bridge.stream);
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Anything that is not understood to the end is still forwarded by what was understood; only what is cut short fails.
+
+parser EchelonIngressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
+                            out ingress_intrinsic_metadata_t ig_intr_md) {
+    Checksum() ipv4_checksum;
+
+    state start {
+        packet.extract(ig_intr_md);
+        transition select(ig_intr_md.resubmit_flag) {
+            1: parse_resubmit;
+            default: parse_port_metadata;
+        }
+    }
+    state parse_resubmit {
+        packet.extract(meta.resubmit);
+        meta.pass = meta.resubmit.pass;
+#if __TARGET_TOFINO__ != 1
+        packet.advance(64);
+#endif
+        transition parse_ethernet;
+    }
+    state parse_port_metadata {
+        packet.advance(PORT_METADATA_SIZE);
+        transition parse_ethernet;
+    }
+
+#define EXTRACTED_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = ipv4_checksum.verify();
+#include "../../shared/parser.p4"
+}
+
+parser EchelonEgressParser(packet_in packet, out headers_t hdr, out egress_metadata_t meta,
+                           out egress_intrinsic_metadata_t eg_intr_md) {
+    state start {
+        packet.extract(eg_intr_md);
+        packet.extract(meta.bridge);
+        transition parse_ethernet;
+    }
+#undef EXTRACTED_IPV4
+#define EXTRACTED_IPV4
+#include "../../shared/parser.p4"
+}

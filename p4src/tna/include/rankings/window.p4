@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranking `window` (CASSINI, NSDI '24): the time left in the group's period. The register holds the end of the running
+// period. A packet that comes after it moves it on by one period, so after a silence of a few periods as many packets
+// find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin anew.
+
+control Window(inout metadata_t meta) {
+    Register<int<32>, group_id_t>(GROUPS) window_end;
+    RegisterAction<int<32>, group_id_t, int<32>>(window_end) move_on = {
+        void apply(inout int<32> end, out int<32> found) {
+            if (end - (int<32>)meta.now < 0) {
+                end = end + (int<32>)meta.period_ticks;
+            }
+            found = end;
+        }
+    };
+    RegisterAction<int<32>, group_id_t, int<32>>(window_end) begin = {
+        void apply(inout int<32> end, out int<32> found) {
+            end = (int<32>)meta.now + (int<32>)meta.period_ticks;
+            found = end;
+        }
+    };
+
+    apply {
+        int<32> end = 0;
+        int<32> silent = 0;
+        if (meta.pass == PASS_OPEN) {
+            end = begin.execute(meta.group);
+        } else {
+            end = move_on.execute(meta.group);
+        }
+        silent = (int<32>)(meta.period_ticks << SILENT_SHIFT);
+        meta.raw = end - (int<32>)meta.now;
+        silent = meta.raw + silent;
+        meta.raw = max(meta.raw, 0);
+        if (silent < 0 && meta.pass == PASS_FIRST) {
+            meta.reopens = 1;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ECHELON_TYPES_P4
+#define ECHELON_TYPES_P4
+
+typedef bit<JOB_ID_BITS>         job_id_t;
+typedef bit<ECHELONFLOW_ID_BITS> echelonflow_id_t;
+typedef bit<PROFILE_ID_BITS>     profile_id_t;
+typedef bit<CONNECTION_ID_BITS>  connection_id_t;
+typedef bit<FLOW_ID_BITS>        flow_id_t;
+typedef bit<GROUP_ID_BITS>       group_id_t;
+// 0 and a flow, or 1 and a connection.
+typedef bit<STREAM_ID_BITS>      stream_id_t;
+typedef bit<QUEUE_BITS>          queue_t;
+typedef bit<9>                   port_t;
+// 1.024 microseconds, modulo 2^32: times are compared by the sign of their difference.
+typedef bit<32>                  ticks_t;
+// A rank that all jobs share: 1/RANK_UNIT of the job's unit, two's complement. The larger, the more urgent.
+typedef bit<32>                  rank_t;
+
+enum bit<3> Ranking {
+    NONE     = 0,
+    FIXED    = 1,
+    DEADLINE = 2,
+    ATTAINED = 3,
+    WINDOW   = 4
+}
+
+// Why a packet passes the pipeline: it came from a port, or was resubmitted because registers must be written that were
+// read in its first pass.
+const bit<2> PASS_FIRST = 0;
+// The packet opens an iteration of its connection's job.
+const bit<2> PASS_ITERATION = 1;
+// The packet is the first of its EchelonFlow's or group's iteration.
+const bit<2> PASS_OPEN = 2;
+
+// What the packet's epoch is beside that of its EchelonFlow or group.
+const bit<2> EPOCH_EQUAL = 0;
+const bit<2> EPOCH_NEWER = 1;
+const bit<2> EPOCH_STALE = 2;
+
+// Eight bytes (Tofino 2: sixteen) that a resubmitted packet brings along.
+header resubmit_h {
+    // In 1/MEMORY_UNIT: the old memory and the delay.
+    bit<16>   memory;
+    flow_id_t flow;
+    bit<1>    last;
+    bit<1>    starts;
+    bit<2>    pass;
+    ticks_t   reference;
+#if __TARGET_TOFINO__ != 1
+    bit<64>   unused;
+#endif
+}
+
+// From ingress to egress.
+@flexible
+header bridge_h {
+    queue_t     wanted;
+    bit<1>      is_ranked;
+    bit<1>      is_relative;
+    bit<1>      may_move;
+    stream_id_t stream;
+    rank_t      memory;
+    ticks_t     reference;
+}
+
+struct metadata_t {
+    resubmit_h       resubmit;
+    bridge_h         bridge;
+    bit<2>           pass;
+
+    // The clock, and what becomes of packets that are dropped.
+    ticks_t          now;
+    bit<32>          now_high;
+    bit<32>          now_low;
+    bool             bad_checksum;
+    bit<1>           malformed;
+    bit<1>           drop;
+    bit<2>           drop_reason;
+
+    // Which flow is it? (control Classifier)
+    bit<1>           is_shim;
+    bit<2>           traffic_class;
+    bit<1>           is_flow;
+    bit<1>           is_connection;
+    bit<1>           is_head;
+    bit<1>           is_segment;
+    bit<1>           opens;
+    bit<1>           last;
+    bit<16>          payload;
+    bit<16>          too_short;
+    connection_id_t  connection;
+    job_id_t         job;
+    bit<32>          gap_ticks;
+    bit<32>          head_bytes;
+    bit<32>          payload_bytes;
+    bit<32>          ip_bytes;
+    bit<32>          position;
+    bit<32>          end_bytes;
+    ticks_t          before;
+    bit<1>           starts;
+    flow_id_t        flow;
+    bit<32>          epoch;
+
+    // How is it ranked? (controls Flow, Iteration, Level, and one for each ranking)
+    Ranking          ranking;
+    profile_id_t     profile;
+    bit<32>          slack_key;
+    echelonflow_id_t echelonflow;
+    bit<32>          offset_ticks;
+    group_id_t       group;
+    bit<32>          period_ticks;
+    bit<32>          stored_epoch;
+    bit<32>          ahead;
+    bit<2>           epoch_is;
+    bit<1>           reopens;
+    // What the sender, or the packet's first pass, says about the iteration.
+    ticks_t          told_age;
+    int<32>          told;
+    bit<32>          told_memory;
+    ticks_t          begun;
+    rank_t           head_start;
+    rank_t           handicap;
+    rank_t           alone;
+    ticks_t          idle_ticks;
+    bit<5>           unit;
+    int<32>          raw;
+    int<32>          rank;
+    int<32>          late;
+    bit<32>          level_key;
+
+    // Where does it go? (controls Flow, Forwarding, Promotion)
+    port_t           egress_port;
+    bit<16>          ecmp_group;
+    bit<16>          src_port;
+    bit<16>          dst_port;
+    bit<1>           forwarded;
+    bit<1>           flooded;
+    bit<1>           first;
+    ticks_t          hold_ticks;
+}
+
+struct egress_metadata_t {
+    bridge_h bridge;
+    queue_t  queue;
+    ticks_t  now;
+    bit<32>  now_high;
+    bit<32>  now_low;
+    ticks_t  age;
+    // Without options, which are not parsed.
+    bool     is_plain_ipv4;
+    bit<32>  threshold;
+    bit<32>  depth;
+    bit<32>  room;
+}
+
+// Told to the control plane when a flow starts and when its last packet passes.
+struct flow_event_t {
+    bit<1>    last;
+    bit<1>    first;
+    flow_id_t flow;
+    bit<32>   epoch;
+    bit<32>   slack_key;
+    ticks_t   time_ticks;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Widths and sizes of the v1model program, and what it has that others do not.
+ */
+#ifndef ECHELON_SIZES_H
+#define ECHELON_SIZES_H
+
+/* Identifier widths: the control plane hands out dense identifiers, so a register index is never out of range. */
+#define JOB_ID_BITS 12
+#define ECHELONFLOW_ID_BITS 12
+#define PROFILE_ID_BITS 12
+#define CONNECTION_ID_BITS 14
+#define FLOW_ID_BITS 14
+#define GROUP_ID_BITS 12
+
+#define JOBS 4096
+#define ECHELONFLOWS 4096
+/* Groups of flows: those whose bytes are counted together, and those whose windows have one origin. */
+#define GROUPS 4096
+#define CONNECTIONS 16384
+#define FLOWS 16384
+/* Packets that keep their order among themselves: those of a flow, or of a connection. FLOWS + CONNECTIONS, of which the
+ * highest bit of a number tells which. */
+#define STREAMS 32768
+#define PORTS 512
+/* One slot per egress port (9 bits) and queue (3 bits). */
+#define PORT_QUEUES 4096
+
+#define QUEUES 8
+
+/* Table sizes. */
+#define CONNECTION_TABLE_SIZE 16384
+#define FLOW_TABLE_SIZE 16384
+#define SEGMENT_TABLE_SIZE 16384
+#define LEVEL_TABLE_SIZE 32768
+#define PERIOD_TABLE_SIZE 4096
+#define ROUTE_TABLE_SIZE 4096
+#define ECMP_TABLE_SIZE 1024
+#define ECMP_MEMBERS 1024
+#define STATION_TABLE_SIZE 4096
+
+/* Times are microseconds. */
+#define DURATION(name) name##_us
+/* Where metadata keep the queue that a packet's rank asks for. */
+#define WANTED wanted
+/* Egress knows how long a packet has waited. */
+#define RANK_EXPIRES
+/* A select may hold a comparison. */
+#define PARSER_COMPARES
+
+#endif

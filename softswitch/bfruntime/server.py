@@ -1,0 +1,230 @@
+"""The gRPC shell around `BfRuntime`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NoReturn, Self
+
+import grpc  # type: ignore[import-untyped]
+from finsy.proto import rpc_status
+
+from bfrt_proto import bfruntime_pb2 as bfrt
+from softswitch.bfruntime.service import BfRuntime
+from softswitch.rpc import handlers
+from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
+
+__all__ = ["BfRuntimeServer"]
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 16 << 20),
+    ("grpc.absolute_max_metadata_size", 16 << 20),
+    ("grpc.so_reuseport", 0),
+]
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_ERROR_URL = "type.googleapis.com/bfrt_proto.Error"
+_ERROR_TEXT_BYTES = 16 << 10
+"""The limit of the texts of a batch's errors. They travel as metadata; codes stay where texts find no room."""
+_BACKLOG = 100_000
+"""The number of messages that may wait for a client that does not read. Further ones are dropped."""
+
+_Outbox = SimpleQueue[bfrt.StreamMessageResponse | Status | None]
+
+
+class BfRuntimeServer:
+    """A gRPC server for BF Runtime.
+
+    Args:
+        service: what it serves.
+        address: "host:port"; port 0 takes a free one.
+        max_workers: the number of RPCs served at a time; an open stream counts as one.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+
+    def __init__(self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32) -> None:
+        self._address = address
+        self._grpc = grpc.server(
+            ThreadPoolExecutor(max_workers, thread_name_prefix="softswitch-bfrt"), options=_OPTIONS
+        )
+        self._grpc.add_generic_rpc_handlers([_handlers(_Calls(service))])
+        try:
+            self.port: int = self._grpc.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
+
+    @property
+    def address(self) -> str:
+        """Return the address that clients connect to: the host as given, the port as bound."""
+        return f"{self._address.rpartition(':')[0]}:{self.port}"
+
+    def start(self) -> None:
+        """Start to serve."""
+        self._grpc.start()
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """End all streams, after `grace_s` at most, and wait until they have ended."""
+        self._grpc.stop(grace_s).wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+
+def _handlers(calls: _Calls) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(
+        "bfrt_proto.BfRuntime",
+        {
+            "Write": handlers.unary_unary(calls.write, bfrt.WriteRequest.FromString, bfrt.WriteResponse),
+            "Read": handlers.unary_stream(calls.read, bfrt.ReadRequest.FromString, bfrt.ReadResponse),
+            "SetForwardingPipelineConfig": handlers.unary_unary(
+                calls.set_pipeline,
+                bfrt.SetForwardingPipelineConfigRequest.FromString,
+                bfrt.SetForwardingPipelineConfigResponse,
+            ),
+            "GetForwardingPipelineConfig": handlers.unary_unary(
+                calls.get_pipeline,
+                bfrt.GetForwardingPipelineConfigRequest.FromString,
+                bfrt.GetForwardingPipelineConfigResponse,
+            ),
+            "StreamChannel": handlers.stream_stream(
+                calls.stream, bfrt.StreamMessageRequest.FromString, bfrt.StreamMessageResponse
+            ),
+        },
+    )
+
+
+class _Calls:
+    def __init__(self, service: BfRuntime) -> None:
+        self._service = service
+
+    def write(self, request: bfrt.WriteRequest, context: Any) -> bfrt.WriteResponse:
+        given = dict(context.invocation_metadata())
+        try:
+            return self._service.write(
+                request,
+                ignore_not_found=given.get("ignore_not_found") == "1",
+                errors_in_answer=given.get("error_in_resp") == "1",
+            )
+        except (RefusedError, BatchFailedError) as error:
+            _abort(context, error)
+
+    def read(self, request: bfrt.ReadRequest, context: Any) -> Iterator[bfrt.ReadResponse]:
+        try:
+            yield from self._service.read(request)
+        except (RefusedError, BatchFailedError) as error:
+            _abort(context, error)
+
+    def set_pipeline(
+        self, request: bfrt.SetForwardingPipelineConfigRequest, context: Any
+    ) -> bfrt.SetForwardingPipelineConfigResponse:
+        try:
+            self._service.set_pipeline(request)
+        except RefusedError as error:
+            _abort(context, error)
+        return bfrt.SetForwardingPipelineConfigResponse()
+
+    def get_pipeline(
+        self, request: bfrt.GetForwardingPipelineConfigRequest, context: Any
+    ) -> bfrt.GetForwardingPipelineConfigResponse:
+        try:
+            return self._service.get_pipeline(request)
+        except RefusedError as error:
+            _abort(context, error)
+
+    def stream(
+        self, requests: Iterable[bfrt.StreamMessageRequest], context: Any
+    ) -> Iterator[bfrt.StreamMessageResponse]:
+        # The queue decouples the device from the socket: it must not wait for a slow client while it holds its lock.
+        outbox: _Outbox = SimpleQueue()
+        session = _Session(self._service, outbox)
+        if not context.add_callback(lambda: outbox.put(None)):
+            return  # the call has already ended
+        threading.Thread(target=session.serve, args=(requests,), name="softswitch-bfrt-stream", daemon=True).start()
+        try:
+            while (message := outbox.get()) is not None:
+                if isinstance(message, Status):
+                    _abort(context, RefusedError(message.code, message.message))
+                yield message
+        finally:
+            session.close()
+
+
+class _Session:
+    """One StreamChannel, which is nobody's until its client subscribes."""
+
+    def __init__(self, service: BfRuntime, outbox: _Outbox) -> None:
+        self._service = service
+        self._outbox = outbox
+        self._lock = threading.Lock()
+        self._end: Callable[[], None] | None = None
+        self._closed = False
+
+    def serve(self, requests: Iterable[bfrt.StreamMessageRequest]) -> None:
+        """Pass the client's messages on until it has no more, or is gone."""
+        try:
+            # An iterator's RpcError is its sign that the call was cancelled.
+            with suppress(grpc.RpcError):
+                for request in requests:
+                    self._receive(request)
+        except RefusedError as error:
+            self._outbox.put(error.status)
+        finally:
+            self._outbox.put(None)
+
+    def close(self) -> None:
+        """End the subscription. Later messages are ignored."""
+        with self._lock:
+            self._closed = True
+            end = self._end
+        if end is not None:
+            end()
+
+    def _receive(self, request: bfrt.StreamMessageRequest) -> None:
+        match request.WhichOneof("update"):
+            case "subscribe":
+                with self._lock:
+                    if self._end is None and not self._closed:
+                        self._end = self._service.subscribe(request.client_id, request.subscribe, self._send)
+            case "digest_ack":
+                # The open SDE acknowledges lists by itself, and ends the stream of a client that does.
+                raise RefusedError(Code.UNIMPLEMENTED, "lists of digests are not acknowledged by clients")
+
+    def _send(self, message: bfrt.StreamMessageResponse) -> None:
+        if self._outbox.qsize() < _BACKLOG:
+            self._outbox.put(message)
+
+
+class _RpcStatus(grpc.Status):  # type: ignore[misc]
+    """A status with the google.rpc.Status of a batch in its trailing metadata."""
+
+    def __init__(self, details: str, status: rpc_status.Status) -> None:
+        self.code = grpc.StatusCode.UNKNOWN
+        self.details = details
+        self.trailing_metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+
+
+def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
+    if isinstance(error, RefusedError):
+        context.abort(_CODES[error.status.code], error.status.message)
+    else:
+        message = str(error)[:1000]
+        whole = rpc_status.Status(code=Code.UNKNOWN, message=message)
+        budget = _ERROR_TEXT_BYTES
+        for status in error.statuses:
+            text = status.message if len(status.message) <= budget else ""
+            budget -= len(text)
+            detail = whole.details.add()
+            detail.type_url = _ERROR_URL
+            detail.value = bfrt.Error(canonical_code=status.code, message=text).SerializeToString()
+        context.abort_with_status(_RpcStatus(message, whole))
+    raise AssertionError("gRPC's abort always raises")

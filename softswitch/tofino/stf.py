@@ -1,0 +1,212 @@
+"""The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs them for v1model.
+
+Priorities have STF's sense for Tofino: among ternary entries the lower number wins. Without a priority, entries are
+tried in the order of the test.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import singledispatchmethod
+
+from softswitch.errors import TableError
+from softswitch.lookup import KeyElement
+from softswitch.stf.commands import (
+    Add,
+    CheckCounter,
+    CheckRegister,
+    Choice,
+    Command,
+    Control,
+    EntryAction,
+    Expect,
+    ExpectDigest,
+    NoPacket,
+    Packet,
+    RemoveAll,
+    SetDefault,
+    StfError,
+    Time,
+    Wait,
+)
+from softswitch.stf.expectations import Expectations, Failure
+from softswitch.stf.names import resolve, resolve_field
+from softswitch.stf.replication import Replication
+from softswitch.stf.runner import COMPARE, STEP_NS, Result, element
+from softswitch.tofino.pipeline import TofinoSwitch
+from softswitch.tofino.program import TofinoProgram
+from softswitch.tofino.stateful import Register
+from softswitch.tofino.tables import Table
+
+
+def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Result:
+    """Run a test on a new switch. ``file`` is used in messages.
+
+    Raises :class:`StfError` for a command that does not fit the program.
+    """
+    test = Run(TofinoSwitch(program), file)
+    for command in commands:
+        test.execute(command)
+    return test.result()
+
+
+class Run:
+    """One run on ``switch``."""
+
+    def __init__(self, switch: TofinoSwitch, file: str) -> None:
+        self._switch = switch
+        self._file = file
+        self._line = 0
+        self._now_ns = 0
+        self._next_ns: int | None = None
+        self._expectations = Expectations()
+        self._replication = Replication(switch)
+        self._packets: list[int] = []
+        self._last: list[tuple[int, bytes]] | None = None
+        self._checked = 0
+        self._failures: list[Failure] = []
+        self._added = 0
+        switch.on_digest = self._on_digest
+
+    def execute(self, command: Command) -> None:
+        """Execute a command. Raises :class:`StfError` if it does not fit the program."""
+        self._line = command.line
+        try:
+            self._execute(command)
+        except (TableError, ValueError) as error:
+            raise StfError(self._file, command.line, str(error)) from None
+
+    def result(self) -> Result:
+        """Return the outcome of the commands so far."""
+        faults = [
+            Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
+            for line, reason, packet in self._expectations.faults()
+        ]
+        return Result(self._checked, tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)))
+
+    def _packet_before(self, line: int) -> int | None:
+        place = bisect_left(self._packets, line)
+        return self._packets[place - 1] if place else None
+
+    def _fail(self, line: int, reason: str) -> None:
+        self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
+
+    def _on_digest(self, _now_ns: int, name: str, fields: Mapping[str, int]) -> None:
+        self._expectations.learned(self._line, name, tuple(fields.values()))
+
+    @singledispatchmethod
+    def _execute(self, command: Command) -> None:
+        raise ValueError("this command does not exist for Tofino programs")
+
+    @_execute.register
+    def _packet(self, command: Packet) -> None:
+        if command.port > self._switch.max_port:
+            raise ValueError(f"packet: port {command.port} is not in 0..{self._switch.max_port}")
+        self._now_ns = self._now_ns + STEP_NS if self._next_ns is None else self._next_ns
+        self._next_ns = None
+        self._packets.append(command.line)
+        self._expectations.received(command.port)
+        self._last = self._switch.process(command.port, command.data, self._now_ns)
+        for port, data in self._last:
+            self._expectations.sent(command.line, port, data)
+
+    @_execute.register
+    def _time(self, command: Time) -> None:
+        if command.time_ns < self._now_ns:
+            raise ValueError(f"time: {command.time_ns / 1000:g} is before the last packet, at {self._now_ns / 1000:g}")
+        self._next_ns = command.time_ns
+
+    @_execute.register
+    def _expect(self, command: Expect) -> None:
+        self._checked += 1
+        self._expectations.packet(command)
+
+    @_execute.register
+    def _expect_digest(self, command: ExpectDigest) -> None:
+        name = resolve("digest", command.name, self._switch.program.digests, {})
+        self._checked += 1
+        self._expectations.digest(name, command)
+
+    @_execute.register
+    def _no_packet(self, command: NoPacket) -> None:
+        if self._last is None:
+            raise ValueError("no_packet: there is no packet before it")
+        self._checked += 1
+        for port, data in self._last:
+            self._fail(command.line, f"port {port}: expected no packet, {data.hex().upper()} left")
+
+    @_execute.register
+    def _wait(self, command: Wait) -> None:
+        """Do nothing: no packet is on its way between two commands."""
+
+    @_execute.register
+    def _add(self, command: Add) -> None:
+        table = self._table(command.table)
+        if isinstance(command.action, Choice):
+            raise ValueError(f"table '{table.name}': members and groups are not supported for Tofino programs")
+        names = tuple(key.name for key in table.keys)
+        key: list[KeyElement] = [None] * len(names)
+        for match in command.matches:
+            place = resolve_field(table.name, match.field, names)
+            field = table.keys[place]
+            key[place] = element(match.value, field.match, field.width)
+        priority = self._added if command.priority is None else command.priority
+        self._added += 1
+        table.insert(key, *_call(table, command.action), priority=priority)
+
+    @_execute.register
+    def _set_default(self, command: SetDefault) -> None:
+        table = self._table(command.table)
+        table.set_default(*_call(table, command.action))
+
+    @_execute.register
+    def _remove_all(self, command: RemoveAll) -> None:
+        for table in self._switch.program.tables.values():
+            table.clear()
+
+    @_execute.register
+    def _control(self, command: Control) -> None:
+        if not command.name:
+            getattr(self._replication, command.verb)(*command.operands)
+        elif command.verb == "register_write":
+            self._register(command.name).write(*command.operands)
+        else:
+            raise ValueError(f"{command.verb} does not exist for Tofino programs")
+
+    @_execute.register
+    def _check_register(self, command: CheckRegister) -> None:
+        low, high = self._register(command.register).read(command.index)
+        register = self._register(command.register)
+        found = high << register.width | low if register.is_dual else low
+        self._checked += 1
+        if not COMPARE[command.relation](found, command.number):
+            name = f"register {command.register}({command.index})"
+            self._fail(command.line, f"{name}: expected {command.relation} {command.number:#x}, has {found:#x}")
+
+    @_execute.register
+    def _check_counter(self, command: CheckCounter) -> None:
+        counters = self._switch.program.counters
+        array = counters[resolve("counter", command.counter, counters, {})].array
+        if array is None or isinstance(command.index, str):
+            raise ValueError(f"counter '{command.counter}': only arrays can be checked, by a number")
+        packets, octets = array.read(command.index)
+        self._checked += 1
+        found = octets if command.unit == "bytes" else packets
+        relation = command.relation if command.unit is not None else "=="
+        if not COMPARE[relation](found, command.number if command.unit is not None else 0):
+            name = f"counter {command.counter}({command.index})"
+            self._fail(command.line, f"{name}: expected {command.unit} {relation} {command.number}, has {found}")
+
+    def _table(self, wanted: str) -> Table:
+        tables = self._switch.program.tables
+        return tables[resolve("table", wanted, tables, {})]
+
+    def _register(self, wanted: str) -> Register:
+        registers = self._switch.program.registers
+        return registers[resolve("register", wanted, registers, {})].register
+
+
+def _call(table: Table, action: EntryAction) -> tuple[str, dict[str, int]]:
+    """Return (action, arguments by name)."""
+    return resolve("action", action.name, table.actions, {}), dict(action.args)

@@ -1,0 +1,61 @@
+"""A plan lowered to a fabric of several kinds of switches."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from echelon.lowering.identity import SegmentIdentity
+from echelon.lowering.intent import Interval, Prefix, TableEntry
+from echelon.lowering.lower import Lowering
+from echelon.plan import FlowPlan, Plan
+from echelon.rankings.deadline import Deadline
+from echelon.targets import TARGETS
+from echelon.targets.tofino.options import TofinoOptions
+from tests.echelon.southbound.conftest import DEADLINES, STRICT, diamond
+
+TOFINO = TARGETS["tofino"].capabilities(TofinoOptions())
+
+
+def _entries(entries: tuple[TableEntry, ...], table: str) -> list[TableEntry]:
+    return [entry for entry in entries if entry.table == table]
+
+
+def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None:
+    fabric = diamond()
+    softswitch = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())
+    kinds = {name: TOFINO if name in ("s1", "s3") else softswitch for name in fabric.switches}
+    flows = (
+        FlowPlan("a", "first", Deadline("e", Fraction(1024, 1000), DEADLINES), ("h1", "s1", "s3", "s4", "h2")),
+        FlowPlan("a", "second", Deadline("e", Fraction(0), DEADLINES), ("h1", "s1", "s3", "s4", "h2")),
+    )
+    identities = {
+        name: SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, start, end, 3000, Fraction(1024, 10**6))
+        for name, start, end in (("first", 0, 1000), ("second", 1000, 3000))
+    }
+    intents = Lowering(fabric, kinds).lower(Plan("test", flows, STRICT), {"a": identities})
+    ours, tofinos = intents["s4"].entries, intents["s3"].entries
+
+    offsets = [dict(entry.actions[0].arguments) for entry in _entries(tofinos, "flow")]
+    assert [arguments["offset_ticks"] for arguments in offsets] == [1_000_000, 0]
+    assert [dict(e.actions[0].arguments)["offset_us"] for e in _entries(ours, "flow")] == [1_024_000, 0]
+    assert dict(_entries(tofinos, "tcp_connection")[0].actions[0].arguments)["gap_ticks"] == 1000
+
+    assert [dict(entry.match)["position"] for entry in _entries(ours, "segment")] == [
+        Interval(0, 999),
+        Interval(1000, 2999),
+    ]
+    positions = [dict(entry.match)["position"] for entry in _entries(tofinos, "segment")]
+    covered = [
+        value
+        for prefix in positions
+        if isinstance(prefix, Prefix)
+        for value in range(prefix.value, prefix.value + (1 << 32 - prefix.length))
+    ]
+    assert covered == list(range(3000))
+
+    keys = [dict(entry.match)["key"] for entry in _entries(tofinos, "level")]
+    assert all(isinstance(key, Interval) and key.high < 1 << 20 for key in keys)
+    # Without ECMP groups, every host has one next hop.
+    assert not _entries(intents["s1"].entries, "ecmp")
+    assert all(entry.actions[0].name == "route" for entry in _entries(intents["s1"].entries, "ipv4_lpm"))
+    assert {"cells"} == {name for e in _entries(tofinos, "ecn_threshold") for name, _ in e.actions[0].arguments}
