@@ -170,6 +170,8 @@ class Table:
     def set_default(self, action: str, args: Mapping[str, int]) -> None:
         """Set the action of packets that match no entry."""
         spec = self._action(action)
+        if not spec.allowed_as_default:
+            raise BadEntry(f"table '{self.name}': the action '{action}' cannot be the default")
         entry = stand_alone(action, self._args(spec, args))
         self._pack(entry)
         self.default = entry
