@@ -64,7 +64,7 @@ class TableEntry:
 Pack = Callable[[TableEntry], tuple[int, ...]]
 
 
-class Table:
+class MatchTable:
     """A table of the program. ``priority`` has BF Runtime's sense: the lower number wins.
 
     Methods raise a :class:`~softswitch.errors.TableError` with the table and the reason.
