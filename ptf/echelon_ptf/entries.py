@@ -130,10 +130,17 @@ def levels(number: int, edges: Sequence[int], queues: Sequence[int]) -> list[Tab
     return out
 
 
-def period(profile: int, period_us: int, *, head_start: Fraction = Fraction(0), alone_us: int = 0) -> TableEntry:
+def period(
+    profile: int,
+    period_us: int,
+    *,
+    head_start: Fraction = Fraction(0),
+    alone_us: int = 0,
+    idle_us: int | None = None,
+) -> TableEntry:
     """Return the entry that makes a profile relative: ranks are parts of `period_us`.
 
-    A flow is forgotten a period after its last packet.
+    A flow that has not sent for `idle_us`, a period by default, is forgotten.
     """
     shift = 30 + period_us.bit_length() - _NUMBERS["RANK_UNIT"].bit_length()
     factor = round(Fraction(_NUMBERS["RANK_UNIT"] << shift, period_us))
@@ -146,7 +153,7 @@ def period(profile: int, period_us: int, *, head_start: Fraction = Fraction(0), 
         factor_shift=shift,
         rank_at_zero=zero % (1 << 48),
         alone_tardiness_us=alone_us,
-        idle=period_us,
+        idle=period_us if idle_us is None else idle_us,
     )
 
 

@@ -183,13 +183,16 @@ class _RelativeTest(EchelonTest):
         return profile
 
     def job(self, offsets_s: Sequence[int], profile: int) -> list[Flow]:
-        """Return flows of a new job with these offsets. They end with the test, or the next one would find them."""
+        """Return flows of a new job with these offsets. After the test they are forgotten."""
+        self.addCleanup(self.forget)
         job, echelonflow = self.new_job(), self.new_echelonflow()
         ranks = (Deadline(echelonflow, profile, offset * _S) for offset in offsets_s)
-        flows = [self.shim_flow(rank, job=job) for rank in ranks]
-        for flow in flows:
-            self.addCleanup(self.carry, flow.packet(200, flags=LAST))
-        return flows
+        return [self.shim_flow(rank, job=job) for rank in ranks]
+
+    def forget(self) -> None:
+        """Send a packet that is a thousand periods late, and whose flow is forgotten at once."""
+        rank = Deadline(self.new_echelonflow(), self.relative(_S // 10, idle_us=0), 0)
+        self.carry(self.shim_flow(rank).packet(age_us=100 * _S))
 
     def shim_after(self, flow: Flow, epoch: int = 1, **fields: Any) -> frames.Shim:
         return frames.shim_of(self.carry(flow.packet(epoch, **fields)))
@@ -201,10 +204,20 @@ class RelativeLevels(_RelativeTest):
     def runTest(self) -> None:
         flows = self.job((0, 5, 15, 28, 95), self.relative(self.period_us))
         self.assertEqual([self.queue_of(flow.packet()) for flow in flows], [7, 7, 6, 5, 4])
-        # When the one at the top ends, the next is at the top that sends.
+        # The one at the top counts for a while after its end.
         self.assertEqual(self.queue_of(flows[0].packet(flags=LAST)), 7)
-        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in flows[3:]], [7, 4])
-        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in (flows[1], flows[3])], [7, 5])
+        self.assertEqual([self.queue_of(flow.packet(remaining=1)) for flow in flows[3:]], [5, 4])
+
+
+class TheMostUrgentHasLeft(_RelativeTest):
+    """When the time for which the most urgent flow counts after its end is over, the next that sends is at the top."""
+
+    def runTest(self) -> None:
+        profile = self.relative(self.period_us, idle_us=8 * _S // 10)
+        flows = self.job((0, 28, 95), profile)
+        self.assertEqual(self.queue_of(flows[0].packet(flags=LAST)), 7)
+        time.sleep(0.3)
+        self.assertEqual([self.queue_of(flow.packet()) for flow in flows[1:]], [7, 4])
 
 
 class RelativeLevelsOfAPort(_RelativeTest):

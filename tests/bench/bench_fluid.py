@@ -2,8 +2,9 @@
 
 `python -m tests.bench fluid` prints, for every policy, the milliseconds of an event (a moment at which rates are set)
 of 8 jobs on 64 hosts, and how many times as long exact fractions take. `python -m tests.bench.bench_fluid [HOSTS:JOBS
-...]` prints how that grows: milliseconds of an event, flows under way and memory for more and more hosts and jobs, and
-the exponent k of the best fit time of an event = c (n log n)^k, n flows under way.
+...] [POLICY ...]` prints how that grows: milliseconds of an event, flows under way and memory for more and more hosts
+and jobs, and the exponent k of the best fit time of an event = c (n log n)^k, n flows under way. Memory is the most
+that the process had until then: name one policy to see its own.
 
 Times are the processor's, so that they mean the same on a machine that has other work.
 """
@@ -143,10 +144,12 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    sizes = [(int(hosts), int(jobs)) for hosts, _, jobs in (word.partition(":") for word in sys.argv[1:])] or SIZES
+    words = [word.partition(":") for word in sys.argv[1:]]
+    sizes = [(int(hosts), int(jobs)) for hosts, colon, jobs in words if colon] or SIZES
+    policies = [name for name, colon, _ in words if not colon] or policy_names()
     table = Table("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k")
     warm_up()
-    for name in policy_names():
+    for name in policies:
         points: list[Measured] = []
         for hosts, count in sizes:
             fabric = leaf_spine(hosts)

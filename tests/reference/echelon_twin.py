@@ -399,9 +399,7 @@ class Twin:
             behind = _signed(top.rank - urgency)
             if behind >= 0:
                 return behind
-        self.tops[port] = Top(flow, urgency, now_us + idle_us)
-        if last:
-            del self.tops[port]
+        self.tops[port] = Top(flow, urgency, now_us + (idle_us // 8 if last else idle_us))
         return 0
 
     def _attained(self, group: int, epoch: int, length: int) -> int | None:

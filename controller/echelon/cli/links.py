@@ -39,9 +39,18 @@ def list_links(client: Client, as_json: tables.AsJson = False) -> None:
 
 @app.command()
 @on_service
-def drain(client: Client, a: End, b: OtherEnd) -> None:
-    """Route jobs around a link, so that it can be serviced."""
-    _set(client, a, b, "drained")
+def drain(
+    client: Client,
+    a: End,
+    b: OtherEnd,
+    force: Annotated[bool, typer.Option("--force", help="Drain it even if jobs have no other path.")] = False,
+) -> None:
+    """Route jobs around a link, so that it can be serviced.
+
+    If jobs have no other path, they are named and the link stays up. With --force, they leave the plan until there is a
+    path again.
+    """
+    _set(client, a, b, "drained", force=force)
 
 
 @app.command()
@@ -51,6 +60,6 @@ def restore(client: Client, a: End, b: OtherEnd) -> None:
     _set(client, a, b, "up")
 
 
-def _set(client: Client, a: str, b: str, state: str) -> None:
-    link = client.set_link(a, b, state)
+def _set(client: Client, a: str, b: str, state: str, *, force: bool = False) -> None:
+    link = client.set_link(a, b, state, force=force)
     typer.echo(f"link {link.a} - {link.b} is {link.state}")

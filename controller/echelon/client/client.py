@@ -169,9 +169,9 @@ class Client:
     def links(self) -> Sequence[LinkResource]:
         return self._list(LinkResource, "/links")
 
-    def set_link(self, a: str, b: str, state: str) -> LinkResource:
-        """Set the state of a link: 'up' or 'drained'."""
-        return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state})
+    def set_link(self, a: str, b: str, state: str, *, force: bool = False) -> LinkResource:
+        """Set the state of a link: 'up', or 'drained', which is refused if jobs need it unless `force`."""
+        return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state, "force": force})
 
     # --- the service -----------------------------------------------------------------------------------------------
 

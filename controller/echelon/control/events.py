@@ -88,6 +88,8 @@ class SetLink:
     a: str
     b: str
     drained: bool
+    force: bool = False
+    """Whether to drain it even if jobs have no other path."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Planning, from accepted jobs to intents: the CPU-heavy work that the machine asks for.
 
 A plan that fails changes nothing: the numbers that were taken for it are given back, and the last good plan holds. Jobs
-at fault are found and left out, so that a job that the fabric cannot carry does not keep the others waiting.
+at fault are found and left out, so that a job that the fabric cannot carry does not keep the others waiting. This is
+the rule: a job without a path is left out; of the others, those of the last plan come before new and changed ones.
+What the last plan had is known after a restart, so that a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Router, Routes
+from echelon.fabric.routing import Router, Routes, stranded
 from echelon.jobs.graph import Job
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
@@ -114,6 +116,8 @@ class Planner:
     """The flows of the last plan, by job."""
     _good: dict[str, RegisteredJob] = field(default_factory=dict)
     """The jobs in the last plan."""
+    _restored: frozenset[str] = frozenset()
+    """The names of the jobs in the last plan before a restart, until the first plan after it."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -122,11 +126,14 @@ class Planner:
     def plan(self, wanted: PlanRequest) -> Planned:
         """Return a new plan.
 
-        Raises `PlanningError` where there can be no plan even for the jobs of the last one.
+        Raises `PlanningError` where there can be no plan even for those jobs of the last one that have paths.
         """
         spent = _Spent()
         problems: dict[str, str] = {}
         present = [job for job in wanted.jobs if _is_sound(job, wanted.fabric, problems)]
+        if self._restored:
+            self._good = {job.name: job for job in present if job.name in self._restored}
+            self._restored = frozenset()
         try:
             made = self._attempt(present, wanted, spent)
             planned = present
@@ -159,6 +166,7 @@ class Planner:
                 name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
                 for name, document in documents.items()
             }
+            self._restored = frozenset(name for name, routes in self._routes.items() if routes)
         except (KeyError, TypeError) as error:
             raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
 
@@ -181,8 +189,17 @@ class Planner:
     ) -> tuple[list[RegisteredJob], _Made]:
         """Plan the jobs of the last plan with as many of the others as can be added to them.
 
-        A job that is named as being at fault is left out; where none is named, halves are tried, then their halves.
+        Jobs without a path are left out, and so is a job that is named as being at fault. Where none is named, halves
+        are tried, then their halves.
         """
+        without_path = stranded(wanted.fabric, [job.job for job in jobs])
+        if without_path:
+            problems.update({name: str(reason) for name, reason in without_path.items()})
+            jobs = [job for job in jobs if job.name not in without_path]
+            try:
+                return list(jobs), self._attempt(jobs, wanted, spent)
+            except PlanningError as again:
+                error = again
         kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
         names = {job.name for job in kept}
         groups = [[job for job in jobs if job.name not in names]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,8 @@ from echelon.control.jobstore import JobStore, ends_of
 from echelon.control.progress import Progress
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import stranded
+from echelon.jobs.graph import Job
 
 if TYPE_CHECKING:
     from echelon.control.jobstore import LinkEnds
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 _SETTINGS = ""
 """The line of changes of the settings. No job has an empty name."""
+_NAMED = 5
+"""The most jobs that an error names."""
 
 
 @dataclass(slots=True)
@@ -141,7 +147,31 @@ class Requests:
             raise RefusedError(
                 "the only link of a host cannot be drained (remove the jobs of that host instead)", code="unconnected"
             )
-        return self._jobs.drained | {ends} if asked.drained else self._jobs.drained - {ends}
+        if not asked.drained:
+            return self._jobs.drained - {ends}
+        if not asked.force and ends not in self._jobs.drained:
+            self._check_paths(asked, ends)
+        return self._jobs.drained | {ends}
+
+    def _check_paths(self, asked: events.SetLink, ends: LinkEnds) -> None:
+        """Raise `RefusedError` if jobs that have paths would have none without the link."""
+        jobs = [*self._graphs()]
+        without = stranded(self._fabric.without(self._jobs.drained | {ends}), jobs)
+        already = stranded(self._jobs.fabric, [job for job in jobs if job.name in without])
+        lost = sorted(without.keys() - already.keys())
+        if lost:
+            named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+            raise RefusedError(
+                f"without the link between '{asked.a}' and '{asked.b}', {len(lost)} job{'s' * (len(lost) > 1)} would "
+                f"have no path and leave the plan: {named} (remove them first, or force it)",
+                code="no-route",
+            )
+
+    def _graphs(self) -> Iterator[Job]:
+        for job in self._jobs.jobs.values():
+            # A job that the fabric's file no longer fits is in no plan.
+            with suppress(DocumentError):
+                yield job.job
 
     def _save(self, change: _Change, changes: Changes) -> list[Effect]:
         change.saving = True

@@ -24,6 +24,7 @@ __all__ = [
     "next_hops",
     "route",
     "route_jobs",
+    "stranded",
 ]
 
 
@@ -67,6 +68,18 @@ def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str]
     """
     routes = Router().route(fabric, jobs)
     return {(job, src, dst): path for job, of_job in routes.items() for (src, dst), path in of_job.items()}
+
+
+def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
+    """Return the jobs with a connection that no path carries, and the first reason of each."""
+    found: dict[str, NoRouteError] = {}
+    for job in jobs:
+        try:
+            for src, dst in sorted({(flow.src, flow.dst) for flow in job.flows}):
+                fabric.shortest_paths.switches(src, dst)
+        except NoRouteError as error:
+            found[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
+    return found
 
 
 Routes = Mapping[tuple[str, str], Path]

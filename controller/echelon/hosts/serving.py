@@ -23,7 +23,7 @@ from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import PolicyChoice
 from echelon.service.resources import JobResource, StatusResource
 
-START_S = 30.0
+START_S = 120.0
 """Longest wait until the service leads, or until a job is installed."""
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"

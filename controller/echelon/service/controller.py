@@ -211,7 +211,8 @@ class ControllerService:
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
             return views.link(cable, leader.machine.jobs.drained)
 
-        return await leader.ask(lambda request: events.SetLink(request, a, b, setting.state == "drained"), render)
+        drained, force = setting.state == "drained", setting.force
+        return await leader.ask(lambda request: events.SetLink(request, a, b, drained, force), render)
 
 
 def _policy(chosen: ChosenPolicy) -> PolicyResource:

@@ -215,6 +215,7 @@ class LinkResource(Resource):
 
 class LinkSetting(Section):
     state: Annotated[Literal["up", "drained"], Field(description="'up' or 'drained'")]
+    force: Annotated[bool, Field(description="Drain the link even if jobs have no other path.")] = False
 
 
 class StatusResource(Resource):

@@ -265,7 +265,7 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (2, lambda a, r: a.ask_wait(r.choice(NAMES))),
     (1, lambda a, r: a.stop_waiting(r.randrange(8))),
     (2, lambda a, r: void(a.choose(r.choice(POLICIES)))),
-    (2, lambda a, r: void(a.set_link(*r.choice(LINKS), drained=r.random() < 0.5))),
+    (2, lambda a, r: void(a.set_link(*r.choice(LINKS), drained=r.random() < 0.5, force=r.random() < 0.5))),
     (30, lambda a, r: a.carry_out_one(r.randrange(8), fails=r.random() < 0.15)),
     (25, lambda a, r: a.write_some(r.choice(SWITCHES))),
     (8, lambda a, r: a.connect(r.choice(SWITCHES))),

@@ -551,6 +551,35 @@ def test_a_plan_for_one_job_keeps_what_the_policy_gave_the_flows_of_others(react
     assert queues() == busy
 
 
+def test_a_link_that_jobs_need_is_drained_by_force_only(world: World) -> None:
+    world.register(ring("across", "h1", "h3"))
+    world.register(ring("here", "h1", "h2"))
+    world.run()
+    world.set_link("leaf1", "spine1", drained=True)
+    world.run()
+    last = world.set_link("leaf1", "spine2", drained=True)
+    world.run()
+    refused = world.error(last)
+    assert refused.code == "no-route"
+    assert "across" in str(refused)
+    assert "here" not in str(refused)
+    assert world.machine.jobs.drained == {("leaf1", "spine1")}
+
+    forced = world.set_link("leaf1", "spine2", drained=True, force=True)
+    world.run()
+    assert world.answer(forced) == ("leaf1", "spine2")
+    new = world.register(ring("new", "h3", "h4"))
+    world.run()
+    assert world.answer(new).name == "new"
+    states = {name: world.state(name) for name in ("across", "here", "new")}
+    assert states == {"across": "unplanned", "here": "installed", "new": "installed"}
+    held = {name: set(switch.held) for name, switch in world.switches.items()}
+    world.crash()
+    world.run()
+    assert {name: world.state(name) for name in states} == states
+    assert {name: set(switch.held) for name, switch in world.switches.items()} == held
+
+
 def test_the_policy_and_its_parameters_outlive_a_crash(world: World) -> None:
     world.choose("echelon", order="setf")
     world.set_link("leaf1", "spine1", drained=True)

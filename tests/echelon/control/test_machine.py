@@ -50,9 +50,9 @@ class Controller(RuleBasedStateMachine):
     def choose(self, policy: str) -> None:
         self.world.choose(policy)
 
-    @rule(link=st.sampled_from(LINKS), drained=st.booleans())
-    def set_link(self, link: tuple[str, str], drained: bool) -> None:
-        self.world.set_link(*link, drained=drained)
+    @rule(link=st.sampled_from(LINKS), drained=st.booleans(), force=st.booleans())
+    def set_link(self, link: tuple[str, str], drained: bool, force: bool) -> None:
+        self.world.set_link(*link, drained=drained, force=force)
 
     @rule(index=INDEX, fails=st.booleans())
     def carry_out(self, index: int, fails: bool) -> None:

@@ -90,19 +90,50 @@ def test_a_job_whose_host_is_gone_is_left_out(fabric: Fabric) -> None:
     assert "'h9' is not a host of fabric 'two_by_two'" in planned.problems["a"]
 
 
-def test_nothing_new_and_no_plan_is_an_error(fabric: Fabric) -> None:
-    """All ways between the leaves are drained: no single job is at fault, and the old plan stays in force as far as
-    it can.
-    """
+CUT = (("leaf1", "spine1"), ("leaf1", "spine2"))
+
+
+def test_a_job_without_a_path_leaves_the_plan_and_holds_up_nobody(fabric: Fabric) -> None:
+    keeps = planner(fabric)
+    across, here, new = job("a", "h1", "h3"), job("b", "h1", "h2", number=2), job("c", "h3", "h4", number=3)
+    keeps.plan(PlanRequest((across, here), fabric, ECHELON))
+    cut = fabric.without(CUT)
+    planned = keeps.plan(PlanRequest((across, here, new), cut, ECHELON))
+    assert [one.name for one in planned.registered] == ["b", "c"]
+    assert planned.problems.keys() == {"a"}
+    assert planned.plan.by_job.keys() == {"b", "c"}
+    # Changes of the others go on, and the job is back with its path.
+    assert keeps.plan(PlanRequest((across, new), cut, ChosenPolicy("fair"))).plan.by_job.keys() == {"c"}
+    again = keeps.plan(PlanRequest((across, new), fabric, ECHELON))
+    assert again.problems == {}
+    assert [one.name for one in again.registered] == ["a", "c"]
+
+
+def test_jobs_that_are_all_without_a_path_leave_the_plan(fabric: Fabric) -> None:
     keeps = planner(fabric)
     jobs = (job("a", "h1", "h3"),)
     before = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
-    cut = fabric.without([("leaf1", "spine1"), ("leaf1", "spine2")])
-    with pytest.raises(PlanningError, match="a"):
-        keeps.plan(PlanRequest(jobs, cut, ECHELON))
+    assert keeps.plan(PlanRequest(jobs, fabric.without(CUT), ECHELON)).plan.flows == ()
     after = keeps.plan(PlanRequest(jobs, fabric, ECHELON))
     assert {name: intent.entries for name, intent in after.intents.items()} == {
         name: intent.entries for name, intent in before.intents.items()
+    }
+
+
+def test_a_restart_leaves_out_the_same_jobs(fabric: Fabric) -> None:
+    """Two of three jobs fit, the younger two because they came first. A restart must not prefer the oldest."""
+    first = planner(fabric, max_flows=10)
+    jobs = tuple(job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
+    kept = dict(first.plan(PlanRequest(jobs[1:], fabric, ECHELON)).kept)
+    before = first.plan(PlanRequest(jobs, fabric, ECHELON))
+    assert before.problems.keys() == {"j1"}
+    kept |= before.kept
+    second = planner(fabric, max_flows=10)
+    second.restore({name: document for name, document in kept.items() if document})
+    after = second.plan(PlanRequest(jobs, fabric, ECHELON))
+    assert after.problems.keys() == {"j1"}
+    assert {name: set(intent.entries) for name, intent in after.intents.items()} == {
+        name: set(intent.entries) for name, intent in before.intents.items()
     }
 
 

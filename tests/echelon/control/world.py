@@ -202,9 +202,9 @@ class World:
         self.tell(ChoosePolicy(request, ChosenPolicy(policy, parameters)))
         return request
 
-    def set_link(self, a: str, b: str, *, drained: bool) -> int:
+    def set_link(self, a: str, b: str, *, drained: bool, force: bool = False) -> int:
         request = self._next()
-        self.tell(SetLink(request, a, b, drained))
+        self.tell(SetLink(request, a, b, drained, force))
         return request
 
     def wait_for(self, name: str) -> int:

@@ -28,6 +28,8 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
     register<valid_epoch_t>(ECHELONFLOWS) reference_epoch;
     register<bit<16>>(ECHELONFLOWS) memory;
     // The most urgent flow at each port: 1 and its number, its rank, and when it is forgotten unless it sends again.
+    // After its last packet, it still counts for a while. Those that waited behind it then go before flows that begin
+    // just now, whose packets would otherwise find nobody more urgent, and overtake them in the highest queue.
     register<bit<15>>(PORTS) top_flow;
     register<rank_t>(PORTS) top_rank;
     register<time_us_t>(PORTS) top_until_us;
@@ -122,9 +124,9 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                 time_us_t left_us = until_us - now;
                 if (top == 0 || top == 1w1 ++ meta.flow || behind[47:47] == 1 || left_us[47:47] == 1) {
                     behind = 0;
-                    top_flow.write(port, meta.last == 1 ? 15w0 : 1w1 ++ meta.flow);
+                    top_flow.write(port, 1w1 ++ meta.flow);
                     top_rank.write(port, rank);
-                    top_until_us.write(port, now + (time_us_t)idle_us);
+                    top_until_us.write(port, now + (time_us_t)(meta.last == 1 ? idle_us >> LEFT_SHIFT : idle_us));
                 }
                 meta.level_key = behind > 0xFFFFFFFF ? 32w0xFFFFFFFF : behind[31:0];
             }

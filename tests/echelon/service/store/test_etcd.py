@@ -62,7 +62,7 @@ def test_a_leader_that_is_cut_off_steps_down_before_its_lease_ends(etcd: EtcdPro
             value, _ = await direct.get(Layout("cut").leader)
             assert value is not None, "the lease had ended already"
             assert leadership.reason
-            async with await open_store(f"{etcd.url}/cut", lease_s=2) as new:
+            async with await open_store(f"{etcd.url}/cut", lease_s=20) as new:
                 second = await asyncio.wait_for(new.campaign(B), 20)
                 assert second.term > leadership.term
                 assert await jobs(new) == {"x": {"n": 1}}
