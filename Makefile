@@ -9,7 +9,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 proto clean
+.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-tofino proto clean
 
 $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -86,6 +86,23 @@ p4: $(STAMP)
 		--p4runtime-files ../build/v1model/echelon.p4info.txtpb echelon.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		Path("p4src/build/v1model/SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n")'
+
+# Compile the TNA program for Tofino 1 and 2 and record which sources the output was made from. P4C_TOFINO is the driver of
+# a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).
+P4C_TOFINO ?= p4c
+TNA_OUT := $(OUT)/p4
+p4-tofino: $(STAMP)
+	@command -v $(P4C_TOFINO) >/dev/null || { echo "$(P4C_TOFINO) is not installed: build p4c with -DENABLE_TOFINO=ON, and" \
+		"name its driver: make p4-tofino P4C_TOFINO=PATH"; exit 1; }
+	for pair in tofino-tna tofino2-t2na; do \
+		target=$${pair%-*} arch=$${pair#*-} && mkdir -p p4src/build/$$arch $(TNA_OUT) && \
+		$(P4C_TOFINO) --target $$target --arch $$arch --std p4-16 -g -o $(TNA_OUT)/$$arch \
+			--bf-rt-schema p4src/build/$$arch/bf-rt.json \
+			--p4runtime-files p4src/build/$$arch/echelon.p4info.txtpb p4src/tna/echelon.p4 && \
+		cp $(TNA_OUT)/$$arch/pipe/echelon.bfa $(TNA_OUT)/$$arch/pipe/context.json p4src/build/$$arch/ && \
+		$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
+			Path("p4src/build/'$$arch'/SOURCE.sha256").write_text(source_digest(Path("p4src"), "tna") + "\n")' || exit 1; \
+	done
 
 # Regenerate the messages of BF Runtime (needs grpcio-tools and googleapis-common-protos in the environment).
 proto: $(STAMP)

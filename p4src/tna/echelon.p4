@@ -49,6 +49,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                        inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Counter<bit<64>, bit<2>>(DROP_REASONS, CounterType_t.PACKETS_AND_BYTES) dropped;
     Classifier() classifier;
+    Position() position;
     Flow() flow;
     Forwarding() forwarding;
     Iteration() iteration;
@@ -90,7 +91,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         TAKE_HALVES(meta, ig_prsr_md.global_tstamp);
         TAKE_TICKS(meta);
         meta.bridge.setValid();
-        if (ig_prsr_md.parser_err != 0
+        classifier.apply(hdr, meta);
+        if (ig_prsr_md.parser_err != 0 || meta.malformed == 1 || meta.too_short != 0
             || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))) {
             drop_because(DROP_MALFORMED);
         } else if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum) {
@@ -98,7 +100,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
             drop_because(DROP_TTL);
         } else {
-            classifier.apply(hdr, meta);
+            position.apply(hdr, meta);
             // What the packet's first pass found, or what its sender knows about the iteration.
             if (meta.pass == PASS_OPEN) {
                 meta.told = (int<32>)meta.resubmit.reference;
@@ -116,6 +118,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                 }
                 meta.told = (int<32>)(meta.now - meta.told_age);
             }
+            meta.ip_bytes = (bit<32>)hdr.ipv4.total_len;
             meta.told_memory = meta.told_memory << MEMORY_SHIFT;
             if (meta.is_flow == 1) {
                 flow.apply(hdr, meta);
@@ -165,9 +168,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                     meta.traffic_class = CLASS_STALE;
                 }
             }
-            if (meta.too_short != 0 || meta.malformed == 1) {
-                drop_because(DROP_MALFORMED);
-            } else if (meta.opens == 1) {
+            if (meta.opens == 1) {
                 ig_dprsr_md.resubmit_type = RESUBMIT;
                 meta.resubmit.setValid();
                 meta.resubmit.pass = PASS_ITERATION;

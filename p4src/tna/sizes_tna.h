@@ -52,6 +52,8 @@
 #define ATTAINED_SHIFT 12
 /* Nanoseconds of the time stamp in a tick of the clock: two to the power of this. */
 #define TICK_SHIFT 10
+/* What a packet of another flow takes off the rank of the most urgent. */
+#define TOP_DECAY 1
 /* No flow is at a port: the lowest rank. */
 #define NO_RANK -0x40000000
 

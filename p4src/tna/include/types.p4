@@ -122,7 +122,6 @@ struct metadata_t {
     rank_t           head_start;
     rank_t           handicap;
     rank_t           alone;
-    ticks_t          idle_ticks;
     bit<5>           unit;
     int<32>          raw;
     int<32>          rank;

@@ -1,63 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which flow of which iteration does a packet belong to? By the shim where the sender writes one; otherwise by its
-// connection (5-tuple) and the bytes that the connection has carried since its iteration started.
+// connection (5-tuple) and the bytes that the connection has carried since its iteration started (control Position).
 //
-// A register is accessed once per pass. Whether a connection opens a new iteration is known only after the job's epoch
-// was read, so the packet that opens it is resubmitted, and counts the iteration in its second pass.
-
-struct position_t {
-    bit<32> epoch;
-    bit<32> bytes;
-}
+// The tables have no side effects, so that they are looked up before it is known whether the packet is well-formed.
 
 control Classifier(inout headers_t hdr, inout metadata_t meta) {
-    // From one, so that a connection that never sent is behind.
-    Register<bit<32>, job_id_t>(JOBS, 1) job_epoch;
-    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) present_iteration = {
-        void apply(inout bit<32> epoch, out bit<32> found) {
-            found = epoch;
-        }
-    };
-    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) next_iteration = {
-        void apply(inout bit<32> epoch, out bit<32> found) {
-            epoch = epoch + 1;
-            found = epoch;
-        }
-    };
-
-    Register<position_t, connection_id_t>(CONNECTIONS, {0, 0}) connection_bytes;
-    RegisterAction<position_t, connection_id_t, bit<32>>(connection_bytes) advance = {
-        void apply(inout position_t position, out bit<32> before) {
-            before = 0;
-            if (position.epoch == meta.epoch) {
-                before = position.bytes;
-                position.bytes = position.bytes + meta.payload_bytes;
-            } else {
-                position.bytes = meta.payload_bytes;
-            }
-            position.epoch = meta.epoch;
-        }
-    };
-    Register<bit<32>, connection_id_t>(CONNECTIONS) connection_last;
-    RegisterAction<bit<32>, connection_id_t, bit<32>>(connection_last) exchange = {
-        void apply(inout bit<32> last, out bit<32> before) {
-            before = last;
-            last = meta.now;
-        }
-    };
-
     @id(0x01000101)
     action set_flow(flow_id_t flow) {
         meta.is_flow = 1;
         meta.flow = flow;
-    }
-
-    // As above, for a flow that ends when its connection has carried end_bytes in this iteration.
-    @id(0x01000102)
-    action set_segment(flow_id_t flow, bit<32> end_bytes) {
-        set_flow(flow);
-        meta.is_segment = 1;
-        meta.end_bytes = end_bytes;
     }
 
     @id(0x02000101)
@@ -108,18 +59,6 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
         size = CONNECTION_TABLE_SIZE;
     }
 
-    // A range of positions is given as prefixes: ranges of 32 bits do not exist here.
-    @id(0x02000104)
-    table segment {
-        key = {
-            meta.connection: exact @name("connection");
-            meta.position: ternary @name("position");
-        }
-        actions = { set_segment; NoAction; }
-        const default_action = NoAction();
-        size = SEGMENT_TABLE_SIZE;
-    }
-
     action measure(bit<16> header_bytes, bit<16> negative) {
         meta.payload = hdr.ipv4.total_len + negative;
         meta.too_short = header_bytes |-| hdr.ipv4.total_len;
@@ -152,10 +91,11 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        ticks_t silence = 0;
-        bit<32> missing = 0;
-        bit<32> early = 0;
-        bit<32> end = 0;
+        if (hdr.tcp.isValid()) {
+            tcp_header.apply();
+        } else if (hdr.udp.isValid()) {
+            measure(28, 0xFFE4);
+        }
         if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
             meta.is_shim = 1;
             if (hdr.shim.flags & SHIM_FLAG_ACK != 0) {
@@ -168,16 +108,87 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
                 }
             }
         } else if (hdr.tcp.isValid()) {
-            tcp_header.apply();
             tcp_connection.apply();
             if (meta.payload == 0) {
                 meta.traffic_class = CLASS_CONTROL;
             }
         } else if (hdr.udp.isValid()) {
-            measure(28, 0xFFE4);
             udp_connection.apply();
         }
-        if (meta.is_connection == 1 && meta.payload != 0) {
+    }
+}
+
+// A register is accessed once per pass. Whether a connection opens a new iteration is known only after the job's epoch
+// was read, so the packet that opens it is resubmitted, and counts the iteration in its second pass.
+
+struct position_t {
+    bit<32> epoch;
+    bit<32> bytes;
+}
+
+control Position(inout headers_t hdr, inout metadata_t meta) {
+    // From one, so that a connection that never sent is behind.
+    Register<bit<32>, job_id_t>(JOBS, 1) job_epoch;
+    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) present_iteration = {
+        void apply(inout bit<32> epoch, out bit<32> found) {
+            found = epoch;
+        }
+    };
+    RegisterAction<bit<32>, job_id_t, bit<32>>(job_epoch) next_iteration = {
+        void apply(inout bit<32> epoch, out bit<32> found) {
+            epoch = epoch + 1;
+            found = epoch;
+        }
+    };
+
+    Register<position_t, connection_id_t>(CONNECTIONS, {0, 0}) connection_bytes;
+    RegisterAction<position_t, connection_id_t, bit<32>>(connection_bytes) advance = {
+        void apply(inout position_t position, out bit<32> before) {
+            before = 0;
+            if (position.epoch == meta.epoch) {
+                before = position.bytes;
+                position.bytes = position.bytes + meta.payload_bytes;
+            } else {
+                position.bytes = meta.payload_bytes;
+            }
+            position.epoch = meta.epoch;
+        }
+    };
+    Register<bit<32>, connection_id_t>(CONNECTIONS) connection_last;
+    RegisterAction<bit<32>, connection_id_t, bit<32>>(connection_last) exchange = {
+        void apply(inout bit<32> last, out bit<32> before) {
+            before = last;
+            last = meta.now;
+        }
+    };
+
+    // A flow that ends when its connection has carried end_bytes in this iteration.
+    @id(0x01000102)
+    action set_segment(flow_id_t flow, bit<32> end_bytes) {
+        meta.is_flow = 1;
+        meta.flow = flow;
+        meta.is_segment = 1;
+        meta.end_bytes = end_bytes;
+    }
+
+    // A range of positions is given as prefixes: ranges of 32 bits do not exist here.
+    @id(0x02000104)
+    table segment {
+        key = {
+            meta.connection: exact @name("connection");
+            meta.position: ternary @name("position");
+        }
+        actions = { set_segment; NoAction; }
+        const default_action = NoAction();
+        size = SEGMENT_TABLE_SIZE;
+    }
+
+    apply {
+        ticks_t silence = 0;
+        bit<32> missing = 0;
+        bit<32> early = 0;
+        bit<32> end = 0;
+        if (meta.is_connection == 1 && (meta.payload != 0 || hdr.udp.isValid())) {
             meta.payload_bytes = (bit<32>)meta.payload;
             if (meta.pass == PASS_ITERATION) {
                 meta.epoch = next_iteration.execute(meta.job);

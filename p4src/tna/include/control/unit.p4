@@ -5,13 +5,11 @@
 control Profile(inout metadata_t meta) {
     // The unit is 2^right ticks; from 16 on 2^-(right - 16).
     @id(0x01000211)
-    action set_period(bit<5> right, bit<1> is_relative, bit<32> head_start, bit<32> alone, bit<32> idle_ticks,
-                      queue_t lowest) {
+    action set_period(bit<5> right, bit<1> is_relative, bit<32> head_start, bit<32> alone, queue_t lowest) {
         meta.unit = right;
         meta.bridge.is_relative = is_relative;
         meta.head_start = head_start;
         meta.alone = alone;
-        meta.idle_ticks = idle_ticks;
         meta.bridge.wanted = lowest;
     }
 

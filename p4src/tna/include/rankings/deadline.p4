@@ -105,6 +105,9 @@ control Lateness(inout metadata_t meta) {
 }
 
 // The rank of the most urgent flow at each port. After control Unit.
+//
+// A flow that ended without its last packet, or pauses, must not hold the port for ever, and there is no stage for a
+// time: every packet of another flow takes a little off the rank, which the most urgent flow restores with its next.
 control Top(inout metadata_t meta) {
     Register<int<32>, port_t>(PORTS, NO_RANK) top_rank;
     // By how much the packet is behind, which is nothing for the most urgent.
@@ -115,6 +118,7 @@ control Top(inout metadata_t meta) {
                 top = meta.rank;
             } else {
                 behind = (bit<32>)(top - meta.rank);
+                top = top - TOP_DECAY;
             }
         }
     };
@@ -126,6 +130,7 @@ control Top(inout metadata_t meta) {
                 top = NO_RANK;
             } else {
                 behind = (bit<32>)(top - meta.rank);
+                top = top - TOP_DECAY;
             }
         }
     };

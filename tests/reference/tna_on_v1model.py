@@ -38,6 +38,7 @@ struct pass_t {
     @field_list(1) bit<1> starts;
     @field_list(1) bit<2> pass;
     @field_list(1) ticks_t reference;
+    @field_list(1) bit<48> stamp;
 }
 struct all_t { metadata_t ig; egress_metadata_t eg; pass_t again; }
 
@@ -69,7 +70,11 @@ control I(inout headers_t hdr, inout all_t meta, inout standard_metadata_t sm) {
         ingress_intrinsic_metadata_for_tm_t ig_tm_md;
         ig_intr_md.resubmit_flag = 0;
         ig_intr_md.ingress_port = sm.ingress_port;
-        ig_prsr_md.global_tstamp = sm.ingress_global_timestamp * 1000;
+        // A resubmitted packet of BMv2 has no time of arrival.
+        if (meta.again.pass == PASS_FIRST) {
+            meta.again.stamp = sm.ingress_global_timestamp;
+        }
+        ig_prsr_md.global_tstamp = meta.again.stamp * 1000;
         ig_prsr_md.parser_err = 0;
         if (sm.parser_error != error.NoError) {
             ig_prsr_md.parser_err = 2;
