@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _set_up(switch: TofinoSwitch, path: Path) -> None:
     from softswitch.stf import StfError, parse
-    from softswitch.tofino.stf import Run
+    from softswitch.tofino.stf import TofinoTest
 
-    test = Run(switch, str(path))
+    test = TofinoTest(switch, str(path))
     try:
         for command in parse(path.read_text("utf-8"), str(path)):
             test.execute(command)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from softswitch.tofino.assembly import Command, Name, Node, Number, items, mapping, number, refusal, text
+from softswitch.tofino.assembly import Invocation, Name, Number, Term, items, mapping, number, refusal, text
 from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.attached import Attached, AttachedRegister, Index, Use
 from softswitch.tofino.data import ActionData, Pack, name_of
 from softswitch.tofino.gateways import target
 from softswitch.tofino.hashing import HashUnit
 from softswitch.tofino.instructions import MNEMONICS, Compiler, Do
-from softswitch.tofino.phv import Names
-from softswitch.tofino.run import Run
+from softswitch.tofino.phv import FieldNames
+from softswitch.tofino.run import PacketRun
 from softswitch.tofino.tables import ActionSpec, TableEntry
 
 _NOTES = frozenset({"p4_param_order", "hit_allowed", "default_action", "default_only_action", "handle", "next_table"})
@@ -21,7 +21,7 @@ _MORE_NOTES = frozenset({"next_table_miss", "mod_cond_value", "context_json", "u
 
 
 @dataclass(slots=True)
-class Action:
+class StageAction:
     """An action of a table in one stage."""
 
     name: str
@@ -37,7 +37,7 @@ class Action:
     packs: tuple[Pack, ...]
     named_next: tuple[str | None, ...] = field(default=())
 
-    def run(self, run: Run, entry: TableEntry | None, label: str) -> None:
+    def run(self, run: PacketRun, entry: TableEntry | None, label: str) -> None:
         """Run the action with an entry's data; None stands for arguments that are all zero."""
         run.data = self.pack_args({}) if entry is None else entry.data[label]
         for use in self.uses:
@@ -82,12 +82,12 @@ class Action:
 
 def load_actions(
     body: Pairs,
-    names: Names,
+    names: FieldNames,
     stage: int,
     units: Mapping[int, HashUnit],
     memories: Mapping[str, Attached],
-    references: Mapping[str, Command] | None = None,
-) -> list[Action]:
+    references: Mapping[str, Invocation] | None = None,
+) -> list[StageAction]:
     """Return the actions of a table.
 
     ``memories`` are the stage's counters, meters and registers by label; ``references`` say how the table addresses
@@ -97,17 +97,17 @@ def load_actions(
 
 
 def _action(
-    key: Node,
-    value: Node,
-    names: Names,
+    key: Term,
+    value: Term,
+    names: FieldNames,
     stage: int,
     units: Mapping[int, HashUnit],
     memories: Mapping[str, Attached],
-    references: Mapping[str, Command],
-) -> Action:
+    references: Mapping[str, Invocation],
+) -> StageAction:
     data = ActionData()
-    notes: dict[str, Node] = {}
-    instructions: list[Command] = []
+    notes: dict[str, Term] = {}
+    instructions: list[Invocation] = []
     for item in items(value):
         if isinstance(item, Pairs):
             first = item.pairs[0][0] if item.pairs else None
@@ -115,7 +115,7 @@ def _action(
                 notes[first.text] = item.pairs[0][1]
             else:
                 data.alias(item)
-        elif isinstance(item, Command):
+        elif isinstance(item, Invocation):
             instructions.append(item)
         elif not (isinstance(item, Number) and item.value == 0) and not (
             isinstance(item, Name) and item.text == "noop"
@@ -138,8 +138,8 @@ def _action(
 
 
 def _finished(
-    name: str, data: ActionData, notes: Mapping[str, Node], uses: list[Use], steps: list[Do], compiler: Compiler
-) -> Action:
+    name: str, data: ActionData, notes: Mapping[str, Term], uses: list[Use], steps: list[Do], compiler: Compiler
+) -> StageAction:
     flags = set()
     if "default_only_action" in notes or _is_false(notes.get("hit_allowed")):
         flags.add("no_hit")
@@ -154,24 +154,24 @@ def _finished(
     miss = target(notes.get("next_table_miss"))
     handle = number(notes.get("handle"), 0)
     named = (hit if isinstance(hit, str) else None, miss)
-    return Action(
+    return StageAction(
         name, data.params, handle, flags, hit, miss, "next_table_miss" in notes, tuple(uses), tuple(steps),
         tuple(compiler.packs), named,
     )  # fmt: skip
 
 
-def _is_false(note: Node | None) -> bool:
+def _is_false(note: Term | None) -> bool:
     allowed = mapping(note).get("allowed") if isinstance(note, Pairs) else None
     return allowed is not None and text(allowed) == "false"
 
 
 def _use(
-    call: Command,
+    call: Invocation,
     memory: Attached,
     compiler: Compiler,
     data: ActionData,
     units: Mapping[int, HashUnit],
-    references: Mapping[str, Command],
+    references: Mapping[str, Invocation],
 ) -> Use:
     """Return a function for an instruction that uses a memory, such as ``reg(action, $hash_dist)``."""
     args = list(call.args)
@@ -188,12 +188,12 @@ def _use(
 
 
 def _index(
-    node: Node,
-    call: Command,
+    node: Term,
+    call: Invocation,
     compiler: Compiler,
     data: ActionData,
     units: Mapping[int, HashUnit],
-    references: Mapping[str, Command],
+    references: Mapping[str, Invocation],
 ) -> Index:
     if isinstance(node, Number):
         constant = node.value
@@ -204,7 +204,7 @@ def _index(
     if name == "$hash_dist":
         reference = references.get(call.name)
         hashed = None if reference is None or not reference.args else reference.args[0]
-        if not isinstance(hashed, Command) or hashed.name != "hash_dist":
+        if not isinstance(hashed, Invocation) or hashed.name != "hash_dist":
             raise refusal(call.line, f"the table does not say which hash addresses '{call.name}'")
         unit = number(hashed.args[0])
         if unit not in units:

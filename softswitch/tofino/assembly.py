@@ -35,26 +35,26 @@ def refusal(line: int, what: str) -> ProgramError:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Term:
     """A value of the file; ``line`` counts from 1."""
 
     line: int
 
 
 @dataclass(frozen=True, slots=True)
-class Number(Node):
+class Number(Term):
     value: int
 
 
 @dataclass(frozen=True, slots=True)
-class Name(Node):
+class Name(Term):
     """An identifier, or a quoted text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern(Node):
+class Pattern(Term):
     """A number some of whose digits are ``*``. A bit that is clear in ``mask`` matches both."""
 
     value: int
@@ -62,7 +62,7 @@ class Pattern(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Node):
+class Interval(Term):
     """Both ends belong to the range."""
 
     low: int
@@ -70,25 +70,25 @@ class Range(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Command(Node):
+class Invocation(Term):
     """A name, an operator or an instruction with its arguments."""
 
     name: str
-    args: tuple[Node, ...]
+    args: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence(Node):
-    items: tuple[Node, ...]
+class Sequence(Term):
+    items: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping(Node):
+class Mapping(Term):
     """Pairs in the order of the file. A key may occur more than once."""
 
-    pairs: tuple[tuple[Node, Node], ...]
+    pairs: tuple[tuple[Term, Term], ...]
 
-    def get(self, name: str) -> Node | None:
+    def get(self, name: str) -> Term | None:
         """Return the value of the first key that is the plain name ``name``."""
         for key, value in self.pairs:
             if isinstance(key, Name) and key.text == name:
@@ -96,7 +96,7 @@ class Mapping(Node):
         return None
 
 
-def mapping(node: Node | None) -> Mapping:
+def mapping(node: Term | None) -> Mapping:
     """Return ``node`` if it is a mapping, an empty one for None or an empty value; refuse everything else."""
     if isinstance(node, Mapping):
         return node
@@ -105,7 +105,7 @@ def mapping(node: Node | None) -> Mapping:
     raise refusal(node.line, "a mapping is expected here")
 
 
-def items(node: Node | None) -> tuple[Node, ...]:
+def items(node: Term | None) -> tuple[Term, ...]:
     """Return the elements of a sequence. A single value counts as a sequence of one."""
     if node is None:
         return ()
@@ -116,7 +116,7 @@ def items(node: Node | None) -> tuple[Node, ...]:
     return (node,)
 
 
-def number(node: Node | None, default: int | None = None) -> int:
+def number(node: Term | None, default: int | None = None) -> int:
     """Return an integer. ``default`` is for a missing value."""
     if node is None and default is not None:
         return default
@@ -130,16 +130,16 @@ def number(node: Node | None, default: int | None = None) -> int:
     raise refusal(0 if node is None else node.line, "a number is expected here")
 
 
-def text(node: Node) -> str:
+def text(node: Term) -> str:
     """Return a name; refuse everything else."""
     if isinstance(node, Name):
         return node.text
     raise refusal(node.line, "a name is expected here")
 
 
-def bounds(node: Node) -> tuple[int, int]:
+def bounds(node: Term) -> tuple[int, int]:
     """Return the (lowest, highest) of a range or a single number."""
-    if isinstance(node, Range):
+    if isinstance(node, Interval):
         return node.low, node.high
     value = number(node)
     return value, value
@@ -151,8 +151,8 @@ class Section:
 
     line: int
     name: str
-    params: tuple[Node, ...]
-    value: Node
+    params: tuple[Term, ...]
+    value: Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def read_sections(source: str) -> tuple[Section, ...]:
     blocks = _Blocks(list(_lines(source)))
     sections = []
     for key, value in blocks.pairs(0):
-        if isinstance(key, Command):
+        if isinstance(key, Invocation):
             sections.append(Section(key.line, key.name, key.args, value))
         else:
             sections.append(Section(key.line, text(key), (), value))
@@ -200,7 +200,7 @@ class _Blocks:
         self._lines = lines
         self._at = 0
 
-    def pairs(self, indent: int) -> list[tuple[Node, Node]]:
+    def pairs(self, indent: int) -> list[tuple[Term, Term]]:
         """Read the ``key: value`` lines that stand at ``indent``."""
         found = []
         while self._at < len(self._lines):
@@ -213,7 +213,7 @@ class _Blocks:
             found.append(self._pair(line, line.text, indent))
         return found
 
-    def _pair(self, line: _Line, source: str, indent: int) -> tuple[Node, Node]:
+    def _pair(self, line: _Line, source: str, indent: int) -> tuple[Term, Term]:
         tokens = _Tokens(line.number, source)
         if tokens.peek() == "?":
             tokens.take()
@@ -221,7 +221,7 @@ class _Blocks:
         tokens.expect(":")
         return key, tokens.rest() if tokens.more() else self._nested(line.number, indent)
 
-    def _nested(self, number: int, indent: int) -> Node:
+    def _nested(self, number: int, indent: int) -> Term:
         """Read the block below a key: deeper lines, or a list that may stand at the key's own indentation."""
         if self._at < len(self._lines):
             line = self._lines[self._at]
@@ -232,7 +232,7 @@ class _Blocks:
                 return Mapping(line.number, tuple(self.pairs(line.indent)))
         return Mapping(number, ())
 
-    def _list(self, indent: int) -> Iterator[Node]:
+    def _list(self, indent: int) -> Iterator[Term]:
         while self._at < len(self._lines):
             line = self._lines[self._at]
             if line.indent != indent or not (line.text.startswith("- ") or line.text == "-"):
@@ -253,7 +253,7 @@ class _Blocks:
                 while tokens.more():
                     tokens.expect(",")
                     args.append(tokens.value())
-                yield Command(line.number, name, tuple(args))
+                yield Invocation(line.number, name, tuple(args))
             else:
                 yield _Tokens(line.number, content).rest()
 
@@ -312,31 +312,31 @@ class _Tokens:
             raise refusal(self._line, f"a name is expected instead of '{found}'")
         return found
 
-    def rest(self) -> Node:
+    def rest(self) -> Term:
         """Read a value that must end with the line."""
         value = self.value()
         if self.more():
             raise refusal(self._line, f"'{self.peek()}' is not expected here")
         return value
 
-    def value(self, tightness: int = 0) -> Node:
+    def value(self, tightness: int = 0) -> Term:
         left = self._unary()
         while (operator := self.peek()) in _TIGHTNESS and _TIGHTNESS[operator] > tightness:
             self.take()
             right = self.value(_TIGHTNESS[operator])
-            if isinstance(left, Command) and left.name == operator and operator in "^|&":
-                left = Command(self._line, operator, (*left.args, right))
+            if isinstance(left, Invocation) and left.name == operator and operator in "^|&":
+                left = Invocation(self._line, operator, (*left.args, right))
             else:
-                left = Command(self._line, operator, (left, right))
+                left = Invocation(self._line, operator, (left, right))
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> Term:
         if self.peek() in ("-", "!"):
             sign = self.take()[1]
             operand = self._unary()
             if sign == "-" and isinstance(operand, Number):
                 return Number(self._line, -operand.value)
-            return Command(self._line, sign, (operand,))
+            return Invocation(self._line, sign, (operand,))
         if self.peek() == "(":
             self.take()
             value = self.value()
@@ -344,13 +344,13 @@ class _Tokens:
             return value
         return self._primary()
 
-    def _primary(self, *, with_params: bool = True) -> Node:
+    def _primary(self, *, with_params: bool = True) -> Term:
         kind, found = self.take()
         if kind == "number":
             value = self._integer(found)
             if self.more() and self._found[self._at][0] == "range":
                 self.take()
-                return Range(self._line, value, self._integer(self.take()[1]))
+                return Interval(self._line, value, self._integer(self.take()[1]))
             if self.peek() == ".":
                 return self._version(found)
             return Number(self._line, value)
@@ -364,7 +364,7 @@ class _Tokens:
             return self._braces()
         if kind != "name":
             raise refusal(self._line, f"'{found}' is not expected here")
-        args: list[Node] = []
+        args: list[Term] = []
         if self.peek() == "(":
             self.take()
             args = list(self._elements(")"))
@@ -372,7 +372,7 @@ class _Tokens:
                 return Name(self._line, found)
         while with_params and self._is_param():
             args.append(self._primary(with_params=False))
-        return Command(self._line, found, tuple(args)) if args else Name(self._line, found)
+        return Invocation(self._line, found, tuple(args)) if args else Name(self._line, found)
 
     def _is_param(self) -> bool:
         """Return whether a parameter follows a name, as in ``hash_dist 3``."""
@@ -381,7 +381,7 @@ class _Tokens:
         kind, found = self._found[self._at]
         return kind in ("number", "name", "pattern", "text") or found in ("[", "{")
 
-    def _elements(self, end: str) -> Iterator[Node]:
+    def _elements(self, end: str) -> Iterator[Term]:
         while self.peek() != end:
             yield self.value()
             if self.peek() != end:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from softswitch.stateful import GREEN, YELLOW, Counter, Meter
 from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.assembly import mapping, number, refusal, text
-from softswitch.tofino.phv import Names
-from softswitch.tofino.run import Run
-from softswitch.tofino.stateful import Register
+from softswitch.tofino.phv import FieldNames
+from softswitch.tofino.run import PacketRun
+from softswitch.tofino.stateful import StatefulRegister
 from softswitch.tofino.tables import TableEntry
 
-Index = Callable[[Run, TableEntry | None], int | None]
+Index = Callable[[PacketRun, TableEntry | None], int | None]
 """A function for the index of a packet in a memory; None where the packet has none."""
 
-Use = Callable[[Run, TableEntry | None], None]
+Use = Callable[[PacketRun, TableEntry | None], None]
 
 _RED = 3
 """The colour that Tofino's meters give to a red packet, unless the program says otherwise."""
@@ -35,7 +35,7 @@ class AttachedCounter:
         """Return a function that counts a packet."""
         array, adjust = self.array, self.adjust_bytes
 
-        def count(run: Run, entry: TableEntry | None) -> None:
+        def count(run: PacketRun, entry: TableEntry | None) -> None:
             octets = run.length_bytes + adjust
             if array is None:
                 if entry is not None:
@@ -67,7 +67,7 @@ class AttachedMeter:
         adjust = self.adjust_bytes
         by_bytes = self.unit == "bytes"
 
-        def meter(run: Run, entry: TableEntry | None) -> None:
+        def meter(run: PacketRun, entry: TableEntry | None) -> None:
             octets = run.length_bytes + adjust
             colour = GREEN
             if array is None:
@@ -87,7 +87,7 @@ class AttachedRegister:
     """A register with its stateful ALU."""
 
     label: str
-    register: Register
+    register: StatefulRegister
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class AttachedRegister:
             raise refusal(line, f"the register '{self.name}' has no action '{action}'")
         chosen, register, label = self.register.actions[action], self.register, self.label
 
-        def execute(run: Run, entry: TableEntry | None) -> None:
+        def execute(run: PacketRun, entry: TableEntry | None) -> None:
             cell = index(run, entry)
             if cell is not None:
                 run.outputs[label] = register.execute(chosen, cell, run.before)
@@ -110,7 +110,9 @@ class AttachedRegister:
 Attached = AttachedCounter | AttachedMeter | AttachedRegister
 
 
-def load_attached(kind: str, label: str, body: Pairs, names: Names, stage: int, tables: Mapping[str, int]) -> Attached:
+def load_attached(
+    kind: str, label: str, body: Pairs, names: FieldNames, stage: int, tables: Mapping[str, int]
+) -> Attached:
     """Return the memory that a ``counter``, ``meter`` or ``stateful`` describes.
 
     ``tables`` has the sizes of the match tables by label, for registers with a cell per entry.
@@ -137,4 +139,4 @@ def load_attached(kind: str, label: str, body: Pairs, names: Names, stage: int, 
         meters = None if size is None else Meter(name, number(size), unit)
         return AttachedMeter(label, name, meters, unit, (colours[0], colours[1], colours[2]), adjust)
     default_size = tables.get(label.partition("$salu")[0], 1)
-    return AttachedRegister(label, Register(body, name, names, stage, default_size))
+    return AttachedRegister(label, StatefulRegister(body, name, names, stage, default_size))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from softswitch.tofino.assembly import Command, Mapping, Name, Node, Number, bounds, refusal, text
+from softswitch.tofino.assembly import Invocation, Mapping, Name, Number, Term, bounds, refusal, text
 
 Pack = Callable[[dict[str, int]], int]
 """A function from an entry's arguments to the value of an operand."""
@@ -57,7 +57,7 @@ class ActionData:
                     self._constants[name] = value.value
                 case Name():
                     self._add(name, _Place(value.text, 0, None))
-                case Command() if len(value.args) == 1:
+                case Invocation() if len(value.args) == 1:
                     low, high = bounds(value.args[0])
                     self._add(name, _Place(value.name, low, high - low + 1))
                 case _:
@@ -180,6 +180,6 @@ def named_args(params: dict[str, int], args: tuple[int, ...] | dict[str, int]) -
     return dict(args) if isinstance(args, dict) else dict(zip(params, args, strict=True))
 
 
-def name_of(node: Node) -> str:
+def name_of(node: Term) -> str:
     """Return the name that a node begins with."""
-    return node.name if isinstance(node, Command) else text(node)
+    return node.name if isinstance(node, Invocation) else text(node)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch.tofino.assembly import (
-    Command,
+    Invocation,
     Mapping,
     Name,
-    Node,
     Number,
     Section,
+    Term,
     items,
     mapping,
     number,
@@ -19,7 +19,7 @@ from softswitch.tofino.assembly import (
     text,
 )
 from softswitch.tofino.parser import folded
-from softswitch.tofino.phv import STAGES, Names, Slice, Vector
+from softswitch.tofino.phv import STAGES, FieldNames, Slice, Vector
 
 _REPORTS = ("learning", "mirror", "resubmit")
 _IGNORED = frozenset({"hash_lag_ecmp_mcast_0", "hash_lag_ecmp_mcast_1", "context_json"})
@@ -45,7 +45,7 @@ class ChecksumInput:
 
 
 @dataclass(frozen=True, slots=True)
-class ChecksumSpec:
+class ContainerChecksum:
     """A checksum over containers. A result of zero is sent as ones if ``zeros_as_ones`` is set, as UDP wants it."""
 
     inputs: tuple[ChecksumInput, ...]
@@ -87,11 +87,11 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Deparser:
+class PhvDeparser:
     """The deparser of one direction. ``params`` are the intrinsic metadata, by the assembly's name."""
 
     emits: tuple[Emit, ...]
-    checksums: dict[int, ChecksumSpec]
+    checksums: dict[int, ContainerChecksum]
     params: dict[str, Slice]
     reports: dict[str, Reports]
 
@@ -122,7 +122,7 @@ class Deparser:
         return vector[place.container] >> place.low & place.mask
 
 
-def checksum(spec: ChecksumSpec, vector: Vector) -> int:
+def checksum(spec: ContainerChecksum, vector: Vector) -> int:
     """Return the Internet checksum (RFC 1071) of containers."""
     total = 0
     for part in spec.inputs:
@@ -153,21 +153,21 @@ def field_value(field: DigestField, data: bytes) -> int:
     return (value & (1 << field.width) - 1) << field.offset
 
 
-def load_deparser(section: Section, names: Names) -> Deparser:
+def load_deparser(section: Section, names: FieldNames) -> PhvDeparser:
     """Return the deparser of a section. Raises :class:`ProgramError` for what is not supported."""
     emits: list[Emit] = []
     partial: dict[int, tuple[ChecksumInput, ...]] = {}
-    checksums: dict[int, ChecksumSpec] = {}
+    checksums: dict[int, ContainerChecksum] = {}
     params: dict[str, Slice] = {}
     reports: dict[str, Reports] = {}
-    full: list[tuple[int, Node]] = []
+    full: list[tuple[int, Term]] = []
     for key, value in mapping(section.value).pairs:
         match key:
             case Name(text="dictionary"):
                 emits += [_emit(source, pov, names) for source, pov in mapping(value).pairs]
-            case Command(name="partial_checksum"):
+            case Invocation(name="partial_checksum"):
                 partial[number(key.args[0])] = tuple(_input(item, names) for item in items(value))
-            case Command(name="full_checksum"):
+            case Invocation(name="full_checksum"):
                 full.append((number(key.args[0]), value))
             case Name() if key.text in _REPORTS:
                 reports[key.text] = _reports(mapping(value), names)
@@ -185,46 +185,46 @@ def load_deparser(section: Section, names: Names) -> Deparser:
     for emit in emits:
         if emit.source is None and emit.checksum >= 0 and emit.checksum not in checksums:
             raise refusal(section.line, f"there is no checksum {emit.checksum}")
-    return Deparser(tuple(emits), checksums, params, reports)
+    return PhvDeparser(tuple(emits), checksums, params, reports)
 
 
-def _emit(source: Node, pov: Node, names: Names) -> Emit:
-    if isinstance(pov, Mapping | Sequence) or not isinstance(pov, Name | Command):
+def _emit(source: Term, pov: Term, names: FieldNames) -> Emit:
+    if isinstance(pov, Mapping | Sequence) or not isinstance(pov, Name | Invocation):
         raise refusal(pov.line, "the deparser needs one validity bit here")
     valid = names.slice(pov, STAGES)
     match source:
-        case Command(name="full_checksum"):
+        case Invocation(name="full_checksum"):
             return Emit(valid, None, number(source.args[0]))
-        case Command(name="clot"):
+        case Invocation(name="clot"):
             raise refusal(source.line, "clots exist on Tofino 2 only")
         case Number():
             return Emit(valid, None, -1, source.value)
     return Emit(valid, names.slice(source, STAGES))
 
 
-def _input(item: Node, names: Names) -> ChecksumInput:
+def _input(item: Term, names: FieldNames) -> ChecksumInput:
     pairs = mapping(item).pairs
     source, settings = pairs[0]
     place = names.slice(source, STAGES)
     return ChecksumInput(place, place.mask << place.low, number(mapping(settings).get("swap"), 0))
 
 
-def _full(value: Node, partial: dict[int, tuple[ChecksumInput, ...]]) -> ChecksumSpec:
+def _full(value: Term, partial: dict[int, tuple[ChecksumInput, ...]]) -> ContainerChecksum:
     inputs: list[ChecksumInput] = []
     zeros_as_ones = False
     for item in items(value):
         for key, content in mapping(item).pairs:
             match key:
-                case Command(name="partial_checksum"):
+                case Invocation(name="partial_checksum"):
                     inputs += partial.get(number(key.args[0]), ())
                 case Name(text="zeros_as_ones"):
                     zeros_as_ones = text(content) == "true"
                 case _:
                     raise refusal(key.line, "this part of a checksum is not supported")
-    return ChecksumSpec(tuple(inputs), zeros_as_ones)
+    return ContainerChecksum(tuple(inputs), zeros_as_ones)
 
 
-def _reports(body: Mapping, names: Names) -> Reports:
+def _reports(body: Mapping, names: FieldNames) -> Reports:
     select = body.get("select")
     if select is None:
         raise refusal(body.line, "a digest needs its selector")
@@ -242,7 +242,7 @@ def _reports(body: Mapping, names: Names) -> Reports:
     return Reports(names.slice(select, STAGES), by_index)
 
 
-def _digest_field(item: Node) -> DigestField:
+def _digest_field(item: Term) -> DigestField:
     parts = items(item)
     if len(parts) != 5:
         raise refusal(item.line, "a digest's field needs its name and four numbers")

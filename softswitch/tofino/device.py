@@ -24,7 +24,7 @@ from softswitch.tofino.attached import AttachedCounter, AttachedMeter, AttachedR
 from softswitch.tofino.pipeline import TofinoSwitch
 from softswitch.tofino.profiles import Profile
 from softswitch.tofino.program import TofinoProgram, load_assembly
-from softswitch.tofino.tables import Table, TableEntry
+from softswitch.tofino.tables import MatchTable, TableEntry
 
 __all__ = ["TofinoDevice"]
 
@@ -169,7 +169,7 @@ class _Passed(MatchEntries):
 class _TableEntries(_Passed):
     """The entries of a match-action table."""
 
-    def __init__(self, described: Described, table: Table) -> None:
+    def __init__(self, described: Described, table: MatchTable) -> None:
         super().__init__(described)
         self._target = table
         self._has_priority = any(field.name == _PRIORITY for field in described.key)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from softswitch.tofino.assembly import Mapping, Name, Node, Number, Pattern, Sequence, items, number, refusal, text
-from softswitch.tofino.phv import Names, Read, Vector, joined
+from softswitch.tofino.assembly import Mapping, Name, Number, Pattern, Sequence, Term, items, number, refusal, text
+from softswitch.tofino.phv import FieldNames, Read, Vector, joined
 
 _RANGE_BIT = 32
 _RANGE_UNIT_BITS = 4
@@ -50,7 +50,7 @@ class Gateway:
         return self.miss
 
 
-def load_gateway(body: Mapping, names: Names, stage: int) -> Gateway:
+def load_gateway(body: Mapping, names: FieldNames, stage: int) -> Gateway:
     """Return the gateway that ``body`` describes."""
     reads: list[tuple[Read, int]] = []
     lowest, covered = None, 0
@@ -93,7 +93,7 @@ def _mixed(reads: list[tuple[Read, int]]) -> Read:
     return mixed
 
 
-def _row(key: Node, value: Node, shift: int, covered: int, with_range: bool) -> _Row:
+def _row(key: Term, value: Term, shift: int, covered: int, with_range: bool) -> _Row:
     ranges: list[tuple[int, int]] = []
     if isinstance(key, Sequence):
         if not with_range:
@@ -112,7 +112,7 @@ def _row(key: Node, value: Node, shift: int, covered: int, with_range: bool) -> 
     return _Row(bits << shift & mask, mask, tuple(ranges), _verdict(value))
 
 
-def _verdict(value: Node) -> Verdict:
+def _verdict(value: Term) -> Verdict:
     if isinstance(value, Mapping):
         runs = value.get("run_table")
         if runs is not None and text(runs) == "true":
@@ -125,7 +125,7 @@ def _verdict(value: Node) -> Verdict:
     return Verdict(False, target(value))
 
 
-def target(node: Node | None) -> str | None:
+def target(node: Term | None) -> str | None:
     """Return the name of a next table; None at the end of the pipeline."""
     found = items(node)
     if not found:

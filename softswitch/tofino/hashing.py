@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from softswitch.hashes import Crc, crc
 from softswitch.tofino.assembly import (
-    Command,
+    Invocation,
     Mapping,
     Name,
-    Node,
     Number,
+    Term,
     bounds,
     items,
     mapping,
     number,
     refusal,
 )
-from softswitch.tofino.phv import Names, Read, joined
+from softswitch.tofino.phv import FieldNames, Read, joined
 
 UNIT_BITS = 16
 """The bits that one hash distribution unit takes from its group."""
@@ -37,28 +37,28 @@ class _Output:
 
     low: int
     high: int
-    value: Node
+    value: Term
 
 
 class HashGroups:
     """The hash tables and groups of one input crossbar."""
 
-    def __init__(self, names: Names, stage: int) -> None:
+    def __init__(self, names: FieldNames, stage: int) -> None:
         self._names = names
         self._stage = stage
         self._tables: dict[int, list[_Output]] = {}
         self._members: dict[int, set[int]] = {}
         self._seeds: dict[int, int] = {}
 
-    def load(self, crossbar: Node | None) -> None:
+    def load(self, crossbar: Term | None) -> None:
         """Take the hash tables and groups of an ``input_xbar``."""
         for key, value in mapping(crossbar).pairs:
-            if not isinstance(key, Command) or key.name != "hash":
+            if not isinstance(key, Invocation) or key.name != "hash":
                 continue
             if isinstance(key.args[0], Number):
                 outputs = self._tables.setdefault(key.args[0].value, [])
                 for bits, expression in mapping(value).pairs:
-                    if isinstance(bits, Number) or (not isinstance(bits, Name | Command)):
+                    if isinstance(bits, Number) or (not isinstance(bits, Name | Invocation)):
                         outputs.append(_Output(*bounds(bits), expression))
             else:
                 group = number(key.args[1])
@@ -98,53 +98,53 @@ class HashGroups:
             raise refusal(line, "one hash group is expected here")
         return self.bits(next(iter(self._members)), low, high, line)
 
-    def _expression(self, node: Node, width: int) -> Read:
+    def _expression(self, node: Term, width: int) -> Read:
         """Return a function for the lowest ``width`` bits of an expression."""
         match node:
             case Number():
                 value = node.value & (1 << width) - 1
                 return lambda _vector: value
-            case Command(name="^"):
+            case Invocation(name="^"):
                 terms = tuple(self._expression(item, width) for item in node.args)
                 return _xor(terms)
-            case Command(name="&"):
+            case Invocation(name="&"):
                 constants = [item.value for item in node.args if isinstance(item, Number)]
                 others = [item for item in node.args if not isinstance(item, Number)]
                 if len(others) == 1 and constants:
                     inner, mask = self._expression(others[0], width), constants[0]
                     return lambda vector: inner(vector) & mask
                 raise refusal(node.line, "a hash can only be masked by a constant")
-            case Command(name="stripe"):
+            case Invocation(name="stripe"):
                 return self._stripe(node, width)
-            case Command(name="slice"):
+            case Invocation(name="slice"):
                 low, high = bounds(node.args[1])
                 return _cut(self._expression(node.args[0], high + 1), low, min(width, high - low + 1))
-            case Command(name="crc" | "crc_rev" | "crc_reverse"):
+            case Invocation(name="crc" | "crc_rev" | "crc_reverse"):
                 return self._crc(node)
-            case Command(name="random"):
+            case Invocation(name="random"):
                 return self._random(node, width)
-            case Command(name="xor"):
+            case Invocation(name="xor"):
                 return self._xor_hash(node)
             case _:
                 return self._names.slice(node, self._stage).reader()
 
-    def _width(self, node: Node) -> int:
+    def _width(self, node: Term) -> int:
         match node:
-            case Command(name="crc" | "crc_rev" | "crc_reverse"):
+            case Invocation(name="crc" | "crc_rev" | "crc_reverse"):
                 return number(node.args[0]).bit_length()
-            case Command(name="slice"):
+            case Invocation(name="slice"):
                 low, high = bounds(node.args[1])
                 return high - low + 1
-            case Command(name="^"):
+            case Invocation(name="^"):
                 return max(map(self._width, node.args))
-            case Command(name="xor"):
+            case Invocation(name="xor"):
                 return number(node.args[0])
-            case Command(name="stripe" | "random" | "&"):
+            case Invocation(name="stripe" | "random" | "&"):
                 raise refusal(node.line, f"'{node.name}' cannot stand within a stripe")
             case _:
                 return self._names.slice(node, self._stage).width
 
-    def _stripe(self, node: Command, width: int) -> Read:
+    def _stripe(self, node: Invocation, width: int) -> Read:
         """Repeat the operands, the first at the lowest bits, until ``width`` bits are filled."""
         reads: list[tuple[Read, int]] = []
         at = 0
@@ -158,7 +158,7 @@ class HashGroups:
                 raise refusal(node.line, "the stripe has no bits")
         return joined(reads)
 
-    def _input(self, places: Node, line: int) -> tuple[Read, int]:
+    def _input(self, places: Term, line: int) -> tuple[Read, int]:
         """Return a function for the input of a CRC, given the position of each field, and its length in bits."""
         if not isinstance(places, Mapping):
             raise refusal(line, "the hash needs the positions of its fields")
@@ -170,7 +170,7 @@ class HashGroups:
             length = max(length, number(position) + place.width)
         return joined(reads) if reads else lambda _vector: 0, length
 
-    def _crc(self, node: Command) -> Read:
+    def _crc(self, node: Invocation) -> Read:
         koopman = number(node.args[0])
         width = koopman.bit_length()
         values = [item.value for item in node.args[1:4] if isinstance(item, Number)]
@@ -186,7 +186,7 @@ class HashGroups:
         octets = (length + 7) // 8
         return lambda vector: compute(read(vector).to_bytes(octets, "big"))
 
-    def _random(self, node: Command, width: int) -> Read:
+    def _random(self, node: Invocation, width: int) -> Read:
         """Return a fixed random linear function, since only its being one matters."""
         reads: list[tuple[Read, int]] = []
         length = 0
@@ -207,7 +207,7 @@ class HashGroups:
 
         return parities
 
-    def _xor_hash(self, node: Command) -> Read:
+    def _xor_hash(self, node: Invocation) -> Read:
         """Return the exclusive-or of the input's blocks, cut from its highest bit on."""
         width = number(node.args[0])
         read, length = self._input(node.args[1], node.line)

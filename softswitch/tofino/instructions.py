@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from softswitch.tofino.assembly import Command, Name, Node, Number, bounds, number, refusal
+from softswitch.tofino.assembly import Invocation, Name, Number, Term, bounds, number, refusal
 from softswitch.tofino.data import ActionData, Pack, name_of
 from softswitch.tofino.hashing import HashUnit
-from softswitch.tofino.phv import Names, Slice
-from softswitch.tofino.run import Run
+from softswitch.tofino.phv import FieldNames, Slice
+from softswitch.tofino.run import PacketRun
 
-Read = Callable[[Run], int]
-Do = Callable[[Run], None]
+Read = Callable[[PacketRun], int]
+Do = Callable[[PacketRun], None]
 Compute = Callable[[int, int, int], int]
 """A function of two operands and the container's width in bits."""
 
@@ -98,7 +98,7 @@ class Compiler:
     """The compiler of one action's instructions. Operands of the entry are gathered in ``packs``."""
 
     def __init__(
-        self, names: Names, stage: int, data: ActionData, units: Mapping[int, HashUnit], outputs: frozenset[str]
+        self, names: FieldNames, stage: int, data: ActionData, units: Mapping[int, HashUnit], outputs: frozenset[str]
     ) -> None:
         self._names = names
         self._stage = stage
@@ -108,14 +108,14 @@ class Compiler:
         self.packs: list[Pack] = []
         self._packed: dict[str, int] = {}
 
-    def compile(self, instruction: Command) -> Do:
+    def compile(self, instruction: Invocation) -> Do:
         """Return a function that executes an instruction. Raises :class:`ProgramError` if it is not supported."""
         try:
             return self._compiled(instruction)
         except IndexError:
             raise refusal(instruction.line, f"'{instruction.name}' has too few operands") from None
 
-    def _compiled(self, instruction: Command) -> Do:
+    def _compiled(self, instruction: Invocation) -> Do:
         name, args, line = instruction.name, instruction.args, instruction.line
         target = self._names.slice(args[0], self._stage + 1)
         match name:
@@ -145,7 +145,7 @@ class Compiler:
             return self._alu(_ALU[name], target, args)
         raise refusal(line, f"the instruction '{name}' is not supported")
 
-    def _alu(self, compute: Compute, target: Slice, args: tuple[Node, ...]) -> Do:
+    def _alu(self, compute: Compute, target: Slice, args: tuple[Term, ...]) -> Do:
         size = target.size
         mask = (1 << size) - 1
         first, second = (args[0], args[1]) if len(args) == 2 else (args[1], args[2])
@@ -171,7 +171,7 @@ class Compiler:
             raise refusal(line, "a whole container can only be set from the low bits of another one")
         return _whole(target, source.named()) if target.is_whole else _deposit(target, source, None)
 
-    def _bitmasked(self, target: Slice, args: tuple[Node, ...], line: int) -> Do:
+    def _bitmasked(self, target: Slice, args: tuple[Term, ...], line: int) -> Do:
         mask_slot = self._data.mask_slot(name_of(args[1]), target.size)
         if mask_slot is None:
             raise refusal(line, "the mask of a bitmasked-set is not among the action's data")
@@ -179,7 +179,7 @@ class Compiler:
         shift = mask_slot[1]
         ground = self._operand(args[-1], target.size).read if len(args) > 2 else self._container(target)
 
-        def merged(run: Run) -> int:
+        def merged(run: PacketRun) -> int:
             mask = beside(run) >> shift
             return ones(run) & mask | ground(run) & ~mask
 
@@ -201,20 +201,20 @@ class Compiler:
         """Return a function for a parameter that addresses a counter, meter or register."""
         return self._entry(name, line)
 
-    def _operand(self, node: Node, size: int) -> Operand:
+    def _operand(self, node: Term, size: int) -> Operand:
         """Return a source for a container of ``size`` bits."""
         if isinstance(node, Number):
             value = node.value
             return Operand(lambda _run: value, 0, None, value=value)
         name = name_of(node)
-        if name == "hash_dist" and isinstance(node, Command):
+        if name == "hash_dist" and isinstance(node, Invocation):
             return self._hashed(node)
-        if name == "rng" and isinstance(node, Command):
+        if name == "rng" and isinstance(node, Invocation):
             return Operand(lambda run: run.random.getrandbits(32), *bounds(node.args[-1]))
         low, high = 0, None
-        if isinstance(node, Command):
-            spans = [arg for arg in node.args if not isinstance(arg, Name | Command)]
-            spans += [span for arg in node.args if isinstance(arg, Command) for span in arg.args]
+        if isinstance(node, Invocation):
+            spans = [arg for arg in node.args if not isinstance(arg, Name | Invocation)]
+            spans += [span for arg in node.args if isinstance(arg, Invocation) for span in arg.args]
             if spans:
                 low, high = bounds(spans[0])
         if self._data.knows(name):
@@ -231,7 +231,7 @@ class Compiler:
             raise refusal(node.line, f"the operand '{name}' is not known in stage {self._stage}")
         return Operand(self._container(place), place.low, place.high, is_container=True)
 
-    def _hashed(self, node: Command) -> Operand:
+    def _hashed(self, node: Invocation) -> Operand:
         """Return the operand of ``hash_dist(1, 0..15)`` or, with two units, ``hash_dist(0, 1, 0..31)``."""
         units = [arg.value for arg in node.args[:-1] if isinstance(arg, Number)]
         for unit in units:
@@ -250,7 +250,7 @@ def _whole(target: Slice, read: Read) -> Do:
     container, full = target.container, (1 << target.size) - 1
     bit = 1 << container
 
-    def run_whole(run: Run) -> None:
+    def run_whole(run: PacketRun) -> None:
         run.after[container] = read(run) & full
         run.valid |= bit
 
@@ -265,7 +265,7 @@ def _write(target: Slice, read: Read) -> Do:
     mask = part << low
     bit = 1 << container
 
-    def run_slice(run: Run) -> None:
+    def run_slice(run: PacketRun) -> None:
         run.after[container] = run.after[container] & ~mask | (read(run) & part) << low
         run.valid |= bit
 
@@ -283,7 +283,7 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
     read = source.read
     base = None if ground is None else ground.read
 
-    def run_deposit(run: Run) -> None:
+    def run_deposit(run: PacketRun) -> None:
         value = read(run) & full
         value = (value << turn | value >> size - turn) & mask
         beside = run.after[container] if base is None else base(run)
@@ -296,7 +296,7 @@ def _deposit(target: Slice, source: Operand, ground: Operand | None) -> Do:
 def _invalidate(target: Slice) -> Do:
     container, bit = target.container, ~(1 << target.container)
 
-    def run_invalidate(run: Run) -> None:
+    def run_invalidate(run: PacketRun) -> None:
         run.after[container] = 0
         run.valid &= bit
 

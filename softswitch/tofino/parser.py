@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softswitch.tofino.assembly import (
-    Command,
+    Interval,
+    Invocation,
     Mapping,
     Name,
-    Node,
     Number,
     Pattern,
-    Range,
     Section,
+    Term,
     bounds,
     items,
     mapping,
@@ -23,7 +23,7 @@ from softswitch.tofino.assembly import (
     refusal,
     text,
 )
-from softswitch.tofino.phv import CONTAINERS, Names, Slice, Vector
+from softswitch.tofino.phv import CONTAINERS, FieldNames, Slice, Vector
 
 NO_MATCH, PARTIAL_HEADER, COUNTER_RANGE = 1, 2, 4
 """The bits of ``parser_err`` that this parser sets (`tofino1_base.p4`)."""
@@ -41,7 +41,7 @@ _IGNORED = {"buf_req", "intr_md", "option", "priority", "hdr_len_inc_stop", "han
 
 
 @dataclass(frozen=True, slots=True)
-class Extract:
+class ByteMove:
     """The bytes ``first`` to ``last`` of the input go to a slice."""
 
     first: int
@@ -58,7 +58,7 @@ class Deposit:
 
 
 @dataclass(frozen=True, slots=True)
-class Checksum:
+class ChecksumStep:
     """One step of a checksum unit: a sum over the bytes of ``spans``; words in ``swap`` have their bytes exchanged.
 
     VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the bytes summed, and those
@@ -95,9 +95,9 @@ class Row:
     value: int
     mask: int
     value_set: str | None
-    extracts: tuple[Extract, ...]
+    extracts: tuple[ByteMove, ...]
     deposits: tuple[Deposit, ...]
-    checksums: tuple[Checksum, ...]
+    checksums: tuple[ChecksumStep, ...]
     counter: CounterLoad | int | None
     loads: tuple[tuple[str, int, int], ...]
     shift: int
@@ -105,7 +105,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TcamState:
     """A state and the registers that it matches, the highest bits of the key first."""
 
     name: str
@@ -118,7 +118,7 @@ class ParserSpec:
     """The parser of one direction."""
 
     start: str
-    states: dict[str, State]
+    states: dict[str, TcamState]
     zeroed: tuple[int, ...]
     ored: frozenset[int]
     error: Slice | None
@@ -127,14 +127,14 @@ class ParserSpec:
     """Whether the egress parser gets all intrinsic metadata, not only the port."""
 
 
-def load_parser(section: Section, names: Names) -> ParserSpec:
+def load_parser(section: Section, names: FieldNames) -> ParserSpec:
     """Return the parser of a section. Raises :class:`ProgramError` for what is not supported."""
     body = mapping(section.value)
-    states: dict[str, State] = {}
+    states: dict[str, TcamState] = {}
     start, error, has_all_metadata = "start", None, False
     zeroed: tuple[int, ...] = ()
     ored: frozenset[int] = frozenset()
-    found: list[tuple[Node, Node]] = []
+    found: list[tuple[Term, Term]] = []
     for key, value in body.pairs:
         match key:
             case Name(text="start"):
@@ -170,14 +170,14 @@ def load_parser(section: Section, names: Names) -> ParserSpec:
     return ParserSpec(start, states, zeroed, ored, error, sets, has_all_metadata)
 
 
-def _shown(node: Node) -> str:
-    return node.name if isinstance(node, Command) else node.text if isinstance(node, Name) else "entry"
+def _shown(node: Term) -> str:
+    return node.name if isinstance(node, Invocation) else node.text if isinstance(node, Name) else "entry"
 
 
-def _state(key: Node, body: Mapping, names: Names) -> State:
+def _state(key: Term, body: Mapping, names: FieldNames) -> TcamState:
     registers: tuple[str, ...] = ()
     rows = []
-    implicit: list[tuple[Node, Node]] = []
+    implicit: list[tuple[Term, Term]] = []
     for item, value in body.pairs:
         match item:
             case Name(text="match"):
@@ -188,7 +188,7 @@ def _state(key: Node, body: Mapping, names: Names) -> State:
                 rows.append(_row(item.line, item.value, item.mask, None, mapping(value), names))
             case Number() if isinstance(value, Mapping):
                 rows.append(_row(item.line, item.value, -1, None, value, names))
-            case Command(name="value_set"):
+            case Invocation(name="value_set"):
                 rows.append(_row(item.line, 0, 0, text(item.args[0]), mapping(value), names))
             case Name(text="default"):
                 implicit += mapping(value).pairs
@@ -196,17 +196,17 @@ def _state(key: Node, body: Mapping, names: Names) -> State:
                 implicit.append((item, value))
     if implicit:
         rows.append(_row(key.line, 0, 0, None, Mapping(key.line, tuple(implicit)), names))
-    return State(_shown(key), registers, tuple(rows))
+    return TcamState(_shown(key), registers, tuple(rows))
 
 
-def _register(node: Node) -> str:
+def _register(node: Term) -> str:
     name = text(node)
     if name not in (*_REGISTERS, "ctr_zero", "ctr_neg"):
         raise refusal(node.line, f"the match register '{name}' is not supported")
     return name
 
 
-def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: Names) -> Row:
+def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping, names: FieldNames) -> Row:
     extracts, deposits, checksums = [], [], []
     loads: list[tuple[str, int, int]] = []
     counter: CounterLoad | int | None = None
@@ -214,12 +214,12 @@ def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping,
     following: str | None = None
     for key, content in body.pairs:
         match key:
-            case Number() | Range():
+            case Number() | Interval():
                 low, high = bounds(key)
                 target = names.slice(content, 0)
                 if target.width != 8 * (high - low + 1):
                     raise refusal(key.line, f"{high - low + 1} bytes do not fit {target.width} bits")
-                extracts.append(Extract(low, high, target))
+                extracts.append(ByteMove(low, high, target))
             case Name(text="shift"):
                 shift = number(content)
             case Name(text="next"):
@@ -228,11 +228,11 @@ def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping,
                 loads += [(_register(reg), *bounds(span)) for reg, span in mapping(content).pairs]
             case Name(text="counter"):
                 counter = _counter(content)
-            case Command(name="checksum"):
+            case Invocation(name="checksum"):
                 checksums.append(_checksum(number(key.args[0]), mapping(content), names))
             case Name() if key.text in _IGNORED:
                 pass
-            case Name() | Command() if isinstance(content, Number):
+            case Name() | Invocation() if isinstance(content, Number):
                 target = names.slice(key, 0)
                 deposits.append(Deposit(content.value << target.low, target))
             case _:
@@ -243,8 +243,8 @@ def _row(line: int, value: int, mask: int, value_set: str | None, body: Mapping,
     )  # fmt: skip
 
 
-def _counter(node: Node) -> CounterLoad | int:
-    if isinstance(node, Command) and node.name in ("inc", "increment", "dec", "decrement"):
+def _counter(node: Term) -> CounterLoad | int:
+    if isinstance(node, Invocation) and node.name in ("inc", "increment", "dec", "decrement"):
         amount = number(node.args[0])
         return amount if node.name.startswith("inc") else -amount
     body = mapping(node)
@@ -265,12 +265,12 @@ def _counter(node: Node) -> CounterLoad | int:
     )
 
 
-def _checksum(unit: int, body: Mapping, names: Names) -> Checksum:
+def _checksum(unit: int, body: Mapping, names: FieldNames) -> ChecksumStep:
     kind = body.get("type")
     if kind is None or text(kind) not in ("VERIFY", "RESIDUAL"):
         raise refusal(body.line, "only VERIFY and RESIDUAL checksums are supported")
     target = body.get("dest")
-    return Checksum(
+    return ChecksumStep(
         unit,
         text(kind) == "VERIFY",
         tuple(bounds(span) for span in items(body.get("mask"))),
@@ -283,7 +283,7 @@ def _checksum(unit: int, body: Mapping, names: Names) -> Checksum:
 
 
 @dataclass(slots=True)
-class Parsed:
+class ParsedPacket:
     """A parsed packet: its vector, the containers that are valid (a bit each) and the number of bytes consumed.
 
     ``errors`` are the bits of ``parser_err``.
@@ -295,7 +295,7 @@ class Parsed:
     errors: int
 
 
-class Parser:
+class PhvParser:
     """A parser at run time. The control plane may fill its value sets, each a list of (value, mask) of the key."""
 
     def __init__(self, spec: ParserSpec) -> None:
@@ -311,7 +311,7 @@ class Parser:
         }
         self._zero_valid = sum(1 << container for container in set(spec.zeroed))
 
-    def parse(self, data: bytes, mapped: bytes = bytes(32)) -> Parsed:
+    def parse(self, data: bytes, mapped: bytes = bytes(32)) -> ParsedPacket:
         """Parse ``data``, which begins with the intrinsic metadata. ``mapped`` are the bytes 32 to 63 of the buffer.
 
         A packet that ends within a header keeps what was extracted before, and the vector shows the parser's error.
@@ -376,9 +376,9 @@ class Parser:
         if spec.error is not None:
             _put(vector, spec.error, errors)
             valid |= 1 << spec.error.container
-        return Parsed(vector, valid, min(at, size), errors)
+        return ParsedPacket(vector, valid, min(at, size), errors)
 
-    def _match(self, state: State, registers: dict[str, int], counter: int) -> Row | None:
+    def _match(self, state: TcamState, registers: dict[str, int], counter: int) -> Row | None:
         key = 0
         for register in state.registers:
             if register == "ctr_zero":
@@ -396,7 +396,7 @@ class Parser:
         return None
 
 
-def _summed(step: Checksum, data: bytes, at: int, sums: dict[int, int]) -> int:
+def _summed(step: ChecksumStep, data: bytes, at: int, sums: dict[int, int]) -> int:
     """Return the sum of a checksum unit after one more step."""
     total = 0 if step.start else sums.get(step.unit, 0)
     for first, last in step.spans:
@@ -407,7 +407,7 @@ def _summed(step: Checksum, data: bytes, at: int, sums: dict[int, int]) -> int:
     return folded(total)
 
 
-def _move(extract: Extract, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
+def _move(extract: ByteMove, ored: frozenset[int]) -> tuple[int, int, int, int, int]:
     """Return (first byte, end, container, lowest bit, mask of the bits that stay) of an extraction."""
     target = extract.target
     kept = -1 if target.container in ored else ~(target.mask << target.low)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from softswitch.tofino.assembly import Command, Name, Node, Section, bounds, mapping, refusal, text
+from softswitch.tofino.assembly import Invocation, Name, Section, Term, bounds, mapping, refusal, text
 from softswitch.tofino.assembly import Mapping as Pairs
 
 Vector = list[int]
@@ -92,7 +92,7 @@ class _Placement:
     slice: Slice
 
 
-class Names:
+class FieldNames:
     """The names of one direction (ingress or egress), each with its place in every stage."""
 
     def __init__(self) -> None:
@@ -104,28 +104,28 @@ class Names:
             if isinstance(key, Name) and key.text != "context_json":
                 self._places.setdefault(key.text, []).extend(self._read(value))
 
-    def _read(self, value: Node) -> list[_Placement]:
+    def _read(self, value: Term) -> list[_Placement]:
         if not isinstance(value, Pairs):
             return [_Placement(0, STAGES, self.slice(value, 0))]
         places = []
         for key, place in value.pairs:
-            if not isinstance(key, Command) or key.name != "stage":
+            if not isinstance(key, Invocation) or key.name != "stage":
                 raise refusal(key.line, "a field's place needs its stages, as 'stage 0..3'")
             first, last = bounds(key.args[0])
             places.append(_Placement(first, last, self.slice(place, 0)))
         return places
 
-    def slice(self, node: Node, stage: int) -> Slice:
+    def slice(self, node: Term, stage: int) -> Slice:
         """Return the slice that ``node`` names in ``stage``; refuse an unknown name."""
         found = self.find(node, stage)
         if found is None:
-            name = node.name if isinstance(node, Command) else text(node)
+            name = node.name if isinstance(node, Invocation) else text(node)
             raise refusal(node.line, f"'{name}' is not a field of the packet header vector in stage {stage}")
         return found
 
-    def find(self, node: Node, stage: int) -> Slice | None:
+    def find(self, node: Term, stage: int) -> Slice | None:
         """Return the slice that ``node`` names in ``stage``, None if it names no field."""
-        if isinstance(node, Command) and len(node.args) == 1 and not isinstance(node.args[0], Name | Command):
+        if isinstance(node, Invocation) and len(node.args) == 1 and not isinstance(node.args[0], Name | Invocation):
             whole = self.named(node.name, stage)
             return None if whole is None else whole.part(*bounds(node.args[0]), node.line)
         return self.named(node.text, stage) if isinstance(node, Name) else None

@@ -14,7 +14,7 @@ from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, S
 from softswitch.tofino.deparser import Report, field_value, packed
 from softswitch.tofino.intrinsic import CELL_BYTES, Passage, egress_bytes, ingress_bytes, mapped_bytes
 from softswitch.tofino.program import Gress, TofinoProgram
-from softswitch.tofino.run import Run
+from softswitch.tofino.run import PacketRun
 
 QueueMap = Callable[[int, int], int]
 OnDigest = Callable[[int, str, Mapping[str, int]], None]
@@ -219,7 +219,7 @@ class TofinoSwitch:
 
     # --------------------------------------------------------------------------------------------------------- parts
 
-    def _run(self, gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[Run, bytes] | None:
+    def _run(self, gress: Gress, data: bytes, now_ns: int, length_bytes: int) -> tuple[PacketRun, bytes] | None:
         """Parse a packet and run the stages. Return None if the parser drops it.
 
         The hardware drops a packet with a parser error unless the program reads the error.
@@ -227,16 +227,16 @@ class TofinoSwitch:
         parsed = gress.parser.parse(data, mapped_bytes(now_ns))
         if parsed.errors and gress.parser.spec.error is None:
             return None
-        run = Run(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes, self.random)
+        run = PacketRun(parsed.vector, parsed.vector.copy(), parsed.valid, now_ns, length_bytes, self.random)
         gress.mau.process(run)
         return run, data[parsed.consumed :]
 
     @staticmethod
-    def _chosen(gress: Gress, kind: str, run: Run) -> Report | None:
+    def _chosen(gress: Gress, kind: str, run: PacketRun) -> Report | None:
         reports = gress.deparser.reports.get(kind)
         return None if reports is None else reports.chosen(run.after, run.valid)
 
-    def _learn(self, run: Run, now_ns: int) -> None:
+    def _learn(self, run: PacketRun, now_ns: int) -> None:
         report = self._chosen(self.program.ingress, "learning", run)
         if report is None or self.on_digest is None:
             return
@@ -246,7 +246,7 @@ class TofinoSwitch:
             values[field.name] = values.get(field.name, 0) | field_value(field, data)
         self.on_digest(now_ns, report.name, values)
 
-    def _mirrored(self, gress: Gress, run: Run, data: bytes) -> list[Queued]:
+    def _mirrored(self, gress: Gress, run: PacketRun, data: bytes) -> list[Queued]:
         """Return the mirrored copy of a packet that asked for one, with the mirror's header before it."""
         report = self._chosen(gress, "mirror", run)
         if report is None or not report.sources:

@@ -11,7 +11,7 @@ from softswitch.tofino.tables import ActionSpec, Pack, TableEntry, checked_args,
 
 
 @dataclass(slots=True)
-class Group:
+class MemberGroup:
     """The members of a group; those whose flag is false are passed over."""
 
     members: tuple[tuple[int, bool], ...]
@@ -31,7 +31,7 @@ class Profile:
         self.selector: str | None = None
         """The name of the selector, which has the groups."""
         self.members: dict[int, TableEntry] = {}
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, MemberGroup] = {}
         self.packers: dict[str, Mapping[str, Pack]] = {}
 
     def set_member(self, number: int, action: str, args: Mapping[str, int], *, is_new: bool = True) -> None:
@@ -70,11 +70,11 @@ class Profile:
         active = tuple([self.member(member) for member, is_active in members if is_active])
         found = self.groups.get(number)
         if found is None:
-            self.groups[number] = Group(tuple(members), active)
+            self.groups[number] = MemberGroup(tuple(members), active)
         else:
             found.members, found.active = tuple(members), active
 
-    def group(self, number: int) -> Group:
+    def group(self, number: int) -> MemberGroup:
         """Return a group."""
         if number not in self.groups:
             raise NoSuchEntry(f"action selector '{self.selector or self.name}': there is no group {number}")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from softswitch.errors import ProgramError
 from softswitch.tofino.assembly import Name, Section, mapping, read_sections, refusal, text
 from softswitch.tofino.attached import AttachedCounter, AttachedMeter, AttachedRegister
-from softswitch.tofino.deparser import Deparser, Report, load_deparser
-from softswitch.tofino.parser import Parser, load_parser
-from softswitch.tofino.phv import Names
+from softswitch.tofino.deparser import PhvDeparser, Report, load_deparser
+from softswitch.tofino.parser import PhvParser, load_parser
+from softswitch.tofino.phv import FieldNames
 from softswitch.tofino.profiles import Profile
 from softswitch.tofino.stages import Loaded, Mau, PortMetadata, StageLoader
-from softswitch.tofino.tables import Table
+from softswitch.tofino.tables import MatchTable
 
 _DIRECTIONS = ("ingress", "egress")
 
@@ -22,9 +22,9 @@ _DIRECTIONS = ("ingress", "egress")
 class Gress:
     """One direction of the pipe."""
 
-    parser: Parser
+    parser: PhvParser
     mau: Mau
-    deparser: Deparser
+    deparser: PhvDeparser
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class TofinoProgram:
     name: str
     ingress: Gress
     egress: Gress
-    tables: Mapping[str, Table]
+    tables: Mapping[str, MatchTable]
     counters: Mapping[str, AttachedCounter]
     meters: Mapping[str, AttachedMeter]
     registers: Mapping[str, AttachedRegister]
@@ -68,11 +68,11 @@ def load_assembly(source: str | bytes, name: str = "program.bfa") -> TofinoProgr
 
 
 def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
-    names = {direction: Names() for direction in _DIRECTIONS}
+    names = {direction: FieldNames() for direction in _DIRECTIONS}
     loaded = Loaded()
     loaders = {direction: StageLoader(names[direction], loaded) for direction in _DIRECTIONS}
-    parsers: dict[str, Parser] = {}
-    deparsers: dict[str, Deparser] = {}
+    parsers: dict[str, PhvParser] = {}
+    deparsers: dict[str, PhvDeparser] = {}
     for section in sections:
         if section.name == "version":
             _check_target(section)
@@ -85,7 +85,7 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
                 direction = _direction(section, 0)
                 if direction in parsers:
                     raise refusal(section.line, "several parsers of one direction are not supported")
-                parsers[direction] = Parser(load_parser(section, names[direction]))
+                parsers[direction] = PhvParser(load_parser(section, names[direction]))
             case "deparser":
                 direction = _direction(section, 0)
                 deparsers[direction] = load_deparser(section, names[direction])

@@ -9,7 +9,7 @@ from softswitch.tofino.phv import Vector
 
 
 @dataclass(slots=True)
-class Run:
+class PacketRun:
     """A packet in a stage: every table reads ``before`` and every action writes ``after``."""
 
     before: Vector

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from softswitch.errors import TableError
 from softswitch.lookup import KeyElement
-from softswitch.tofino.actions import Action, load_actions
+from softswitch.tofino.actions import StageAction, load_actions
 from softswitch.tofino.assembly import (
-    Command,
+    Invocation,
     Name,
-    Node,
     Section,
+    Term,
     bounds,
     items,
     mapping,
@@ -24,10 +24,10 @@ from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.attached import Attached, load_attached
 from softswitch.tofino.gateways import Gateway, load_gateway, target
 from softswitch.tofino.hashing import HashGroups, load_units
-from softswitch.tofino.phv import Names, Read, Vector
+from softswitch.tofino.phv import FieldNames, Read, Vector
 from softswitch.tofino.profiles import Profile
-from softswitch.tofino.run import Run
-from softswitch.tofino.tables import KeyField, Table, TableEntry
+from softswitch.tofino.run import PacketRun
+from softswitch.tofino.tables import KeyField, MatchTable, TableEntry
 
 _MATCH_KINDS = ("exact_match", "ternary_match", "hash_action", "proxy_hash")
 _MEMORIES = ("counter", "meter", "stateful")
@@ -60,9 +60,9 @@ class StageTable:
     number: int
     line: int
     gateway: Gateway | None
-    table: Table | None
+    table: MatchTable | None
     search: Callable[[Vector], TableEntry | None] | None
-    actions: Mapping[str, Action]
+    actions: Mapping[str, StageAction]
     always_inhibited: bool
     """Whether the action runs when the gateway inhibits the table, not when it lets it run (`hash_action`)."""
     hits: tuple[str | None, ...]
@@ -73,7 +73,7 @@ class StageTable:
     is_last_part: bool = True
     """Whether no later stage continues this table. Only the last part runs the default action."""
 
-    def run(self, run: Run) -> str | None:
+    def run(self, run: PacketRun) -> str | None:
         """Run the table on a packet and return the next table."""
         verdict = None if self.gateway is None else self.gateway.decide(run.before)
         if verdict is not None and not verdict.runs_table:
@@ -102,7 +102,7 @@ class StageTable:
         action.run(run, default, self.label)
         return action.following_miss(self.hits, self.miss)
 
-    def _inhibited(self, run: Run, name: str | None) -> None:
+    def _inhibited(self, run: PacketRun, name: str | None) -> None:
         """Run the action of an inhibited table: the entry that its key selects, or its only or default action."""
         assert self.table is not None
         entry = None if self.search is None or name is not None else self.search(run.before)
@@ -123,7 +123,7 @@ class Mau:
     start: str | None
     tables: dict[str, StageTable]
 
-    def process(self, run: Run) -> None:
+    def process(self, run: PacketRun) -> None:
         """Run a packet through the stages. What it leaves behind is in ``run.after``."""
         name = self.start
         stage = -1
@@ -141,7 +141,7 @@ class Mau:
 class PortMetadata:
     """The table that phase 0 of the ingress parser looks up: 64 bits for each ingress port."""
 
-    table: Table
+    table: MatchTable
     places: Mapping[str, tuple[int, int]]
     """(lowest bit, width) of each parameter."""
     constant: int
@@ -159,7 +159,7 @@ class PortMetadata:
 class Loaded:
     """What the stages of a program hold, by the names of the P4 program."""
 
-    tables: dict[str, Table] = field(default_factory=dict)
+    tables: dict[str, MatchTable] = field(default_factory=dict)
     memories: dict[str, Attached] = field(default_factory=dict)
     profiles: dict[str, Profile] = field(default_factory=dict)
     port_metadata: PortMetadata | None = None
@@ -168,7 +168,7 @@ class Loaded:
 class StageLoader:
     """The loader of one direction's stages."""
 
-    def __init__(self, names: Names, loaded: Loaded) -> None:
+    def __init__(self, names: FieldNames, loaded: Loaded) -> None:
         self._names = names
         self._loaded = loaded
         self._tables: dict[str, StageTable] = {}
@@ -182,7 +182,7 @@ class StageLoader:
         for key, value in body.pairs:
             if isinstance(key, Name) and key.text in ("dependency", "error_mode"):
                 continue
-            if not isinstance(key, Command) or not key.args:
+            if not isinstance(key, Invocation) or not key.args:
                 raise refusal(
                     key.line, f"'{text(key) if isinstance(key, Name) else 'this'}' is not supported in a stage"
                 )
@@ -260,18 +260,18 @@ class StageLoader:
         for key, value in mapping(body.get("actions")).pairs:
             action = load_actions(Pairs(key.line, ((key, value),)), self._names, 0, {}, {})[0]
             specs.append(action.spec(set(), None))
-        table = Table(label if name is None else text(name), keys, specs, number(body.get("size"), 288))
+        table = MatchTable(label if name is None else text(name), keys, specs, number(body.get("size"), 288))
         if not table.keys:
             return
         self._loaded.tables[table.name] = table
         self._loaded.port_metadata = PortMetadata(table, places, number(body.get("constant_value"), 0))
 
-    def _key(self, key: Node, settings: Pairs) -> KeyField:
+    def _key(self, key: Term, settings: Pairs) -> KeyField:
         name = settings.get("key_name") or settings.get("name") or key
         kind = settings.get("type")
         mask = settings.get("mask")
         return KeyField(
-            key.name if name is key and isinstance(key, Command) else text(name),
+            key.name if name is key and isinstance(key, Invocation) else text(name),
             "exact" if kind is None else text(kind),
             number(settings.get("size")),
             None if mask is None else number(mask),
@@ -297,7 +297,7 @@ class StageLoader:
             inner = indirect
         for key, _ in body.pairs:
             if not isinstance(key, Name) or key.text not in _KNOWN:
-                what = key.name if isinstance(key, Command) else key.text if isinstance(key, Name) else "this"
+                what = key.name if isinstance(key, Invocation) else key.text if isinstance(key, Name) else "this"
                 raise refusal(key.line, f"'{what}' is not supported in a match table")
         groups = HashGroups(self._names, stage)
         units = {}
@@ -345,7 +345,7 @@ class StageLoader:
         body: Pairs,
         inner: Pairs,
         blocks: Mapping[str, tuple[str, Pairs]],
-        actions: list[Action],
+        actions: list[StageAction],
     ) -> Profile | None:
         """Return the action profile of a table, made for the first table that uses it; None if it has none."""
         given = mapping(body.get("p4")).get("action_profile")
@@ -354,7 +354,7 @@ class StageLoader:
         name = text(given)
         data = inner.get("action")
         size = None
-        if isinstance(data, Command) and data.name in blocks:
+        if isinstance(data, Invocation) and data.name in blocks:
             size = mapping(blocks[data.name][1].get("p4")).get("size")
         profile = self._loaded.profiles.get(name)
         if profile is None:
@@ -369,7 +369,7 @@ class StageLoader:
     ) -> Read | None:
         """Return the hash of a table's selector; None if it has none."""
         used = inner.get("selector")
-        if not isinstance(used, Command) or used.name not in blocks:
+        if not isinstance(used, Invocation) or used.name not in blocks:
             return None
         body = blocks[used.name][1]
         given = mapping(body.get("p4")).get("name")
@@ -377,13 +377,13 @@ class StageLoader:
         groups = HashGroups(self._names, stage)
         groups.load(body.get("input_xbar"))
         mode = body.get("mode")
-        part = number(mode.args[0]) if isinstance(mode, Command) and mode.name == "fair" else None
+        part = number(mode.args[0]) if isinstance(mode, Invocation) and mode.name == "fair" else None
         low, high = (0, _RESILIENT_BITS - 1) if part is None else (part * _FAIR_BITS, (part + 1) * _FAIR_BITS - 1)
         return groups.only(low, high, body.line)
 
     def _control(
-        self, label: str, stage: int, body: Pairs, inner: Pairs, actions: list[Action]
-    ) -> tuple[Table, list[Read]]:
+        self, label: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
+    ) -> tuple[MatchTable, list[Read]]:
         """Return the control plane's table, made for the first of its parts, and how to read its key here."""
         p4 = mapping(body.get("p4"))
         given = p4.get("name")
@@ -392,7 +392,7 @@ class StageLoader:
         for key, settings in mapping(body.get("p4_param_order")).pairs:
             details = mapping(settings)
             field_ = self._key(key, details)
-            phv_name = key.name if isinstance(key, Command) else text(key)
+            phv_name = key.name if isinstance(key, Invocation) else text(key)
             start = number(details.get("start_bit"), 0)
             reads.append(self._names.field_reader(phv_name, start, field_.width, stage, key.line, field_.mask))
             keys.append(field_)
@@ -401,7 +401,7 @@ class StageLoader:
         if table is None:
             const_default = None if default is None else text(default)
             specs = [action.spec(action.flags, const_default) for action in actions]
-            table = Table(name, keys, specs, number(p4.get("size"), 1))
+            table = MatchTable(name, keys, specs, number(p4.get("size"), 1))
             self._loaded.tables[name] = table
         table.packers[label] = {action.name: action.pack for action in actions}
         if default is not None and table.default is None:
@@ -422,7 +422,7 @@ class StageLoader:
         return table, reads
 
 
-def _insert_static(table: Table, entry: Pairs) -> None:
+def _insert_static(table: MatchTable, entry: Pairs) -> None:
     """Add an entry that the P4 program itself has."""
     key: list[KeyElement] = []
     for match, node in zip(table.keys, items(entry.get("match_key_fields_values")), strict=True):
@@ -446,12 +446,12 @@ def _insert_static(table: Table, entry: Pairs) -> None:
     table.insert(key, action.name, args, number(entry.get("priority"), 0))
 
 
-def _references(body: Pairs) -> dict[str, Command]:
+def _references(body: Pairs) -> dict[str, Invocation]:
     """Return how a table addresses each of its memories, as ``stats: name(hash_dist 0, counter_pfe)``, by the name."""
     found = {}
     for key, value in body.pairs:
         if isinstance(key, Name) and key.text in ("stats", "meter", "stateful", "action"):
             for item in items(value):
-                if isinstance(item, Command):
+                if isinstance(item, Invocation):
                     found[item.name] = item
     return found

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from softswitch.errors import BadEntry
-from softswitch.tofino.assembly import Command, Name, Node, Number, items, mapping, number, refusal, text
+from softswitch.tofino.assembly import Invocation, Name, Number, Term, items, mapping, number, refusal, text
 from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.hashing import HashGroups
-from softswitch.tofino.phv import Names, Read, joined
+from softswitch.tofino.phv import FieldNames, Read, joined
 
 _DATA_BYTE = 8
 """The first byte of the crossbar group that a stateful ALU sees."""
@@ -118,13 +118,13 @@ class StatefulAction:
     bit: str | None
 
 
-class Register:
+class StatefulRegister:
     """A register array with the actions of its stateful ALU. Cells have a low half and, if dual, a high one.
 
     ``width`` is the width of a half in bits.
     """
 
-    def __init__(self, body: Pairs, name: str, names: Names, stage: int, default_size: int = 1) -> None:
+    def __init__(self, body: Pairs, name: str, names: FieldNames, stage: int, default_size: int = 1) -> None:
         p4 = mapping(body.get("p4"))
         self.name = name
         self.size = number(p4.get("size"), default_size)
@@ -146,7 +146,7 @@ class Register:
         self._names, self._stage = names, stage
         self.actions: dict[str, StatefulAction] = {}
         for key, instructions in mapping(body.get("actions")).pairs:
-            action = key.name if isinstance(key, Command) else text(key)
+            action = key.name if isinstance(key, Invocation) else text(key)
             try:
                 self.actions[action] = self._action(action, items(instructions))
             except IndexError:
@@ -225,7 +225,7 @@ class Register:
 
     # ------------------------------------------------------------------------------------------------------- loading
 
-    def _action(self, name: str, instructions: Sequence[Node]) -> StatefulAction:
+    def _action(self, name: str, instructions: Sequence[Term]) -> StatefulAction:
         conditions: list[Condition | None] = [None, None]
         results = []
         output: str | None = None
@@ -234,8 +234,8 @@ class Register:
         for node in instructions:
             if isinstance(node, Number):
                 continue
-            mnemonic = node.name if isinstance(node, Command) else text(node)
-            args = list(node.args) if isinstance(node, Command) else []
+            mnemonic = node.name if isinstance(node, Invocation) else text(node)
+            args = list(node.args) if isinstance(node, Invocation) else []
             base, _, kind = mnemonic.partition(".")
             if base in _COMPARES:
                 conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(base, kind, args[1:])
@@ -249,7 +249,7 @@ class Register:
                 results.append(self._result(mnemonic, args, conditions, node.line))
         return StatefulAction(name, tuple(results), output, output_condition, (conditions[0], conditions[1]), bit)
 
-    def _compare(self, name: str, kind: str, args: list[Node]) -> Condition:
+    def _compare(self, name: str, kind: str, args: list[Term]) -> Condition:
         test = _COMPARES[name]
         is_signed = kind == "s"
         terms = [self._value(node, is_signed=is_signed) for node in args]
@@ -258,7 +258,7 @@ class Register:
             return lambda cell: test(sum(term(cell) for term in terms) & mask)
         return lambda cell: test(sum(term(cell) for term in terms))
 
-    def _result(self, mnemonic: str, args: list[Node], conditions: list[Condition | None], line: int) -> _Result:
+    def _result(self, mnemonic: str, args: list[Term], conditions: list[Condition | None], line: int) -> _Result:
         condition: Condition | None = None
         if args and not (isinstance(args[0], Name) and args[0].text in ("lo", "hi")):
             condition = _predicate(args.pop(0), conditions)
@@ -275,15 +275,15 @@ class Register:
         one, two = values
         return _Result(is_high, condition, lambda cell: compute(one(cell) & mask, two(cell) & mask, width))
 
-    def _output(self, node: Node) -> str:
-        name = node.name if isinstance(node, Command) else text(node)
+    def _output(self, node: Term) -> str:
+        name = node.name if isinstance(node, Invocation) else text(node)
         name = name.removesuffix("_out").replace("memory_", "mem_")
         name = {"lo": "mem_lo", "hi": "mem_hi"}.get(name, name)
         if name not in ("mem_lo", "mem_hi", "phv_lo", "phv_hi", "alu_lo", "alu_hi", "predicate"):
             raise refusal(node.line, f"a stateful ALU cannot output '{name}'")
         return name
 
-    def _value(self, node: Node, *, is_signed: bool = False) -> Value:
+    def _value(self, node: Term, *, is_signed: bool = False) -> Value:
         width = self.width
 
         def shown(read: Value) -> Value:
@@ -293,16 +293,16 @@ class Register:
             case Number():
                 value = node.value
                 return lambda _cell: value
-            case Command(name="-"):
+            case Invocation(name="-"):
                 inner = self._value(node.args[0], is_signed=is_signed)
                 return lambda cell: -inner(cell)
-            case Command(name="register_param"):
+            case Invocation(name="register_param"):
                 index = number(node.args[0])
                 params = self._params
                 if index not in params:
                     raise refusal(node.line, f"there is no register parameter {index}")
                 return lambda _cell: params[index]
-        name = node.name if isinstance(node, Command) else text(node)
+        name = node.name if isinstance(node, Invocation) else text(node)
         match name:
             case "lo":
                 return shown(lambda cell: cell.lo)
@@ -322,23 +322,23 @@ def _register_params(body: Pairs) -> dict[int, int]:
     return params
 
 
-def _predicate(node: Node, conditions: list[Condition | None]) -> Condition:
+def _predicate(node: Term, conditions: list[Condition | None]) -> Condition:
     """Return the condition that a predicate states over the two compares."""
     match node:
         case Name(text="cmplo" | "cmp0"):
             return _one(node, conditions[0])
         case Name(text="cmphi" | "cmp1"):
             return _one(node, conditions[1])
-        case Command(name="!"):
+        case Invocation(name="!"):
             inner = _predicate(node.args[0], conditions)
             return lambda cell: not inner(cell)
-        case Command(name="&"):
+        case Invocation(name="&"):
             every = [_predicate(arg, conditions) for arg in node.args]
             return lambda cell: all(condition(cell) for condition in every)
-        case Command(name="|"):
+        case Invocation(name="|"):
             some = [_predicate(arg, conditions) for arg in node.args]
             return lambda cell: any(condition(cell) for condition in some)
-        case Command(name="^"):
+        case Invocation(name="^"):
             odd = [_predicate(arg, conditions) for arg in node.args]
             return lambda cell: sum(condition(cell) for condition in odd) % 2 == 1
         case Number():
@@ -348,25 +348,27 @@ def _predicate(node: Node, conditions: list[Condition | None]) -> Condition:
     raise refusal(node.line, "the predicate is not supported")
 
 
-def _one(node: Node, condition: Condition | None) -> Condition:
+def _one(node: Term, condition: Condition | None) -> Condition:
     if condition is None:
         raise refusal(node.line, "the predicate uses a compare that comes later or not at all")
     return condition
 
 
-def _packet_words(body: Pairs, size_bytes: int, names: Names, stage: int) -> tuple[Read, Read]:
+def _packet_words(body: Pairs, size_bytes: int, names: FieldNames, stage: int) -> tuple[Read, Read]:
     """Return functions for ``phv_lo`` and ``phv_hi``: consecutive words of the crossbar or, by mask, of the hash."""
     crossbar = mapping(body.get("input_xbar"))
     reads: list[tuple[Read, int, int]] = []
     for key, value in crossbar.pairs:
-        if isinstance(key, Command) and key.name == "exact":
+        if isinstance(key, Invocation) and key.name == "exact":
             for position, node in mapping(value).pairs:
                 place = names.slice(node, stage)
                 reads.append((place.reader(), number(position) - 8 * _DATA_BYTE, place.width))
     words = [(read, at) for read, at, _ in reads if at >= 0]
     hash_mask = number(body.get("hash_bytemask"), 0)
     groups = [
-        number(k.args[1]) for k, _ in crossbar.pairs if isinstance(k, Command) and k.name == "hash" and len(k.args) == 2
+        number(k.args[1])
+        for k, _ in crossbar.pairs
+        if isinstance(k, Invocation) and k.name == "hash" and len(k.args) == 2
     ]
     if hash_mask and groups:
         hashes = HashGroups(names, stage)

@@ -36,8 +36,8 @@ from softswitch.stf.replication import Replication
 from softswitch.stf.runner import COMPARE, STEP_NS, Result, element
 from softswitch.tofino.pipeline import TofinoSwitch
 from softswitch.tofino.program import TofinoProgram
-from softswitch.tofino.stateful import Register
-from softswitch.tofino.tables import Table
+from softswitch.tofino.stateful import StatefulRegister
+from softswitch.tofino.tables import MatchTable
 
 
 def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Result:
@@ -45,13 +45,13 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
 
     Raises :class:`StfError` for a command that does not fit the program.
     """
-    test = Run(TofinoSwitch(program), file)
+    test = TofinoTest(TofinoSwitch(program), file)
     for command in commands:
         test.execute(command)
     return test.result()
 
 
-class Run:
+class TofinoTest:
     """One run on ``switch``."""
 
     def __init__(self, switch: TofinoSwitch, file: str) -> None:
@@ -198,15 +198,15 @@ class Run:
             name = f"counter {command.counter}({command.index})"
             self._fail(command.line, f"{name}: expected {command.unit} {relation} {command.number}, has {found}")
 
-    def _table(self, wanted: str) -> Table:
+    def _table(self, wanted: str) -> MatchTable:
         tables = self._switch.program.tables
         return tables[resolve("table", wanted, tables, {})]
 
-    def _register(self, wanted: str) -> Register:
+    def _register(self, wanted: str) -> StatefulRegister:
         registers = self._switch.program.registers
         return registers[resolve("register", wanted, registers, {})].register
 
 
-def _call(table: Table, action: EntryAction) -> tuple[str, dict[str, int]]:
+def _call(table: MatchTable, action: EntryAction) -> tuple[str, dict[str, int]]:
     """Return (action, arguments by name)."""
     return resolve("action", action.name, table.actions, {}), dict(action.args)

@@ -64,7 +64,7 @@ class TableEntry:
 Pack = Callable[[TableEntry], tuple[int, ...]]
 
 
-class Table:
+class MatchTable:
     """A table of the program. ``priority`` has BF Runtime's sense: the lower number wins.
 
     Methods raise a :class:`~softswitch.errors.TableError` with the table and the reason.
@@ -170,6 +170,8 @@ class Table:
     def set_default(self, action: str, args: Mapping[str, int]) -> None:
         """Set the action of packets that match no entry."""
         spec = self._action(action)
+        if not spec.allowed_as_default:
+            raise BadEntry(f"table '{self.name}': the action '{action}' cannot be the default")
         entry = stand_alone(action, self._args(spec, args))
         self._pack(entry)
         self.default = entry

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from softswitch import ProgramError
-from softswitch.tofino.assembly import Command, Mapping, Name, Number, Pattern, Range, read_sections
-from softswitch.tofino.parser import Parser, load_parser
-from softswitch.tofino.phv import Names, container
+from softswitch.tofino.assembly import Interval, Invocation, Mapping, Name, Number, Pattern, read_sections
+from softswitch.tofino.parser import PhvParser, load_parser
+from softswitch.tofino.phv import FieldNames, container
 
 COUNTED = """\
 parser ingress:
@@ -40,9 +40,9 @@ parser ingress:
 """
 
 
-def parser(text: str) -> Parser:
+def parser(text: str) -> PhvParser:
     (section,) = read_sections(text)
-    return Parser(load_parser(section, Names()))
+    return PhvParser(load_parser(section, FieldNames()))
 
 
 def test_a_counter_is_loaded_from_the_packet_and_ends_a_loop() -> None:
@@ -108,16 +108,16 @@ def test_the_grammar() -> None:
     assert [node.text if isinstance(node, Name) else node for node in section.params[1:]] == ["ingress"]
     assert isinstance(section.value, Mapping)
     ((key, body),) = section.value.pairs
-    assert isinstance(key, Command)
+    assert isinstance(key, Invocation)
     assert (key.name, key.line) == ("table", 2)
     assert isinstance(body, Mapping)
     values = dict(enumerate(value for _, value in body.pairs))
     assert values[0] == Name(3, "a # b")
-    assert values[1].items == (Number(4, 1), Number(4, 16), Number(4, -3), Pattern(4, 4, 5), Range(4, 4, 7))  # type: ignore[attr-defined]
+    assert values[1].items == (Number(4, 1), Number(4, 16), Number(4, -3), Pattern(4, 4, 5), Interval(4, 4, 7))  # type: ignore[attr-defined]
     assert (values[2], values[3]) == (Number(5, 1), Number(6, 2))
     added, called, both = values[4].items  # type: ignore[attr-defined]
     assert (added.name, len(added.args), added.args[1].name) == ("add", 3, "&")
-    assert called == Command(9, "call", (Number(9, 1), Name(9, "x")))
+    assert called == Invocation(9, "call", (Number(9, 1), Name(9, "x")))
     assert [value.value for _, value in both.pairs] == [1, 2]
 
 

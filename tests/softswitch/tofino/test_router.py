@@ -175,6 +175,8 @@ def test_tables_check_what_they_are_given(router: Router) -> None:
         route.delete([(0x0B000000, 8)])
     with pytest.raises(BadEntry, match="can only be the default"):
         route.insert([(0x0B000000, 8)], "Ingress.unrouted", {})
+    with pytest.raises(BadEntry, match="cannot be the default"):
+        route.set_default("Ingress.forward", {"out": 5, "mac": 0})
     with pytest.raises(BadEntry, match="512 does not fit 9 bits"):
         route.insert([(0x0B000000, 8)], "Ingress.forward", {"out": 512, "mac": 0})
     with pytest.raises(BadEntry, match="the parameter 'mac' is missing"):
