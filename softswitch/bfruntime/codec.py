@@ -11,7 +11,7 @@ from typing import Any
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from softswitch.bfruntime.device import Data, Key, Lpm, Optional, Range, Ternary
-from softswitch.bfruntime.schema import Digest, Field, Table
+from softswitch.bfruntime.schema import BfrtField, BfrtTable, Digest
 from softswitch.rpc.status import Code, RefusedError
 
 __all__ = ["data_of", "digest_data", "key_of", "read_data", "write_data", "write_key"]
@@ -24,7 +24,7 @@ def _refused(place: str, why: str) -> RefusedError:
 # -- keys ------------------------------------------------------------------------------------------------------------
 
 
-def key_of(table: Table, message: bfrt.TableKey) -> Key:
+def key_of(table: BfrtTable, message: bfrt.TableKey) -> Key:
     """Return the key in `message`. Raise RefusedError (INVALID_ARGUMENT) that names the field."""
     given: dict[int, Any] = {}
     for part in message.fields:
@@ -40,7 +40,7 @@ def key_of(table: Table, message: bfrt.TableKey) -> Key:
     return tuple(given[field.id] if field.id in given else _anything(field) for field in table.key)
 
 
-def _match(table: Table, field: Field, part: bfrt.KeyField) -> Any:
+def _match(table: BfrtTable, field: BfrtField, part: bfrt.KeyField) -> Any:
     place = f"{table.name}: key field {field.name}"
     kind = part.WhichOneof("match_type")
     if kind != field.match_type.lower():
@@ -69,7 +69,7 @@ def _match(table: Table, field: Field, part: bfrt.KeyField) -> Any:
             return Optional(value, True) if part.optional.is_valid else Optional(0, False)
 
 
-def _anything(field: Field) -> Any:
+def _anything(field: BfrtField) -> Any:
     match field.match_type:
         case "Ternary":
             return Ternary(0, 0)
@@ -83,7 +83,7 @@ def _anything(field: Field) -> Any:
             return "" if field.type == "string" else 0
 
 
-def write_key(table: Table, key: Key, message: bfrt.TableKey) -> None:
+def write_key(table: BfrtTable, key: Key, message: bfrt.TableKey) -> None:
     """Write a key to `message`."""
     for field, value in zip(table.key, key, strict=True):
         part = message.fields.add(field_id=field.id)
@@ -106,7 +106,7 @@ def write_key(table: Table, key: Key, message: bfrt.TableKey) -> None:
 # -- data ------------------------------------------------------------------------------------------------------------
 
 
-def data_of(table: Table, message: bfrt.TableData, *, whole: bool) -> Data:
+def data_of(table: BfrtTable, message: bfrt.TableData, *, whole: bool) -> Data:
     """Return the data in `message`; `whole` asks for an action where the table has any, and its mandatory fields.
 
     Raise RefusedError (INVALID_ARGUMENT) that names the field.
@@ -133,7 +133,7 @@ def data_of(table: Table, message: bfrt.TableData, *, whole: bool) -> Data:
     return Data(name, values)
 
 
-def _value(place: str, field: Field, part: bfrt.DataField) -> Any:
+def _value(place: str, field: BfrtField, part: bfrt.DataField) -> Any:
     kind = part.WhichOneof("value")
     expected = _kind(field)
     if kind != expected:
@@ -152,20 +152,20 @@ def _value(place: str, field: Field, part: bfrt.DataField) -> Any:
             return value
 
 
-def _check(place: str, field: Field, value: object) -> None:
+def _check(place: str, field: BfrtField, value: object) -> None:
     if field.choices and value not in field.choices:
         raise _refused(place, f"{value!r} is not one of {', '.join(field.choices)}")
     if isinstance(value, int) and field.is_number and value >> field.bits:
         raise _refused(place, f"{value} does not fit {field.bits} bits")
 
 
-def _kind(field: Field) -> str:
+def _kind(field: BfrtField) -> str:
     if field.repeated:
         return {"bool": "bool_arr_val", "string": "str_arr_val"}.get(field.type, "int_arr_val")
     return {"bool": "bool_val", "string": "str_val", "float": "float_val"}.get(field.type, "stream")
 
 
-def read_data(table: Table, message: bfrt.TableData) -> tuple[str | None, Collection[int]]:
+def read_data(table: BfrtTable, message: bfrt.TableData) -> tuple[str | None, Collection[int]]:
     """Return the action and the field ids that a read asks for; None and nothing mean all.
 
     Raise RefusedError (INVALID_ARGUMENT) for an action that the table does not have."""
@@ -175,7 +175,7 @@ def read_data(table: Table, message: bfrt.TableData) -> tuple[str | None, Collec
     return action, {field.field_id for field in message.fields}
 
 
-def write_data(table: Table, data: Data, wanted: Collection[int], message: bfrt.TableData) -> None:
+def write_data(table: BfrtTable, data: Data, wanted: Collection[int], message: bfrt.TableData) -> None:
     """Write an entry's data to `message`: all fields, or those whose ids are `wanted`."""
     if data.action is not None:
         message.action_id = table.action_by_name[data.action].id
@@ -188,7 +188,7 @@ def digest_data(digest: Digest, values: Mapping[str, int], message: bfrt.TableDa
 
 
 def _write_fields(
-    fields: Iterable[Field], values: Mapping[str, Any], wanted: Collection[int], message: bfrt.TableData
+    fields: Iterable[BfrtField], values: Mapping[str, Any], wanted: Collection[int], message: bfrt.TableData
 ) -> None:
     for field in fields:
         if field.name not in values or (wanted and field.id not in wanted):
@@ -210,14 +210,14 @@ def _write_fields(
 # -- values ----------------------------------------------------------------------------------------------------------
 
 
-def _number(place: str, field: Field, raw: bytes) -> int:
+def _number(place: str, field: BfrtField, raw: bytes) -> int:
     value = int.from_bytes(raw, "big")
     if value >> field.bits:
         raise _refused(place, f"{value} does not fit {field.bits} bits")
     return value
 
 
-def _text(place: str, field: Field, raw: bytes) -> str:
+def _text(place: str, field: BfrtField, raw: bytes) -> str:
     try:
         text = raw.decode()
     except UnicodeDecodeError:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from softswitch.bfruntime.schema import Schema
 
-__all__ = ["Data", "Device", "Entries", "Key", "Lpm", "OnDigest", "Optional", "Program", "Range", "Ternary"]
+__all__ = ["BfrtDevice", "BfrtProgram", "Data", "Entries", "Key", "Lpm", "OnDigest", "Optional", "Range", "Ternary"]
 
 
 class Ternary(NamedTuple):
@@ -100,7 +100,7 @@ class Entries(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class BfrtProgram:
     """A program for a Tofino."""
 
     name: str
@@ -116,13 +116,13 @@ OnDigest = Callable[[str, Sequence[Mapping[str, int]]], None]
 """Called with a digest's name and a list of its messages, each with its fields by name."""
 
 
-class Device(Protocol):
+class BfrtDevice(Protocol):
     """A switch that runs one program. The caller holds the switch's lock during every call."""
 
     on_digest: OnDigest | None
 
     @property
-    def program(self) -> Program | None:
+    def program(self) -> BfrtProgram | None:
         """The program that runs; None before there is one."""
         ...
 
@@ -134,7 +134,7 @@ class Device(Protocol):
         """
         ...
 
-    def load(self, program: Program) -> None:
+    def load(self, program: BfrtProgram) -> None:
         """Replace the program. All tables begin anew, the fixed ones too. Raises ValueError for a program that cannot
         run; the one before it goes on then."""
         ...

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-__all__ = ["Action", "Digest", "Field", "Schema", "Table", "parse"]
+__all__ = ["BfrtAction", "BfrtField", "BfrtTable", "Digest", "Schema", "parse"]
 
 _WIDTHS = {
     **{f"uint{bits}": bits for bits in (8, 16, 32, 64)},
@@ -25,7 +25,7 @@ _MATCH_TYPES = {"Exact", "Ternary", "LPM", "Range", "Optional", "ATCAM"}
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class BfrtField:
     """A field of a key, of an entry's data, of an action or of a digest."""
 
     id: int
@@ -66,45 +66,45 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class BfrtAction:
     """An action that an entry may have."""
 
     id: int
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[BfrtField, ...]
     scope: str = "TableAndDefault"
     """TableAndDefault, TableOnly or DefaultOnly."""
 
 
 @dataclass(frozen=True)
-class Table:
+class BfrtTable:
     """A table. Its names are those of the program; clients may leave out what precedes them."""
 
     id: int
     name: str
     type: str
     size: int
-    key: tuple[Field, ...]
-    data: tuple[Field, ...]
+    key: tuple[BfrtField, ...]
+    data: tuple[BfrtField, ...]
     """The fields of an entry besides those of its action."""
-    actions: tuple[Action, ...] = ()
+    actions: tuple[BfrtAction, ...] = ()
     operations: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     has_constant_default: bool = False
 
     @cached_property
-    def key_by_id(self) -> Mapping[int, Field]:
+    def key_by_id(self) -> Mapping[int, BfrtField]:
         return {field.id: field for field in self.key}
 
     @cached_property
-    def action_by_id(self) -> Mapping[int, Action]:
+    def action_by_id(self) -> Mapping[int, BfrtAction]:
         return {action.id: action for action in self.actions}
 
     @cached_property
-    def action_by_name(self) -> Mapping[str, Action]:
+    def action_by_name(self) -> Mapping[str, BfrtAction]:
         return {action.name: action for action in self.actions}
 
-    def fields(self, action: str | None) -> Sequence[Field]:
+    def fields(self, action: str | None) -> Sequence[BfrtField]:
         """Return the fields of an entry with that action, the action's own first. Raise KeyError."""
         return (*self.action_by_name[action].fields, *self.data) if action else self.data
 
@@ -115,7 +115,7 @@ class Digest:
 
     id: int
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[BfrtField, ...]
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,11 @@ class Schema:
     """A description, and its tables and digests by name."""
 
     text: bytes = field(repr=False)
-    tables: Mapping[str, Table]
+    tables: Mapping[str, BfrtTable]
     digests: Mapping[str, Digest]
 
     @cached_property
-    def table_by_id(self) -> Mapping[int, Table]:
+    def table_by_id(self) -> Mapping[int, BfrtTable]:
         return {table.id: table for table in self.tables.values()}
 
 
@@ -163,10 +163,10 @@ class _Reader:
             raise ValueError(f"{where}: {key} is not a list of objects; is this a bf-rt.json?")
         return iter(found)
 
-    def table(self, raw: dict[str, Any]) -> Table:
+    def table(self, raw: dict[str, Any]) -> BfrtTable:
         name = self._value(raw, "name", str, f"{self._place}: a table")
         where = f"{self._place}: table {name}"
-        return Table(
+        return BfrtTable(
             id=self._value(raw, "id", int, where),
             name=name,
             type=self._value(raw, "table_type", str, where),
@@ -185,16 +185,16 @@ class _Reader:
         fields = tuple(self._field(field, where) for field in self.members(raw, "fields", where))
         return Digest(self._value(raw, "id", int, where), name, fields)
 
-    def _action(self, raw: dict[str, Any], where: str) -> Action:
+    def _action(self, raw: dict[str, Any], where: str) -> BfrtAction:
         name = self._value(raw, "name", str, f"{where}: an action")
         where = f"{where}: action {name}"
         # Fixed tables wrap an action's fields as they wrap an entry's; p4c does not.
         fields = tuple(
             self._field(field.get("singleton", field), where, outer=field) for field in self.members(raw, "data", where)
         )
-        return Action(self._value(raw, "id", int, where), name, fields, raw.get("action_scope", "TableAndDefault"))
+        return BfrtAction(self._value(raw, "id", int, where), name, fields, raw.get("action_scope", "TableAndDefault"))
 
-    def _singletons(self, raw: dict[str, Any], where: str) -> Iterator[Field]:
+    def _singletons(self, raw: dict[str, Any], where: str) -> Iterator[BfrtField]:
         for outer in self.members(raw, "data", where):
             # `oneof` lists fields of which an entry has one.
             for inner in (outer["singleton"],) if "singleton" in outer else self.members(outer, "oneof", where):
@@ -204,7 +204,7 @@ class _Reader:
 
     def _field(
         self, raw: dict[str, Any], where: str, outer: Mapping[str, Any] | None = None, is_key: bool = False
-    ) -> Field:
+    ) -> BfrtField:
         outer = raw if outer is None else outer
         name = self._value(raw, "name", str, f"{where}: a field")
         where = f"{where}: field {name}"
@@ -220,7 +220,7 @@ class _Reader:
         if is_key and match_type not in _MATCH_TYPES:
             raise ValueError(f"{where}: its match type {match_type!r} is unknown")
         default = described.get("default_value")
-        return Field(
+        return BfrtField(
             id=self._value(raw, "id", int, where),
             name=name,
             type=type_,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from softswitch.bfruntime import codec
-from softswitch.bfruntime.device import Data, Device, Entries, Key, Program
+from softswitch.bfruntime.device import BfrtDevice, BfrtProgram, Data, Entries, Key
 from softswitch.bfruntime.fixed import PORT, fixed_schema
-from softswitch.bfruntime.schema import Digest, Table, parse
+from softswitch.bfruntime.schema import BfrtTable, Digest, parse
 from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["BfRuntime", "Send"]
@@ -50,13 +50,13 @@ class BfRuntime:
         lock: held while the device is used.
     """
 
-    def __init__(self, device: Device, lock: AbstractContextManager[object], device_id: int = 0) -> None:
+    def __init__(self, device: BfrtDevice, lock: AbstractContextManager[object], device_id: int = 0) -> None:
         self._device = device
         self._lock = lock
         self._device_id = device_id
         self._clients: dict[int, _Client] = {}
         self._list_id = 0
-        self._pending: Program | None = None
+        self._pending: BfrtProgram | None = None
         """The program of a warm init that has begun and not ended."""
         device.on_digest = self._on_digest
 
@@ -178,7 +178,7 @@ class BfRuntime:
                     )
         client.program = name
 
-    def _begin(self, program: Program) -> None:
+    def _begin(self, program: BfrtProgram) -> None:
         if self._pending is not None:
             raise RefusedError(Code.UNAVAILABLE, "a warm init has begun and not ended; end it first")
         self._pending = program
@@ -324,7 +324,7 @@ class BfRuntime:
     def _update_default(
         self,
         kind: int,
-        table: Table,
+        table: BfrtTable,
         entries: Entries,
         message: bfrt.TableEntry,
         undo: list[Callable[[], None]] | None,
@@ -409,7 +409,7 @@ class BfRuntime:
         return [self._entity(table, message, key, data, wanted) for key, data in pairs]
 
     def _entity(
-        self, table: Table, asked: bfrt.TableEntry, key: Key | None, data: Data, wanted: Collection[int]
+        self, table: BfrtTable, asked: bfrt.TableEntry, key: Key | None, data: Data, wanted: Collection[int]
     ) -> bfrt.Entity:
         answer = bfrt.Entity()
         entry = answer.table_entry
@@ -489,11 +489,11 @@ class BfRuntime:
         if client.program is None:
             raise RefusedError(Code.NOT_FOUND, f"client {client_id} is not bound to a program; bind it first")
 
-    def _place(self, message: bfrt.TableEntry, target: bfrt.TargetDevice) -> tuple[Table, Entries]:
+    def _place(self, message: bfrt.TableEntry, target: bfrt.TargetDevice) -> tuple[BfrtTable, Entries]:
         table = self._table(message.table_id)
         return table, self._entries(table, message.entry_tgt if message.HasField("entry_tgt") else target)
 
-    def _table(self, table_id: int) -> Table:
+    def _table(self, table_id: int) -> BfrtTable:
         program = self._device.program
         found = None if program is None else program.schema.table_by_id.get(table_id)
         found = found or fixed_schema().table_by_id.get(table_id)
@@ -501,7 +501,7 @@ class BfRuntime:
             raise RefusedError(Code.NOT_FOUND, f"no table has id {table_id}")
         return found
 
-    def _entries(self, table: Table, target: bfrt.TargetDevice) -> Entries:
+    def _entries(self, table: BfrtTable, target: bfrt.TargetDevice) -> Entries:
         self._check_device(target.device_id)
         pipe = target.pipe_id
         if pipe not in (0, 1, 2, 3, 0xFFFF):
@@ -512,7 +512,7 @@ class BfRuntime:
         return found
 
 
-def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> Program:
+def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> BfrtProgram:
     """Return the program that a request brings. Raise RefusedError (INVALID_ARGUMENT)."""
     if len(request.config) != 1:
         raise RefusedError(Code.INVALID_ARGUMENT, f"{len(request.config)} programs are given; a switch runs one")
@@ -526,7 +526,7 @@ def _program_of(request: bfrt.SetForwardingPipelineConfigRequest) -> Program:
     except ValueError as error:
         raise RefusedError(Code.INVALID_ARGUMENT, str(error)) from None
     profile = config.profiles[0] if config.profiles else config.Profile()
-    return Program(config.p4_name, schema, profile.context, profile.binary)
+    return BfrtProgram(config.p4_name, schema, profile.context, profile.binary)
 
 
 def _peek(entries: Entries, key: Key) -> Data | None:

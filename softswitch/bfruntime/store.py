@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from softswitch.bfruntime.device import Data, Entries, Key, OnDigest, Program
-from softswitch.bfruntime.schema import Table
+from softswitch.bfruntime.device import BfrtProgram, Data, Entries, Key, OnDigest
+from softswitch.bfruntime.schema import BfrtTable
 from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.rpc.status import Code, RefusedError
 
@@ -20,7 +20,7 @@ _INDEXED = {"Counter", "Meter", "Register", "Lpf", "Wred"}
 
 
 class StoredDevice:
-    """A `Device` whose entries are kept as clients wrote them. Registers, counters and meters begin with their initial
+    """A `BfrtDevice` whose entries are kept as clients wrote them. Registers, counters and meters begin with initial
     values, and change only if a client changes them.
 
     Args:
@@ -28,26 +28,26 @@ class StoredDevice:
         program: the program at first.
     """
 
-    def __init__(self, traffic: TrafficManager, program: Program | None = None) -> None:
+    def __init__(self, traffic: TrafficManager, program: BfrtProgram | None = None) -> None:
         self.on_digest: OnDigest | None = None
         self._traffic = traffic
         self._program = program
         self._entries = _new_entries(program)
 
     @property
-    def program(self) -> Program | None:
+    def program(self) -> BfrtProgram | None:
         return self._program
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
         return self._entries.get(table) or self._traffic.entries(table, pipe)
 
-    def load(self, program: Program) -> None:
+    def load(self, program: BfrtProgram) -> None:
         self._traffic.reset()
         self._program = program
         self._entries = _new_entries(program)
 
 
-def _new_entries(program: Program | None) -> dict[str, Entries]:
+def _new_entries(program: BfrtProgram | None) -> dict[str, Entries]:
     tables = () if program is None else program.schema.tables.values()
     return {table.name: IndexedEntries(table) if table.type in _INDEXED else MatchEntries(table) for table in tables}
 
@@ -55,7 +55,7 @@ def _new_entries(program: Program | None) -> dict[str, Entries]:
 class MatchEntries:
     """The entries of a match-action table, an action profile or the like."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BfrtTable) -> None:
         self._table = table
         self._entries: dict[Key, Data] = {}
         self._default: Data | None = None
@@ -120,7 +120,7 @@ class MatchEntries:
 class IndexedEntries:
     """The cells of a register, counter or meter: every index has an entry, which is written and never added."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: BfrtTable) -> None:
         self._table = table
         self._initial = _completed(table, Data())
         self._written: dict[Key, Data] = {}
@@ -159,13 +159,13 @@ class IndexedEntries:
         raise RefusedError(Code.UNIMPLEMENTED, f"{self._table.name}: it has no default entry")
 
 
-def _completed(table: Table, data: Data) -> Data:
+def _completed(table: BfrtTable, data: Data) -> Data:
     """Return `data` with the initial values of the fields that it lacks."""
     values: dict[str, Any] = {field.name: field.initial for field in table.fields(data.action)}
     return Data(data.action, values | dict(data.fields))
 
 
-def _changed(table: Table, before: Data, change: Data) -> Data:
+def _changed(table: BfrtTable, before: Data, change: Data) -> Data:
     """Return `before` with the fields of `change`; the fields of an action that changes begin anew."""
     if change.action is None or change.action == before.action:
         return Data(before.action, {**before.fields, **change.fields})

@@ -12,7 +12,7 @@ from typing import Any
 
 from softswitch.bfruntime.device import Data, Entries, Key
 from softswitch.bfruntime.fixed import PORT, fixed_schema
-from softswitch.bfruntime.schema import Table
+from softswitch.bfruntime.schema import BfrtTable
 from softswitch.portgroups import (
     GROUPS_PER_PIPE,
     LOGICAL_QUEUES,
@@ -114,12 +114,12 @@ class TrafficManager:
 
     # -- settings --------------------------------------------------------------------------------------------------
 
-    def data(self, table: Table, key: Key) -> Data:
+    def data(self, table: BfrtTable, key: Key) -> Data:
         """Return the settings of an entry, the initial ones where no client has changed them."""
         found = self._values.get((table.name, key))
         return _initial(table) if found is None else found
 
-    def change(self, table: Table, key: Key, data: Data, apply: Callable[[], None]) -> None:
+    def change(self, table: BfrtTable, key: Key, data: Data, apply: Callable[[], None]) -> None:
         """Change an entry's settings and `apply` them; keep the former ones if that raises ValueError or RefusedError.
 
         Fields that are read only are ignored, as the open SDE ignores them."""
@@ -138,7 +138,7 @@ class TrafficManager:
                 raise
             raise RefusedError(Code.INVALID_ARGUMENT, f"{table.name}: {error}") from None
 
-    def forget(self, table: Table, key: Key) -> None:
+    def forget(self, table: BfrtTable, key: Key) -> None:
         """Set an entry back to its initial settings; the caller applies them."""
         self._values.pop((table.name, key), None)
 
@@ -328,7 +328,7 @@ class _Settings:
     The key of a table of queues or groups begins with the pipe inside: clients name the pipe by the request's target.
     """
 
-    def __init__(self, traffic: TrafficManager, table: Table, pipe: int | None) -> None:
+    def __init__(self, traffic: TrafficManager, table: BfrtTable, pipe: int | None) -> None:
         self._traffic = traffic
         self._table = table
         self._pipe = pipe
@@ -573,7 +573,7 @@ class _Ports(_Settings):
         return full
 
 
-def _initial(table: Table) -> Data:
+def _initial(table: BfrtTable) -> Data:
     action = table.actions[0] if table.actions else None
     fields = {field.name: field.initial for field in (*table.data, *(action.fields if action else ()))}
     if table.name == PORT:
@@ -581,7 +581,7 @@ def _initial(table: Table) -> Data:
     return Data(None if action is None else action.name, fields)
 
 
-def _merged(table: Table, before: Data, change: Data) -> Data:
+def _merged(table: BfrtTable, before: Data, change: Data) -> Data:
     """Return `before` with the fields of `change`; an action that changes begins with its initial values."""
     action = change.action or before.action
     kept = {field.name: before.fields.get(field.name, field.initial) for field in table.fields(action)}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
-from softswitch.bfruntime.device import Program as BfrtProgram
+from softswitch.bfruntime.device import BfrtProgram
 from softswitch.bfruntime.schema import parse
 from softswitch.bfruntime.server import BfRuntimeServer
 from softswitch.bfruntime.service import BfRuntime

@@ -123,7 +123,7 @@ def _bf_runtime(
     lock: HandoverLock,
 ) -> tuple[TofinoDevice, BfRuntimeServer]:
     """Return the device and the server of BF Runtime. The device has the program if its description is given."""
-    from softswitch.bfruntime.device import Program
+    from softswitch.bfruntime.device import BfrtProgram
     from softswitch.bfruntime.schema import parse
     from softswitch.bfruntime.server import BfRuntimeServer
     from softswitch.bfruntime.service import BfRuntime
@@ -133,7 +133,7 @@ def _bf_runtime(
     program = None
     if options.bf_rt_info is not None:
         schema = parse(options.bf_rt_info.read_bytes(), str(options.bf_rt_info))
-        program = Program(options.program.stem, schema, binary=options.program.read_bytes())
+        program = BfrtProgram(options.program.stem, schema, binary=options.program.read_bytes())
 
     def use(switch: TofinoSwitch) -> None:
         core.switch = switch

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from softswitch.bfruntime.device import Data, Entries, Key, Lpm, OnDigest, Optional, Program, Range, Ternary
+from softswitch.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, OnDigest, Optional, Range, Ternary
+from softswitch.bfruntime.schema import BfrtTable as Described
 from softswitch.bfruntime.schema import Schema
-from softswitch.bfruntime.schema import Table as Described
 from softswitch.bfruntime.store import IndexedEntries, MatchEntries
 from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.errors import DuplicateEntry, NoSuchEntry, ProgramError, TableError, TableFull
@@ -36,7 +36,7 @@ OnSwitch = Callable[[TofinoSwitch], object]
 
 
 class TofinoDevice:
-    """A `softswitch.bfruntime.device.Device` that executes its programs.
+    """A `softswitch.bfruntime.device.BfrtDevice` that executes its programs.
 
     Args:
         traffic: the fixed tables, whose queue maps the program's queue numbers follow.
@@ -44,18 +44,18 @@ class TofinoDevice:
         program: the program at first. Raises ValueError if it cannot run.
     """
 
-    def __init__(self, traffic: TrafficManager, on_switch: OnSwitch, program: Program | None = None) -> None:
+    def __init__(self, traffic: TrafficManager, on_switch: OnSwitch, program: BfrtProgram | None = None) -> None:
         self.on_digest: OnDigest | None = None
         self._traffic = traffic
         self._on_switch = on_switch
-        self._program: Program | None = None
+        self._program: BfrtProgram | None = None
         self._entries: dict[str, Entries] = {}
         self.switch: TofinoSwitch | None = None
         if program is not None:
             self.load(program)
 
     @property
-    def program(self) -> Program | None:
+    def program(self) -> BfrtProgram | None:
         """Return the program that runs."""
         return self._program
 
@@ -63,7 +63,7 @@ class TofinoDevice:
         """Return the entries of a table, None if there is no such table."""
         return self._entries.get(table) or self._traffic.entries(table, pipe)
 
-    def load(self, program: Program) -> None:
+    def load(self, program: BfrtProgram) -> None:
         """Replace the program. Raise ValueError for one that cannot run."""
         try:
             loaded = load_assembly(program.binary, f"{program.name}.bfa")

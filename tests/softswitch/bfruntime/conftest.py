@@ -13,9 +13,9 @@ import pytest
 from finsy.proto import rpc_status
 
 from bfrt_proto import bfruntime_pb2 as bfrt
-from softswitch.bfruntime.device import Program
+from softswitch.bfruntime.device import BfrtProgram
 from softswitch.bfruntime.fixed import fixed_schema
-from softswitch.bfruntime.schema import Schema, Table, parse
+from softswitch.bfruntime.schema import BfrtTable, Schema, parse
 from softswitch.bfruntime.server import BfRuntimeServer
 from softswitch.bfruntime.service import BfRuntime
 from softswitch.bfruntime.store import StoredDevice
@@ -37,7 +37,7 @@ class Served:
         self.down: set[int] = set()
         self.traffic = TrafficManager(self.ports, lambda: self.now_ns, lambda port: port not in self.down)
         self.schema = parse(INFO.read_bytes(), str(INFO))
-        self.device = StoredDevice(self.traffic, Program("small", self.schema))
+        self.device = StoredDevice(self.traffic, BfrtProgram("small", self.schema))
         self.service = BfRuntime(self.device, self.lock)
         self.server = BfRuntimeServer(self.service)
 
@@ -119,7 +119,7 @@ class Client:
 
     # -- entries -------------------------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> BfrtTable:
         return {**fixed_schema().tables, **self._schema.tables}[name]
 
     def entry(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from softswitch.bfruntime.device import Data, Entries, Key, Lpm, Program, Range, Ternary
+from softswitch.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, Range, Ternary
 from softswitch.bfruntime.schema import parse
 from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.rpc.status import Code, RefusedError
@@ -75,7 +75,7 @@ class Running:
 
     def __init__(self) -> None:
         schema = parse(json.dumps(DESCRIPTION).encode(), "bf-rt.json")
-        self.program = Program("edge", schema, binary=(PROGRAMS / "edge.bfa").read_bytes())
+        self.program = BfrtProgram("edge", schema, binary=(PROGRAMS / "edge.bfa").read_bytes())
         self.switches: list[TofinoSwitch] = []
         self.traffic = TrafficManager({port: PortScheduler(None) for port in (1, 5)}, lambda: 0)
         self.device = TofinoDevice(self.traffic, self.switches.append, self.program)
@@ -168,7 +168,7 @@ def test_digests_have_the_names_of_the_description(running: Running) -> None:
 def test_a_program_is_replaced_as_a_whole_or_not_at_all(running: Running) -> None:
     running.entries("pipe.Ingress.route").insert(ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY}))
     with pytest.raises(ValueError, match=r"broken\.bfa, line 1: "):
-        running.device.load(Program("broken", running.program.schema, binary=b"nonsense ingress:\n  a: 1\n"))
+        running.device.load(BfrtProgram("broken", running.program.schema, binary=b"nonsense ingress:\n  a: 1\n"))
     assert running.ports() == [5]
     running.device.load(running.program)
     assert len(running.switches) == 2

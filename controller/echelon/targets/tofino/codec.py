@@ -14,7 +14,7 @@ from echelon.lowering.intent import Interval, Match, Prefix, TableEntry
 from echelon.southbound.template import EncodedEntry
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
-from echelon.targets.tofino.info import PRIORITY, BfRtInfo, Field, Table
+from echelon.targets.tofino.info import PRIORITY, BfRtInfo, BfRtTable, Field
 
 HIGHEST_PRIORITY = (1 << 24) - 1
 """The largest `$MATCH_PRIORITY`, which is looked at last."""
@@ -43,7 +43,7 @@ class BfrtCodec:
             raise ValueError(f"table {entry.table}: {error}") from None
         return self.of_message(message)
 
-    def _write_key(self, table: Table, entry: TableEntry, key: bfrt.TableKey) -> None:
+    def _write_key(self, table: BfRtTable, entry: TableEntry, key: bfrt.TableKey) -> None:
         given = dict(entry.match)
         if len(given) < len(entry.match):
             raise ValueError("a match field is given twice")
@@ -64,7 +64,7 @@ class BfrtCodec:
             except ValueError as error:
                 raise ValueError(f"field {name}: {error}") from None
 
-    def _write_data(self, table: Table, entry: TableEntry, data: bfrt.TableData) -> None:
+    def _write_data(self, table: BfRtTable, entry: TableEntry, data: bfrt.TableData) -> None:
         if len(entry.actions) != 1:
             raise ValueError(f"{len(entry.actions)} actions are given; over BF Runtime an entry has one")
         (call,) = entry.actions

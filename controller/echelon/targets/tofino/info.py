@@ -37,7 +37,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class BfRtTable:
     """A match-action table."""
 
     id: int
@@ -60,7 +60,7 @@ class Digest:
 class BfRtInfo:
     """What a program lets a controller write and read, in the order in which packets meet it."""
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, BfRtTable]
     digests: Mapping[str, Digest]
 
 
@@ -89,12 +89,12 @@ def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _table(raw: Mapping[str, Any]) -> Table:
+def _table(raw: Mapping[str, Any]) -> BfRtTable:
     actions = [
         Action(action["id"], _last(action["name"]), _fields(action["data"])) for action in raw.get("action_specs", ())
     ]
     singles = [outer["singleton"] for outer in raw["data"] if "singleton" in outer]
-    return Table(
+    return BfRtTable(
         raw["id"],
         raw["name"],
         {_last(name): field for name, field in _fields(raw["key"]).items()},
