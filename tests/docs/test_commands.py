@@ -43,8 +43,11 @@ ELSEWHERE = {
     r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
+    r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
     r"^curl": "a running service, as the tests in tests/echelon/service have",
-    r"^softswitch (--no-p4|-i|PROGRAM)": "a switch that runs on, as the tests in tests/softswitch/realtime have",
+    r"^softswitch (--no-p4|-i|PROGRAM|tofino .*-i )": (
+        "a switch that runs on, as the tests in tests/softswitch/realtime have"
+    ),
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon coflows FB2010": "a file that its authors publish",
@@ -60,6 +63,8 @@ PLACEHOLDERS = {
     "--duration 10s ... -o": "--duration 10s --src h1 --dst h2 -o",
     "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
     "[NAME ...]": "",
+    "PROGRAM.bfa TEST.stf": "tests/softswitch/tofino/programs/edge.bfa tests/softswitch/tofino/programs/edge.stf",
+    "PROGRAM.bfa": "tests/softswitch/tofino/programs/edge.bfa",
 }
 """The replacements of words that stand for something of the reader's."""
 
