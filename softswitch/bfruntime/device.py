@@ -109,7 +109,7 @@ class BfrtProgram:
     context: bytes = b""
     """The `context.json`."""
     binary: bytes = b""
-    """What the switch executes: for the emulator, the assembly."""
+    """The binary that the switch executes: for the emulator, the assembly."""
 
 
 OnDigest = Callable[[str, Sequence[Mapping[str, int]]], None]

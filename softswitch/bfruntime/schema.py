@@ -40,7 +40,7 @@ class BfrtField:
     mandatory: bool = False
     read_only: bool = False
     choices: tuple[str, ...] = ()
-    """What a string may be; empty if it may be anything."""
+    """The choices of a string; empty if it may be anything."""
     default: int | float | bool | str | None = None
     is_register: bool = False
     """Whether the field is a register's: clients get a value for each pipe."""

@@ -59,7 +59,7 @@ class TrafficManager:
         self._is_up = is_up
         self._groups: dict[tuple[int, int], PortGroup] = {}
         self._values: dict[tuple[str, Key], Data] = {}
-        """What clients have set, by table and full key; what is not here has its initial values."""
+        """The values that clients have set, by table and full key. All others are initial."""
         self._absent: set[int] = set()
         """The ports that a client has removed from `$PORT`."""
         self._line_rates: dict[int, int | None] = {}

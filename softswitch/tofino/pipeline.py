@@ -34,7 +34,7 @@ _DROP_UNICAST, _DROP_COPY, _DROP_MIRROR = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What egress needs of a queued packet."""
+    """The part of a queued packet that egress needs."""
 
     data: bytes
     rid: int

@@ -157,7 +157,7 @@ class PortMetadata:
 
 @dataclass(slots=True)
 class Loaded:
-    """What the stages of a program hold, by the names of the P4 program."""
+    """The contents of the stages of a program, by the names of the P4 program."""
 
     tables: dict[str, MatchTable] = field(default_factory=dict)
     memories: dict[str, Attached] = field(default_factory=dict)

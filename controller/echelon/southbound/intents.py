@@ -346,7 +346,7 @@ class IntentSession(ABC):
 
 
 class SessionFactory(Protocol):
-    """What makes a session with a switch of one kind."""
+    """A maker of sessions with switches of one kind."""
 
     def __call__(
         self,

@@ -58,7 +58,7 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class BfRtInfo:
-    """What a program lets a controller write and read, in the order in which packets meet it."""
+    """The objects of a program that a controller writes and reads, in the order in which packets meet them."""
 
     tables: Mapping[str, BfRtTable]
     digests: Mapping[str, Digest]
