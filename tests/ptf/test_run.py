@@ -82,7 +82,7 @@ def without(statement: str) -> str:
         ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "AttainedService"),
         ("meta.level_key = (bit<32>)(period - into)", "TimeWindow"),
         ("behind = 0", "RelativeLevels"),
-        ("top_until_us.write(port, now + (time_us_t)idle_us)", "RelativeLevels"),
+        ("top_flow.write(port, 1w1 ++ meta.flow)", "RelativeLevels"),
         ("meta.reference_us = told_us", "TheReferenceIsTold"),
         ("hdr.shim.memory = meta.memory", "MemoryIsTold"),
         ("late_us.read(late, index)", "Memory"),

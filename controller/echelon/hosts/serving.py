@@ -23,8 +23,10 @@ from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import PolicyChoice
 from echelon.service.resources import JobResource, StatusResource
 
-START_S = 120.0
-"""Longest wait until the service leads, or until a job is installed."""
+READY_S = 120.0
+"""Longest wait until the service leads and all switches hold what they should."""
+INSTALL_S = 60.0
+"""Longest wait until a job is installed. The API lets a client wait for no longer."""
 ANSWER_S = 10.0
 FABRIC_FILE = "fabric.yaml"
 _POLL_S = 0.02
@@ -108,7 +110,7 @@ class ServiceProcess:
 
     def wait_settled(self) -> StatusResource:
         """Wait until the service leads and every switch holds what it should. Raises `RunError`."""
-        give_up_at = time.monotonic() + START_S
+        give_up_at = time.monotonic() + READY_S
         problem = "it does not answer"
         with self.client() as client:
             while time.monotonic() < give_up_at:
@@ -123,7 +125,7 @@ class ServiceProcess:
                     with suppress(ClientError):
                         problem = self._what_is_missing(client, status)
                 time.sleep(_POLL_S)
-        raise RunError(f"the controller is not ready after {START_S:g} s: {problem}; it says: {said(self._log)}")
+        raise RunError(f"the controller is not ready after {READY_S:g} s: {problem}; it says: {said(self._log)}")
 
     def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
         """Register jobs and wait until switches hold what they need. Raises `RunError`."""
@@ -137,14 +139,14 @@ class ServiceProcess:
                     raise RunError(f"the controller refuses job {spec.job}: {error}") from None
             for spec in specs:
                 try:
-                    job = client.job(spec.job, wait_s=START_S)
+                    job = client.job(spec.job, wait_s=INSTALL_S)
                 except ClientError as error:
                     self.check()
                     raise RunError(f"the controller does not answer about job {spec.job}: {error}") from None
                 if job.problem is not None:
                     raise RunError(f"the controller cannot plan job {spec.job}: {job.problem}")
                 if job.state != "installed":
-                    raise RunError(f"job {spec.job} is not on the switches after {START_S:g} s: {said(self._log)}")
+                    raise RunError(f"job {spec.job} is not on the switches after {INSTALL_S:g} s: {said(self._log)}")
                 registered.append(job)
         return registered
 

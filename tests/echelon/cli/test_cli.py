@@ -268,7 +268,7 @@ def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, tar
     ("fabric", "target", "said"),
     [
         ("virtul", "softswitch", "--fabric: unknown fabric 'virtul' (did you mean 'virtual'?"),
-        ("virtual", "tofino", "--target: unknown target 'tofino'"),
+        ("virtual", "trident", "--target: unknown target 'trident'"),
         ("virtual", "bmv2", "bmv2 does not run on the virtual fabric (add --fabric namespaces or mininet)"),
         ("mininet", "fluid", "fluid does not run on the mininet fabric (add --fabric virtual)"),
     ],
