@@ -43,6 +43,26 @@
 const bit<3> DIGEST_FLOW_EVENT = 1;
 const bit<3> RESUBMIT = 1;
 
+// Operations on numbers of 32 bits need whole containers.
+#define WHOLE(field) @pa_container_size("ingress", field, 32)
+WHOLE("meta.now")
+WHOLE("meta.told")
+WHOLE("meta.told_age")
+WHOLE("meta.told_memory")
+WHOLE("meta.begun")
+WHOLE("meta.raw")
+WHOLE("meta.rank")
+WHOLE("meta.handicap")
+WHOLE("meta.head_start")
+WHOLE("meta.alone")
+WHOLE("meta.late")
+WHOLE("meta.slack_key")
+WHOLE("meta.level_key")
+WHOLE("meta.offset_ticks")
+WHOLE("meta.period_ticks")
+WHOLE("meta.bridge.memory")
+WHOLE("meta.bridge.reference")
+WHOLE("meta.resubmit.reference")
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                        in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -84,12 +104,63 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         meta.drop_reason = reason;
     }
 
+    TAKE_TICKS(meta, ig_prsr_md.global_tstamp)
+
+    // A stage does one operation on a field, so what takes several is written as an action for each.
+    bit<32> part = 0;
+    bit<32> smaller_part = 0;
+
+    action take_memory() {
+        @in_hash { meta.told_memory = MEMORY_AS_RANK(meta.resubmit.memory); }
+    }
+
+    action take_quarter() {
+        part = meta.told_memory >> 2;
+    }
+
+    action keep_three_quarters() {
+        meta.told_memory = meta.told_memory - part;
+    }
+
+    // Microseconds become ticks: 1 - 1/64 - 1/128 is 1/1.024.
+    action take_parts() {
+        part = hdr.shim.age_us >> 6;
+        smaller_part = hdr.shim.age_us >> 7;
+    }
+
+    action hear_memory() {
+        @in_hash { meta.told_memory = MEMORY_AS_RANK(hdr.shim.memory); }
+    }
+
+    action take_length() {
+        @in_hash { meta.ip_bytes = 16w0 ++ hdr.ipv4.total_len; }
+    }
+
+    action add_parts() {
+        part = part + smaller_part;
+    }
+
+    action take_age() {
+        meta.told_age = hdr.shim.age_us - part;
+    }
+
+    action take_told() {
+        meta.told = (int<32>)(meta.now - meta.told_age);
+    }
+
+    // Its pass is PASS_OPEN.
+    action resubmit_flow() {
+        @in_hash {
+            meta.resubmit.last = meta.last;
+            meta.resubmit.starts = meta.starts;
+            meta.resubmit.pass = meta.reopens ++ meta.opens;
+            meta.resubmit.flow = meta.flow;
+        }
+    }
+
     apply {
-        bit<32> part = 0;
-        bit<32> smaller_part = 0;
         queue_t queue = 0;
-        TAKE_HALVES(meta, ig_prsr_md.global_tstamp);
-        TAKE_TICKS(meta);
+        take_ticks();
         meta.bridge.setValid();
         classifier.apply(hdr, meta);
         if (ig_prsr_md.parser_err != 0 || meta.malformed == 1 || meta.too_short != 0
@@ -104,31 +175,28 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             // What the packet's first pass found, or what its sender knows about the iteration.
             if (meta.pass == PASS_OPEN) {
                 meta.told = (int<32>)meta.resubmit.reference;
-                meta.told_memory = (bit<32>)meta.resubmit.memory;
-                part = meta.told_memory >> 2;
-                meta.told_memory = meta.told_memory - part;
+                take_memory();
+                take_quarter();
+                keep_three_quarters();
             } else {
                 if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
-                    // Microseconds become ticks: 1 - 1/64 - 1/128 is 1/1.024.
-                    part = hdr.shim.age_us >> 6;
-                    smaller_part = hdr.shim.age_us >> 7;
-                    meta.told_age = hdr.shim.age_us - part;
-                    meta.told_age = meta.told_age - smaller_part;
-                    meta.told_memory = (bit<32>)hdr.shim.memory;
+                    take_parts();
+                    hear_memory();
+                    add_parts();
+                    take_age();
                 }
-                meta.told = (int<32>)(meta.now - meta.told_age);
+                take_told();
             }
-            meta.ip_bytes = (bit<32>)hdr.ipv4.total_len;
-            meta.told_memory = meta.told_memory << MEMORY_SHIFT;
+            take_length();
             if (meta.is_flow == 1) {
                 flow.apply(hdr, meta);
             }
             forwarding.apply(hdr, meta, ig_tm_md);
             if (meta.ranking != Ranking.NONE) {
                 if (meta.is_connection == 1) {
-                    meta.bridge.stream = 1w1 ++ meta.connection;
+                    meta.bridge.stream = 4w1 ++ meta.connection;
                 } else {
-                    meta.bridge.stream = 1w0 ++ meta.flow;
+                    meta.bridge.stream = 4w0 ++ meta.flow;
                 }
                 if (meta.ranking != Ranking.FIXED) {
                     profile.apply(meta);
@@ -175,10 +243,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             } else if (meta.reopens == 1) {
                 ig_dprsr_md.resubmit_type = RESUBMIT;
                 meta.resubmit.setValid();
-                meta.resubmit.pass = PASS_OPEN;
-                meta.resubmit.flow = meta.flow;
-                meta.resubmit.last = meta.last;
-                meta.resubmit.starts = meta.starts;
+                resubmit_flow();
                 if (meta.is_shim == 1 && hdr.shim.age_us != 0) {
                     meta.resubmit.reference = (bit<32>)meta.told;
                 } else {
@@ -250,11 +315,36 @@ control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egre
     Marking() marking;
     QueueDepth() queue_depth;
 
+    bit<32> part = 0;
+    bit<32> smaller_part = 0;
+
+    TAKE_TICKS(meta, eg_prsr_md.global_tstamp)
+
+    // Ticks become microseconds, a little less than 1.024 of each: an age that a switch makes larger would grow on its
+    // way round.
+    action take_age() {
+        meta.age = meta.now - meta.bridge.reference;
+    }
+
+    action take_parts() {
+        part = meta.age >> 6;
+        smaller_part = meta.age >> 7;
+    }
+
+    action add_parts() {
+        part = part + smaller_part;
+    }
+
+    action tell_age() {
+        hdr.shim.age_us = meta.age + part;
+    }
+
+    action tell_memory() {
+        @in_hash { hdr.shim.memory = meta.bridge.memory[15 + MEMORY_SHIFT:MEMORY_SHIFT]; }
+    }
+
     apply {
-        bit<32> part = 0;
-        bit<32> smaller_part = 0;
-        TAKE_HALVES(meta, eg_prsr_md.global_tstamp);
-        TAKE_TICKS(meta);
+        take_ticks();
         if (meta.bridge.is_ranked == 1) {
             promotion.apply(meta.bridge, meta.queue);
             if (hdr.shim.isValid()) {
@@ -263,24 +353,23 @@ control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egre
                     hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
                 }
                 if (meta.bridge.is_relative == 1) {
-                    // Ticks become microseconds, a little less than 1.024 of each: an age that a switch makes larger
-                    // would grow on its way round.
-                    meta.age = meta.now - meta.bridge.reference;
-                    part = meta.age >> 6;
-                    smaller_part = meta.age >> 7;
-                    meta.age = meta.age + part;
-                    hdr.shim.age_us = meta.age + smaller_part;
+                    take_age();
+                    take_parts();
+                    add_parts();
+                    tell_age();
+                    tell_memory();
                     // Zero says that nobody knows.
                     if (hdr.shim.age_us == 0) {
                         hdr.shim.age_us = 1;
                     }
-                    hdr.shim.memory = meta.bridge.memory[15 + MEMORY_SHIFT:MEMORY_SHIFT];
                 }
             }
         } else {
             meta.queue = meta.bridge.wanted;
         }
-        meta.is_plain_ipv4 = hdr.ipv4.isValid() && hdr.ipv4.ihl == 5;
+        if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+            meta.is_plain_ipv4 = true;
+        }
         sent.count(port_queue.get({ eg_intr_md.egress_port, meta.queue[4:0] }));
         marking.apply(hdr, meta);
         queue_depth.apply(hdr, meta, eg_intr_md);

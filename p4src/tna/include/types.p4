@@ -25,6 +25,9 @@ enum bit<3> Ranking {
     WINDOW   = 4
 }
 
+// A memory as packets carry it, as a rank.
+#define MEMORY_AS_RANK(memory) (bit<(16 - MEMORY_SHIFT)>)0 ++ memory ++ (bit<MEMORY_SHIFT>)0
+
 // Why a packet passes the pipeline: it came from a port, or was resubmitted because registers must be written that were
 // read in its first pass.
 const bit<2> PASS_FIRST = 0;
@@ -42,26 +45,28 @@ const bit<2> EPOCH_STALE = 2;
 header resubmit_h {
     // In 1/MEMORY_UNIT: the old memory and the delay.
     bit<16>   memory;
-    flow_id_t flow;
     bit<1>    last;
     bit<1>    starts;
     bit<2>    pass;
+    flow_id_t flow;
     ticks_t   reference;
 #if __TARGET_TOFINO__ != 1
     bit<64>   unused;
 #endif
 }
 
-// From ingress to egress.
-@flexible
+// From ingress to egress. Each field has bytes of its own: what shares a container has to be written together.
 header bridge_h {
-    queue_t     wanted;
-    bit<1>      is_ranked;
-    bit<1>      is_relative;
-    bit<1>      may_move;
-    stream_id_t stream;
-    rank_t      memory;
-    ticks_t     reference;
+    queue_t          wanted;
+    @padding bit<7>  pad_ranked;
+    bit<1>           is_ranked;
+    @padding bit<7>  pad_relative;
+    bit<1>           is_relative;
+    @padding bit<7>  pad_move;
+    bit<1>           may_move;
+    bit<16>          stream;
+    rank_t           memory;
+    ticks_t          reference;
 }
 
 struct metadata_t {
@@ -71,8 +76,6 @@ struct metadata_t {
 
     // The clock, and what becomes of packets that are dropped.
     ticks_t          now;
-    bit<32>          now_high;
-    bit<32>          now_low;
     bool             bad_checksum;
     bit<1>           malformed;
     bit<1>           drop;
@@ -143,8 +146,6 @@ struct egress_metadata_t {
     bridge_h bridge;
     queue_t  queue;
     ticks_t  now;
-    bit<32>  now_high;
-    bit<32>  now_low;
     ticks_t  age;
     // Without options, which are not parsed.
     bool     is_plain_ipv4;

@@ -102,7 +102,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
                 meta.traffic_class = CLASS_CONTROL;
             } else {
                 shim_flow.apply();
-                meta.epoch = (bit<32>)hdr.shim.epoch;
+                @in_hash { meta.epoch = 24w0 ++ hdr.shim.epoch; }
                 if (hdr.shim.flags & SHIM_FLAG_LAST != 0) {
                     meta.last = 1;
                 }
@@ -189,7 +189,7 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
         bit<32> early = 0;
         bit<32> end = 0;
         if (meta.is_connection == 1 && (meta.payload != 0 || hdr.udp.isValid())) {
-            meta.payload_bytes = (bit<32>)meta.payload;
+            @in_hash { meta.payload_bytes = 16w0 ++ meta.payload; }
             if (meta.pass == PASS_ITERATION) {
                 meta.epoch = next_iteration.execute(meta.job);
             } else {

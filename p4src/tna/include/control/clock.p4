@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time in ticks of 1.024 microseconds: 32 bits cut from the 48-bit time stamp in nanoseconds, because a register
 // lane has no more. The ticks wrap after 73 minutes, so times are compared by the sign of their difference.
+//
+// Operations work between containers of one width. What changes its width goes through the hash unit, which moves bits
+// as they are to any place.
 
-// One operation shifts two containers of 32 bits: first the halves of the time stamp, then the bits between.
-#define TAKE_HALVES(meta, stamp) meta.now_high = (bit<32>)stamp[47:32]; meta.now_low = stamp[31:0]
-#define TAKE_TICKS(meta) funnel_shift_right(meta.now, meta.now_high, meta.now_low, TICK_SHIFT)
+#define TAKE_TICKS(meta, stamp) action take_ticks() { @in_hash { meta.now = stamp[31 + TICK_SHIFT:TICK_SHIFT]; } }

@@ -25,7 +25,7 @@ control QueueDepth(inout headers_t hdr, inout egress_metadata_t meta, in egress_
     apply {
         if (hdr.ipv4.isValid() && hdr.ipv4.ecn != ECN_NOT_CAPABLE && hdr.ipv4.ihl == 5) {
             if (ecn_threshold.apply().hit) {
-                meta.depth = (bit<32>)eg_intr_md.enq_qdepth;
+                @in_hash { meta.depth = 13w0 ++ eg_intr_md.enq_qdepth; }
                 meta.room = meta.threshold |-| meta.depth;
                 if (meta.room == 0) {
                     hdr.ipv4.ecn = ECN_CONGESTION_EXPERIENCED;

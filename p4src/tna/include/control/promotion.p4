@@ -54,7 +54,7 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
         ticks_t left = 0;
         promotion_hold.apply();
         meta.first = is_first.execute(meta.flow);
-        idle = exchange.execute(meta.bridge.stream);
+        idle = exchange.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
         idle = meta.now - idle;
         left = meta.hold_ticks |-| idle;
         if (meta.is_connection == 1) {
@@ -84,9 +84,9 @@ control Promotion(in bridge_h bridge, out queue_t queue) {
 
     apply {
         if (bridge.may_move == 1) {
-            queue = move.execute(bridge.stream);
+            queue = move.execute(bridge.stream[STREAM_ID_BITS - 1:0]);
         } else {
-            queue = stay.execute(bridge.stream);
+            queue = stay.execute(bridge.stream[STREAM_ID_BITS - 1:0]);
         }
     }
 }

@@ -7,7 +7,7 @@
 // packet of another iteration changes nothing. Control Iteration says when an iteration is opened (PASS_OPEN).
 
 struct reference_t {
-    bit<32> epoch;
+    int<32> epoch;
     int<32> at;
 }
 
@@ -21,7 +21,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
     // The earliest reference that this switch or any sender knows.
     RegisterAction<reference_t, echelonflow_id_t, bit<32>>(reference) hear_reference = {
         void apply(inout reference_t stored, out bit<32> found) {
-            if (stored.epoch == meta.epoch && meta.told - stored.at < 0) {
+            if (stored.epoch == (int<32>)meta.epoch && meta.told - stored.at < 0) {
                 stored.at = meta.told;
             }
             found = (bit<32>)stored.at;
@@ -29,7 +29,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
     };
     RegisterAction<reference_t, echelonflow_id_t, bit<32>>(reference) open_reference = {
         void apply(inout reference_t stored, out bit<32> found) {
-            stored.epoch = meta.epoch;
+            stored.epoch = (int<32>)meta.epoch;
             stored.at = meta.told;
             found = (bit<32>)stored.at;
         }
@@ -53,6 +53,15 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
+    action take_begin() {
+        meta.begun = meta.now - meta.offset_ticks;
+        meta.handicap = meta.bridge.memory + meta.head_start;
+    }
+
+    action take_tardiness() {
+        meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
+    }
+
     apply {
         if (meta.pass == PASS_FIRST) {
             meta.bridge.reference = hear_reference.execute(meta.echelonflow);
@@ -61,9 +70,8 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
             meta.bridge.reference = open_reference.execute(meta.echelonflow);
             meta.bridge.memory = open_memory.execute(meta.echelonflow);
         }
-        meta.begun = meta.now - meta.offset_ticks;
-        meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
-        meta.handicap = meta.bridge.memory + meta.head_start;
+        take_begin();
+        take_tardiness();
     }
 }
 
@@ -97,7 +105,7 @@ control Lateness(inout metadata_t meta) {
             delay = read.execute(meta.echelonflow);
             // The second pass takes three quarters of it.
             delay = delay + meta.bridge.memory;
-            meta.resubmit.memory = delay[15 + MEMORY_SHIFT:MEMORY_SHIFT];
+            @in_hash { meta.resubmit.memory = delay[15 + MEMORY_SHIFT:MEMORY_SHIFT]; }
         } else if (meta.last == 1 && meta.epoch_is == EPOCH_EQUAL) {
             raise.execute(meta.echelonflow);
         }

@@ -20,24 +20,37 @@ control Window(inout metadata_t meta) {
         }
     };
 
+    int<32> end = 0;
+    int<32> silent = 0;
+    int<32> beyond = 0;
+
+    // Within the running period, or after the end of one that was not long ago. Anything else is long ago, or the
+    // register was never written.
+    action take_left() {
+        meta.raw = end - (int<32>)meta.now;
+        silent = (int<32>)(meta.period_ticks << SILENT_SHIFT);
+    }
+
+    action take_bounds() {
+        silent = meta.raw + silent;
+        beyond = (int<32>)meta.period_ticks - meta.raw;
+    }
+
+    action clamp() {
+        meta.raw = max(meta.raw, 0);
+    }
+
     apply {
-        int<32> end = 0;
-        int<32> silent = 0;
-        int<32> beyond = 0;
         if (meta.pass == PASS_OPEN) {
             end = begin.execute(meta.group);
         } else {
             end = move_on.execute(meta.group);
         }
-        meta.raw = end - (int<32>)meta.now;
-        // Within the running period, or after the end of one that was not long ago. Anything else is long ago, or the
-        // register was never written.
-        silent = (int<32>)(meta.period_ticks << SILENT_SHIFT);
-        silent = meta.raw + silent;
-        beyond = (int<32>)meta.period_ticks - meta.raw;
+        take_left();
+        take_bounds();
         if ((silent < 0 || beyond < 0) && meta.pass == PASS_FIRST) {
             meta.reopens = 1;
         }
-        meta.raw = max(meta.raw, 0);
+        clamp();
     }
 }
