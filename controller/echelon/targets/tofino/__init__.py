@@ -25,7 +25,7 @@ class Tofino(Target[TofinoOptions]):
     def capabilities(self, options: TofinoOptions) -> Capabilities:
         from echelon.targets.tofino.capabilities import tofino
 
-        return tofino()
+        return tofino(options.depth, options.mtu)
 
     def queue_driver(self, options: TofinoOptions, site: Site) -> QueueDriver:
         from echelon.targets.tofino.queues import BfrtQueues
