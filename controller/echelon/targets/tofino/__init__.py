@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
+    from echelon.targets.virtual import VirtualFabricFactory
 
 
 class Tofino(Target[TofinoOptions]):
@@ -36,6 +37,11 @@ class Tofino(Target[TofinoOptions]):
         from echelon.targets.tofino.session import BfrtSession
 
         return partial(BfrtSession, device=options.device)
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        from echelon.targets.tofino.virtual import TofinoTestbed
+
+        return TofinoTestbed
 
     def launcher(self) -> SwitchLauncher:
         from echelon.targets.tofino.launcher import TofinoLauncher
