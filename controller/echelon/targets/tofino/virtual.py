@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import cast
 
 from echelon.fabric.model import Fabric
 from echelon.targets.softswitch.virtual import ACKNOWLEDGE_TIMEOUT_S, Testbed
+from softswitch.bfruntime.device import BfrtDevice
 from softswitch.bfruntime.server import BfRuntimeServer
 from softswitch.bfruntime.service import BfRuntime
 from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.tofino import TofinoSwitch
-from softswitch.tofino.device import TofinoDevice
+from softswitch.tofino.device import OnSwitch, TofinoDevice
 from softswitch.virtual import VirtualSwitch
 from softswitch.virtual.switch import Pipelines
 
@@ -27,13 +28,20 @@ _LOOK_S = 0.05
 class TofinoTestbed(Testbed[BfRuntimeServer]):
     """A fabric of switches with a Tofino's pipeline and traffic manager.
 
-    BF Runtime has no acknowledgement of digests. Virtual time waits for `acknowledged` if decisions depend on reports
-    (`decide_with`), and as long as a controller is bound to the program.
+    `make` makes the device behind a switch's server. BF Runtime has no acknowledgement of digests, so virtual time
+    waits for `acknowledged` if decisions depend on reports (`decide_with`), for as long as a controller is bound to
+    the program.
     """
 
     def __init__(
-        self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
+        self,
+        fabric: Fabric,
+        control_latency_s: Fraction = Fraction(0),
+        queue_bytes: int | None = None,
+        *,
+        make: Callable[[TrafficManager, OnSwitch], BfrtDevice] = TofinoDevice,
     ) -> None:
+        self._make = make
         self._services: dict[str, BfRuntime] = {}
         self._waiting: Counter[str] = Counter()
         super().__init__(fabric, control_latency_s, queue_bytes)
@@ -41,7 +49,7 @@ class TofinoTestbed(Testbed[BfRuntimeServer]):
 
     def _serve(self, node: VirtualSwitch, device_id: int) -> BfRuntimeServer:
         traffic = TrafficManager(node.ports, lambda: self.clock.now_ns)
-        self._services[node.name] = BfRuntime(TofinoDevice(traffic, partial(self._program, node)), self._lock)
+        self._services[node.name] = BfRuntime(self._make(traffic, partial(self._program, node)), self._lock)
         return BfRuntimeServer(self._services[node.name])
 
     def _program(self, node: VirtualSwitch, switch: TofinoSwitch) -> None:
