@@ -38,9 +38,10 @@ def _sources() -> Path:
     return installed if installed.is_dir() else _CHECKOUT
 
 
-def program(architecture: str = "v1model") -> P4Program:
-    """Return the Echelon program compiled for `architecture`. Raise FileNotFoundError if it was not compiled."""
-    directory = _sources() / "build" / architecture
+def program(architecture: str = "v1model", directory: Path | None = None) -> P4Program:
+    """Return the Echelon program compiled for `architecture`: the one that comes with the package, or another build in
+    `directory`. Raise FileNotFoundError if it was not compiled."""
+    directory = directory or _sources() / "build" / architecture
     binary, target = _BINARIES.get(architecture, _BINARIES["v1model"])
     found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / binary)
     for path in (found.p4info, found.binary):

@@ -29,7 +29,7 @@ class _ReferenceTest(EchelonTest):
         return self.deadline_flow(self.at_once_tardy, offset_us, echelonflow=self.echelonflow, job=self.job)
 
     def assert_counts_from(self, reference_us: int, member: FlowEvent, offset_us: int = _OFFSET_US) -> None:
-        self.assertEqual(member.slack_us, reference_us + offset_us - member.time_us)
+        self.assert_us(member.slack_us, reference_us + offset_us - member.time_us)
 
 
 class HeadSetsIt(_ReferenceTest):

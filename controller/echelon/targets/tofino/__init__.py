@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
+    from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory
 
 
@@ -37,6 +39,11 @@ class Tofino(Target[TofinoOptions]):
         from echelon.targets.tofino.session import BfrtSession
 
         return partial(BfrtSession, device=options.device)
+
+    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
+        from echelon.targets.tofino.rates import BfrtRates
+
+        return BfrtRates(str(entry["address"]), int(str(entry.get("device", 0))))
 
     def virtual_fabric(self) -> VirtualFabricFactory:
         from echelon.targets.tofino.virtual import TofinoTestbed
