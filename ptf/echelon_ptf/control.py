@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, cast
 
@@ -66,6 +67,8 @@ class Controller:
 
     time_error_us = 0
     """The largest error of a difference of times that digests tell."""
+    age_error = Fraction(0)
+    """The share by which an age that the switch writes may be too short."""
 
     def __init__(self, address: str, device_id: int, program: P4Program) -> None:
         self._device_id = device_id

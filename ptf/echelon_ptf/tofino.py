@@ -112,6 +112,7 @@ class TofinoController:
 
     time_error_us = 4
     """Times are ticks of 1.024 us, and the ages of shims are computed by shifts."""
+    age_error = Fraction(1, 1600)
 
     def __init__(self, address: str, ports: Iterable[int], program: P4Program) -> None:
         self._address = address
@@ -119,6 +120,7 @@ class TofinoController:
         self._program = program
         self._loop = asyncio.new_event_loop()
         self._session = BfrtSession("target", address, 1, program, queues=BfrtQueues("target", self._ports))
+        self._always: dict[tuple[object, ...], Part] = {}
         self._parts: dict[tuple[object, ...], Part] = {}
         self._events: SimpleQueue[FlowEvent] = SimpleQueue()
         self._oldest_flow = 0
@@ -130,8 +132,11 @@ class TofinoController:
             "/bfrt_proto.BfRuntime/Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
         )
 
-    def connect(self) -> None:
+    def connect(self, *always: TableEntry) -> None:
         """Bind to the program, which is installed if another one runs, and give queues strict priorities.
+
+        Args:
+            always: entries that a test may replace, and that are there again when the test's are deleted.
 
         Raises:
             TargetError: nobody answers, another client is bound, or the program is refused.
@@ -143,7 +148,8 @@ class TofinoController:
             self._following = asyncio.create_task(self._follow())
 
         self._call(begin)
-        self._update()
+        self._always = {_key(one): _part(one) for one in always}
+        self.insert(*always)
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         try:
@@ -159,15 +165,22 @@ class TofinoController:
     # -- tables ------------------------------------------------------------------------------------------------------
 
     def insert(self, *entries: TableEntry) -> None:
-        self._parts |= {_key(one): _part(one) for one in entries}
-        self._update()
+        before = self._parts
+        self._parts = {**before, **{_key(one): _part(one) for one in entries}}
+        try:
+            self._update()
+        except TargetError:
+            self._parts = before
+            raise
 
     def modify(self, *entries: TableEntry) -> None:
         self.insert(*entries)
 
     def delete(self, *entries: TableEntry) -> None:
-        for one in entries:
-            self._parts.pop(_key(one), None)
+        for key in map(_key, entries):
+            self._parts.pop(key, None)
+            if key in self._always:
+                self._parts[key] = self._always[key]
         self._update()
 
     def _update(self) -> None:

@@ -50,7 +50,6 @@ class _PromotionTest(EchelonTest):
         self.assertEqual(seen, list(expected))
 
 
-@skipped_on(tna=_UNSEEN)
 class AtOnceWhenNothingWaits(_PromotionTest):
     """The earlier packets have left: the next one goes to the wanted queue, up or down."""
 

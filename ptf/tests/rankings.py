@@ -263,13 +263,18 @@ class TheMostUrgentIsForgotten(_RelativeTest):
 class TheReferenceIsTold(_RelativeTest):
     """The age in the shim sets the reference of an iteration, or puts it back, never forward; and is written back."""
 
+    def assert_age(self, age_us: int, least_us: int) -> None:
+        """Check an age to 5 s of a slow machine."""
+        least = least_us * (1 - self.switch.age_error)
+        self.assertTrue(least <= age_us < least_us + 5 * _S, f"{age_us} us")
+
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
         head, member = self.job((0, 5), profile)
         told = self.shim_after(head, age_us=30 * _S, flags=LAST)
         opened = self.next_event(head)
         self.assert_us(opened.slack_us, -30 * _S)
-        self.assertTrue(30 * _S <= told.age_us < 35 * _S, f"{told.age_us} us")
+        self.assert_age(told.age_us, 30 * _S)
         self.shim_after(member, age_us=1, flags=LAST)
         later = self.next_event(member)
         self.assert_us(later.slack_us, 5 * _S - 30 * _S - (later.time_us - opened.time_us))
@@ -278,9 +283,10 @@ class TheReferenceIsTold(_RelativeTest):
         # Without a word of it, by its own offset.
         told = self.shim_after(member, epoch=2, flags=LAST)
         self.assertEqual(self.next_event(member).slack_us, 0)
-        self.assertTrue(5 * _S <= told.age_us < 10 * _S, f"{told.age_us} us")
+        self.assert_age(told.age_us, 5 * _S)
 
 
+@skipped_on(tna="a flow ranked by thresholds hears the age of an iteration, too")
 class ThresholdsHearNothing(_RelativeTest):
     """A flow ranked by thresholds neither hears nor tells: its shim leaves as it came."""
 
