@@ -14,7 +14,7 @@ from echelon.rankings.base import HostOrder, Rank
 from echelon.rankings.in_switches import (
     LevelProfile,
     RankingAction,
-    Shifts,
+    RankShifts,
     SwitchNumbers,
     TimeUnit,
     Units,
@@ -84,7 +84,7 @@ class Relative:
             ("idle", units.time.unsigned("idle time", self.idle_s, 32)),
         )
 
-    def _right(self, unit: Fraction, time: TimeUnit, shifts: Shifts) -> int:
+    def _right(self, unit: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
         """Return by how many bits the switch shifts a tardiness to the right to get a rank, to the left if negative.
 
         The unit of ranks is then at most a factor of the square root of 2 from the job's.

@@ -104,7 +104,7 @@ TICKS = TimeUnit(1024, "ticks", "ticks of 1.024 microseconds")
 
 
 @dataclass(frozen=True, slots=True)
-class Shifts:
+class RankShifts:
     """The shifts of a switch that cannot multiply. They turn times into keys and ranks, so the unit of a job's ranks is
     a power of two of the switch's time unit.
 
@@ -151,7 +151,7 @@ class Units:
     time: TimeUnit = MICROSECONDS
     attained_bytes: int = 1
     """The number of bytes that ranking `attained` counts as one."""
-    shifts: Shifts | None = None
+    shifts: RankShifts | None = None
     """How times become keys and ranks. None: keys are as wide as times, and a rank is a time multiplied by a factor."""
 
     def right_shift(self, largest: int, bits: int) -> int:

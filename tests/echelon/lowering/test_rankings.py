@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from echelon.p4program import constants
 from echelon.rankings.attained import Attained
 from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.in_switches import TICKS, LevelProfile, Shifts, Units
+from echelon.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
 from echelon.rankings.window import Window
 
 WIDE = Units(offset_bits=31, key_bits=32)
-NARROW = Units(offset_bits=31, key_bits=20, time=TICKS, attained_bytes=4096, shifts=Shifts(most_right=12, most_left=6))
+NARROW = Units(
+    offset_bits=31, key_bits=20, time=TICKS, attained_bytes=4096, shifts=RankShifts(most_right=12, most_left=6)
+)
 BIAS = 1 << 31
 UNIT = constants()["RANK_UNIT"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from echelon.lowering.capabilities import Capabilities, OuterQueues, QueueDepthMarks
 from echelon.p4program import constants
-from echelon.rankings.in_switches import TICKS, Shifts, Units
+from echelon.rankings.in_switches import TICKS, RankShifts, Units
 from echelon.targets.tofino.queues import QUEUES
 
 _ARCHITECTURE = "tna"
@@ -12,7 +12,7 @@ _CELL_BYTES = 80
 _BRIDGED_BYTES = 16
 """The most that ingress puts before a packet for egress."""
 _ETHERNET_BYTES = 14
-_SHIFTS = Shifts(most_right=12, most_left=6)
+_SHIFTS = RankShifts(most_right=12, most_left=6)
 """The shifts that control Unit has."""
 
 

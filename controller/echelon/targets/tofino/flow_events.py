@@ -15,7 +15,7 @@ _WRAP = 1 << 32
 _EPOCHS = 256
 
 
-class FlowEvents:
+class TnaFlowEvents:
     """The flow events of one switch in one session, in the order in which they come."""
 
     def __init__(self) -> None:

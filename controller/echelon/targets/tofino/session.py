@@ -34,7 +34,7 @@ from echelon.southbound.wire import UpdateKind
 from echelon.southbound.writer import Found, LookUp, Send
 from echelon.targets.tofino.channel import BfrtChannel
 from echelon.targets.tofino.codec import BfrtCodec
-from echelon.targets.tofino.flow_events import FlowEvents
+from echelon.targets.tofino.flow_events import TnaFlowEvents
 from echelon.targets.tofino.info import COUNTED_BYTES, Digest, parse
 from echelon.targets.tofino.queues import BfrtQueues
 
@@ -167,7 +167,7 @@ class BfrtSession(IntentSession):
     async def _follow(self) -> None:
         """Take messages from the stream until it ends."""
         digests = {digest.id: (alias, digest) for alias, digest in self._info.digests.items()}
-        events = FlowEvents()
+        events = TnaFlowEvents()
         try:
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 if message.WhichOneof("update") != "digest":
@@ -374,7 +374,7 @@ class BfrtSession(IntentSession):
         """Do nothing: the switch's own server acknowledges lists of digests."""
 
 
-def _report(digest: Digest, message: bfrt.DigestList, events: FlowEvents) -> DigestReport:
+def _report(digest: Digest, message: bfrt.DigestList, events: TnaFlowEvents) -> DigestReport:
     names = {field.id: name for name, field in digest.fields.items()}
     now_s = time.monotonic()
     raw = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.targets.tofino.flow_events import FlowEvents
+from echelon.targets.tofino.flow_events import TnaFlowEvents
 from echelon.telemetry.events import decode_event
 
 TICK_S = Fraction(1024, 10**9)
@@ -35,7 +35,7 @@ def digest(ticks: int, *, slack: int = 0, epoch: int = 0, first: int = 0, last: 
     st.floats(-1, 1),
 )
 def test_times_continue_over_wraps_whatever_the_pauses(start: int, pauses_s: list[float], delay_s: float) -> None:
-    events, ticks, arrived_s = FlowEvents(), start, 100.0
+    events, ticks, arrived_s = TnaFlowEvents(), start, 100.0
     found = [events.report(digest(ticks), arrived_s)["time_us"]]
     for number, pause_s in enumerate(pauses_s):
         ticks += int(pause_s / float(TICK_S))
@@ -46,22 +46,22 @@ def test_times_continue_over_wraps_whatever_the_pauses(start: int, pauses_s: lis
 
 
 def test_a_time_may_be_a_little_before_the_last() -> None:
-    events = FlowEvents()
+    events = TnaFlowEvents()
     later, earlier = (events.report(digest(ticks), 5.0)["time_us"] for ticks in (2**32 + 3, 2**32 - 997))
     assert later == 3
     assert earlier == pytest.approx(later - 1024, abs=1)
 
 
 def test_a_report_means_what_one_of_the_v1model_program_means() -> None:
-    report = FlowEvents().report(digest(1_000_000, slack=-250_000, epoch=0x1234, first=1), 0.0)
+    report = TnaFlowEvents().report(digest(1_000_000, slack=-250_000, epoch=0x1234, first=1), 0.0)
     event = decode_event("s1", {7: ("a", "f")}, report)
     assert (event.job, event.flow, event.epoch) == ("a", "f", 0x34)
     assert (event.started, event.finished) == (True, False)
     assert event.time_s == Fraction(1024, 1000)
     assert event.tardiness_s == Fraction(256, 1000)
-    both = decode_event("s1", {7: ("a", "f")}, FlowEvents().report(digest(0, first=1, last=1), 0.0))
+    both = decode_event("s1", {7: ("a", "f")}, TnaFlowEvents().report(digest(0, first=1, last=1), 0.0))
     assert (both.started, both.finished, both.tardiness_s) == (True, True, 0)
 
 
 def test_another_digest_stays_what_it_is() -> None:
-    assert FlowEvents().report({"time_us": 5, "event": 2}, 0.0) == {"time_us": 5, "event": 2}
+    assert TnaFlowEvents().report({"time_us": 5, "event": 2}, 0.0) == {"time_us": 5, "event": 2}
