@@ -43,26 +43,6 @@
 const bit<3> DIGEST_FLOW_EVENT = 1;
 const bit<3> RESUBMIT = 1;
 
-// Operations on numbers of 32 bits need whole containers.
-#define WHOLE(field) @pa_container_size("ingress", field, 32)
-WHOLE("meta.now")
-WHOLE("meta.told")
-WHOLE("meta.told_age")
-WHOLE("meta.told_memory")
-WHOLE("meta.begun")
-WHOLE("meta.raw")
-WHOLE("meta.rank")
-WHOLE("meta.handicap")
-WHOLE("meta.head_start")
-WHOLE("meta.alone")
-WHOLE("meta.late")
-WHOLE("meta.slack_key")
-WHOLE("meta.level_key")
-WHOLE("meta.offset_ticks")
-WHOLE("meta.period_ticks")
-WHOLE("meta.bridge.memory")
-WHOLE("meta.bridge.reference")
-WHOLE("meta.resubmit.reference")
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                        in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -107,6 +87,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     TAKE_TICKS(meta, ig_prsr_md.global_tstamp)
 
     // A stage does one operation on a field, so what takes several is written as an action for each.
+    bit<32> quarter = 0;
     bit<32> part = 0;
     bit<32> smaller_part = 0;
 
@@ -115,17 +96,24 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     }
 
     action take_quarter() {
-        part = meta.told_memory >> 2;
+        quarter = meta.told_memory >> 2;
     }
 
     action keep_three_quarters() {
-        meta.told_memory = meta.told_memory - part;
+        meta.told_memory = meta.told_memory - quarter;
+    }
+
+    action take_reference() {
+        @in_hash { meta.told = (int<32>)meta.resubmit.reference; }
     }
 
     // Microseconds become ticks: 1 - 1/64 - 1/128 is 1/1.024.
     action take_parts() {
-        part = hdr.shim.age_us >> 6;
-        smaller_part = hdr.shim.age_us >> 7;
+        @in_hash {
+            meta.told_age = hdr.shim.age_us;
+            part = 6w0 ++ hdr.shim.age_us[31:6];
+            smaller_part = 7w0 ++ hdr.shim.age_us[31:7];
+        }
     }
 
     action hear_memory() {
@@ -140,41 +128,73 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         part = part + smaller_part;
     }
 
-    action take_age() {
-        meta.told_age = hdr.shim.age_us - part;
-    }
-
     action take_told() {
         meta.told = (int<32>)(meta.now - meta.told_age);
     }
 
-    // Its pass is PASS_OPEN.
+    action correct_told() {
+        meta.told = meta.told + (int<32>)part;
+    }
+
+    action take_flow() {
+        @in_hash { meta.bridge.stream = 4w0 ++ meta.flow; }
+    }
+
+    action take_connection() {
+        @in_hash { meta.bridge.stream = 4w1 ++ meta.connection; }
+    }
+
+    // A field that operations of 32 bits write is not read in slices, as table `level` does.
+    action take_level_key() {
+        @in_hash { meta.level_key = (bit<32>)meta.raw; }
+    }
+
+    action tell_told() {
+        @in_hash { meta.resubmit.reference = (bit<32>)meta.told; }
+    }
+
+    action tell_begun() {
+        @in_hash { meta.resubmit.reference = meta.begun; }
+    }
+
+    action take_rank() {
+        meta.alone = meta.raw - meta.alone;
+        meta.raw = meta.raw + meta.handicap;
+    }
+
+    action turn() {
+        meta.raw = LEVEL_KEY_BIAS - meta.raw;
+    }
+
+    action clamp() {
+        meta.raw = max(meta.raw, 0);
+    }
+
+    // The pass is PASS_OPEN or PASS_ITERATION.
     action resubmit_flow() {
         @in_hash {
-            meta.resubmit.last = meta.last;
-            meta.resubmit.starts = meta.starts;
-            meta.resubmit.pass = meta.reopens ++ meta.opens;
-            meta.resubmit.flow = meta.flow;
+            meta.resubmit.tag = meta.last ++ meta.starts ++ meta.reopens ++ meta.opens ++ meta.flow;
         }
     }
 
     apply {
         queue_t queue = 0;
         take_ticks();
+        take_pause_ticks();
         meta.bridge.setValid();
         classifier.apply(hdr, meta);
         if (ig_prsr_md.parser_err != 0 || meta.malformed == 1 || meta.too_short != 0
-            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl < 5))) {
+            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl & 0xC == 0 || hdr.ipv4.ihl == 4))) {
             drop_because(DROP_MALFORMED);
         } else if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum) {
             drop_because(DROP_CHECKSUM);
-        } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
+        } else if (hdr.ipv4.isValid() && (hdr.ipv4.ttl == 0 || hdr.ipv4.ttl == 1)) {
             drop_because(DROP_TTL);
         } else {
             position.apply(hdr, meta);
             // What the packet's first pass found, or what its sender knows about the iteration.
             if (meta.pass == PASS_OPEN) {
-                meta.told = (int<32>)meta.resubmit.reference;
+                take_reference();
                 take_memory();
                 take_quarter();
                 keep_three_quarters();
@@ -182,10 +202,10 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                 if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
                     take_parts();
                     hear_memory();
-                    add_parts();
-                    take_age();
                 }
                 take_told();
+                add_parts();
+                correct_told();
             }
             take_length();
             if (meta.is_flow == 1) {
@@ -194,9 +214,9 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             forwarding.apply(hdr, meta, ig_tm_md);
             if (meta.ranking != Ranking.NONE) {
                 if (meta.is_connection == 1) {
-                    meta.bridge.stream = 4w1 ++ meta.connection;
+                    take_connection();
                 } else {
-                    meta.bridge.stream = 4w0 ++ meta.flow;
+                    take_flow();
                 }
                 if (meta.ranking != Ranking.FIXED) {
                     profile.apply(meta);
@@ -216,20 +236,19 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                 }
                 unit.apply(meta);
                 if (meta.ranking == Ranking.DEADLINE) {
-                    meta.slack_key = SLACK_BIAS - (bit<32>)meta.raw;
                     if (meta.bridge.is_relative == 1) {
-                        meta.late = meta.rank - (int<32>)meta.alone;
-                        meta.rank = meta.rank + (int<32>)meta.handicap;
+                        take_rank();
                         if (meta.epoch_is == EPOCH_EQUAL) {
                             top.apply(meta);
                         }
                         lateness.apply(meta);
                     } else {
-                        meta.rank = LEVEL_KEY_BIAS - meta.rank;
-                        meta.level_key = (bit<32>)max(meta.rank, 0);
+                        turn();
+                        clamp();
+                        take_level_key();
                     }
                 } else if (meta.ranking == Ranking.WINDOW) {
-                    meta.level_key = (bit<32>)meta.rank;
+                    take_level_key();
                 }
                 if (meta.epoch_is == EPOCH_STALE) {
                     meta.ranking = Ranking.NONE;
@@ -239,15 +258,16 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             if (meta.opens == 1) {
                 ig_dprsr_md.resubmit_type = RESUBMIT;
                 meta.resubmit.setValid();
-                meta.resubmit.pass = PASS_ITERATION;
+                meta.reopens = 0;
+                resubmit_flow();
             } else if (meta.reopens == 1) {
                 ig_dprsr_md.resubmit_type = RESUBMIT;
                 meta.resubmit.setValid();
                 resubmit_flow();
                 if (meta.is_shim == 1 && hdr.shim.age_us != 0) {
-                    meta.resubmit.reference = (bit<32>)meta.told;
+                    tell_told();
                 } else {
-                    meta.resubmit.reference = meta.begun;
+                    tell_begun();
                 }
             } else if (meta.forwarded == 1) {
                 ig_tm_md.ucast_egress_port = meta.egress_port;
@@ -270,7 +290,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                     if (hdr.ipv4.ihl != 5) {
                         // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
                         // 0x0100 more in the checksum, end-around carry included.
-                        if (hdr.ipv4.checksum >= 0xFF00) {
+                        if (hdr.ipv4.checksum[15:8] == 0xFF) {
                             hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
                         } else {
                             hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;

@@ -14,10 +14,20 @@ parser EchelonIngressParser(packet_in packet, out headers_t hdr, out metadata_t 
     }
     state parse_resubmit {
         packet.extract(meta.resubmit);
-        meta.pass = meta.resubmit.pass;
 #if __TARGET_TOFINO__ != 1
         packet.advance(64);
 #endif
+        transition select(meta.resubmit.tag[13:12]) {
+            PASS_ITERATION: parse_iteration;
+            default: parse_open;
+        }
+    }
+    state parse_iteration {
+        meta.pass = PASS_ITERATION;
+        transition parse_ethernet;
+    }
+    state parse_open {
+        meta.pass = PASS_OPEN;
         transition parse_ethernet;
     }
     state parse_port_metadata {

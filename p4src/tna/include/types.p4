@@ -26,6 +26,7 @@ enum bit<3> Ranking {
 }
 
 // A memory as packets carry it, as a rank.
+#define period_ticks offset_ticks
 #define MEMORY_AS_RANK(memory) (bit<(16 - MEMORY_SHIFT)>)0 ++ memory ++ (bit<MEMORY_SHIFT>)0
 
 // Why a packet passes the pipeline: it came from a port, or was resubmitted because registers must be written that were
@@ -45,10 +46,8 @@ const bit<2> EPOCH_STALE = 2;
 header resubmit_h {
     // In 1/MEMORY_UNIT: the old memory and the delay.
     bit<16>   memory;
-    bit<1>    last;
-    bit<1>    starts;
-    bit<2>    pass;
-    flow_id_t flow;
+    // last, starts, two bits of the pass, and the flow. One field, because it is written at once.
+    bit<16>   tag;
     ticks_t   reference;
 #if __TARGET_TOFINO__ != 1
     bit<64>   unused;
@@ -76,6 +75,8 @@ struct metadata_t {
 
     // The clock, and what becomes of packets that are dropped.
     ticks_t          now;
+    // The same, for control Pause.
+    ticks_t          pause_now;
     bool             bad_checksum;
     bit<1>           malformed;
     bit<1>           drop;
@@ -112,7 +113,6 @@ struct metadata_t {
     echelonflow_id_t echelonflow;
     bit<32>          offset_ticks;
     group_id_t       group;
-    bit<32>          period_ticks;
     bit<32>          stored_epoch;
     bit<32>          ahead;
     bit<2>           epoch_is;
@@ -122,13 +122,13 @@ struct metadata_t {
     int<32>          told;
     bit<32>          told_memory;
     ticks_t          begun;
-    rank_t           head_start;
-    rank_t           handicap;
-    rank_t           alone;
+    // The job's head start, then with its memory.
+    int<32>          handicap;
+    // The tardiness that the job has alone, then by how much the packet is later.
+    int<32>          alone;
     bit<5>           unit;
+    // A time, then a rank: see control Unit.
     int<32>          raw;
-    int<32>          rank;
-    int<32>          late;
     bit<32>          level_key;
 
     // Where does it go? (controls Flow, Forwarding, Promotion)
@@ -146,6 +146,7 @@ struct egress_metadata_t {
     bridge_h bridge;
     queue_t  queue;
     ticks_t  now;
+    ticks_t  pause_now;
     ticks_t  age;
     // Without options, which are not parsed.
     bool     is_plain_ipv4;

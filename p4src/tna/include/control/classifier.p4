@@ -183,6 +183,14 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
         size = SEGMENT_TABLE_SIZE;
     }
 
+    action recall_flow() {
+        @in_hash {
+            meta.flow = meta.resubmit.tag[11:0];
+            meta.last = meta.resubmit.tag[15:15];
+            meta.starts = meta.resubmit.tag[14:14];
+        }
+    }
+
     apply {
         ticks_t silence = 0;
         bit<32> missing = 0;
@@ -199,9 +207,7 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
             if (meta.pass == PASS_OPEN) {
                 // Its bytes were counted in the first pass.
                 meta.is_flow = 1;
-                meta.flow = meta.resubmit.flow;
-                meta.last = meta.resubmit.last;
-                meta.starts = meta.resubmit.starts;
+                recall_flow();
             } else {
                 meta.position = advance.execute(meta.connection);
                 segment.apply();

@@ -5,4 +5,5 @@
 // Operations work between containers of one width. What changes its width goes through the hash unit, which moves bits
 // as they are to any place.
 
-#define TAKE_TICKS(meta, stamp) action take_ticks() { @in_hash { meta.now = stamp[31 + TICK_SHIFT:TICK_SHIFT]; } }
+#define TAKE_TICKS(meta, stamp) action take_ticks() { @in_hash { meta.now = stamp[31 + TICK_SHIFT:TICK_SHIFT]; } } \
+    action take_pause_ticks() { @in_hash { meta.pause_now = stamp[31 + TICK_SHIFT:TICK_SHIFT]; } }

@@ -27,7 +27,7 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
     RegisterAction<bit<32>, stream_id_t, bit<32>>(stream_last) exchange = {
         void apply(inout bit<32> last, out bit<32> before) {
             before = last;
-            last = meta.now;
+            last = meta.pause_now;
         }
     };
 
@@ -49,19 +49,27 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
         size = PORTS;
     }
 
+    ticks_t idle = 0;
+
+    action take_idle() {
+        idle = meta.pause_now - idle;
+    }
+
+    action take_left() {
+        idle = meta.hold_ticks |-| idle;
+    }
+
     apply {
-        ticks_t idle = 0;
-        ticks_t left = 0;
         promotion_hold.apply();
         meta.first = is_first.execute(meta.flow);
         idle = exchange.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
-        idle = meta.now - idle;
-        left = meta.hold_ticks |-| idle;
+        take_idle();
+        take_left();
         if (meta.is_connection == 1) {
-            if (meta.starts == 1 || left == 0) {
+            if (meta.starts == 1 || idle == 0) {
                 meta.bridge.may_move = 1;
             }
-        } else if (meta.first == 1 || left == 0
+        } else if (meta.first == 1 || idle == 0
                    || (meta.is_shim == 1 && hdr.shim.flags & SHIM_FLAG_ALONE != 0)) {
             meta.bridge.may_move = 1;
         }

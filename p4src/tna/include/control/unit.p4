@@ -8,8 +8,8 @@ control Profile(inout metadata_t meta) {
     action set_period(bit<5> right, bit<1> is_relative, bit<32> head_start, bit<32> alone, queue_t lowest) {
         meta.unit = right;
         meta.bridge.is_relative = is_relative;
-        meta.head_start = head_start;
-        meta.alone = alone;
+        meta.handicap = (int<32>)head_start;
+        meta.alone = (int<32>)alone;
         meta.bridge.wanted = lowest;
     }
 
@@ -26,11 +26,11 @@ control Profile(inout metadata_t meta) {
     }
 }
 
-#define RIGHT(n) action right_##n() { meta.rank = meta.raw >> n; }
-#define LEFT(n) action left_##n() { meta.rank = meta.raw << n; }
+#define RIGHT(n) action right_##n() { meta.raw = meta.raw >> n; }
+#define LEFT(n) action left_##n() { meta.raw = meta.raw << n; }
 
 control Unit(inout metadata_t meta) {
-    action right_0() { meta.rank = meta.raw; }
+    action right_0() { }
     RIGHT(1)
     RIGHT(2)
     RIGHT(3)

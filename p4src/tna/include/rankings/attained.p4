@@ -25,13 +25,18 @@ control Attained(inout metadata_t meta) {
         }
     };
 
+    bit<32> before = 0;
+
+    action take_level_key() {
+        @in_hash { meta.level_key = before >> ATTAINED_SHIFT; }
+    }
+
     apply {
-        bit<32> before = 0;
         if (meta.pass == PASS_FIRST) {
             before = count.execute(meta.group);
         } else {
             before = open.execute(meta.group);
         }
-        meta.level_key = before >> ATTAINED_SHIFT;
+        take_level_key();
     }
 }

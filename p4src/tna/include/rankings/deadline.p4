@@ -55,11 +55,15 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
 
     action take_begin() {
         meta.begun = meta.now - meta.offset_ticks;
-        meta.handicap = meta.bridge.memory + meta.head_start;
+        meta.handicap = meta.handicap + (int<32>)meta.bridge.memory;
     }
 
     action take_tardiness() {
         meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
+    }
+
+    action tell_tardiness() {
+        @in_hash { meta.slack_key = (bit<32>)meta.raw; }
     }
 
     apply {
@@ -72,6 +76,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
         }
         take_begin();
         take_tardiness();
+        tell_tardiness();
     }
 }
 
@@ -81,8 +86,8 @@ control Lateness(inout metadata_t meta) {
     Register<int<32>, echelonflow_id_t>(ECHELONFLOWS, 0) late;
     RegisterAction<int<32>, echelonflow_id_t, bit<32>>(late) raise = {
         void apply(inout int<32> most) {
-            if (meta.late > most) {
-                most = meta.late;
+            if (meta.alone > most) {
+                most = meta.alone;
             }
         }
     };
@@ -97,15 +102,24 @@ control Lateness(inout metadata_t meta) {
         }
     };
 
+    bit<32> delay = 0;
+
+    // The second pass takes three quarters of it.
+    action add_memory() {
+        delay = delay + meta.bridge.memory;
+    }
+
+    action tell_memory() {
+        @in_hash { meta.resubmit.memory = delay[15 + MEMORY_SHIFT:MEMORY_SHIFT]; }
+    }
+
     apply {
-        bit<32> delay = 0;
         if (meta.pass != PASS_FIRST) {
             clear.execute(meta.echelonflow);
         } else if (meta.epoch_is == EPOCH_NEWER) {
             delay = read.execute(meta.echelonflow);
-            // The second pass takes three quarters of it.
-            delay = delay + meta.bridge.memory;
-            @in_hash { meta.resubmit.memory = delay[15 + MEMORY_SHIFT:MEMORY_SHIFT]; }
+            add_memory();
+            tell_memory();
         } else if (meta.last == 1 && meta.epoch_is == EPOCH_EQUAL) {
             raise.execute(meta.echelonflow);
         }
@@ -122,10 +136,10 @@ control Top(inout metadata_t meta) {
     RegisterAction<int<32>, port_t, bit<32>>(top_rank) compete = {
         void apply(inout int<32> top, out bit<32> behind) {
             behind = 0;
-            if (meta.rank - top >= 0) {
-                top = meta.rank;
+            if (meta.raw - top >= 0) {
+                top = meta.raw;
             } else {
-                behind = (bit<32>)(top - meta.rank);
+                behind = (bit<32>)(top - meta.raw);
                 top = top - TOP_DECAY;
             }
         }
@@ -134,10 +148,10 @@ control Top(inout metadata_t meta) {
     RegisterAction<int<32>, port_t, bit<32>>(top_rank) leave = {
         void apply(inout int<32> top, out bit<32> behind) {
             behind = 0;
-            if (meta.rank - top >= 0) {
+            if (meta.raw - top >= 0) {
                 top = NO_RANK;
             } else {
-                behind = (bit<32>)(top - meta.rank);
+                behind = (bit<32>)(top - meta.raw);
                 top = top - TOP_DECAY;
             }
         }

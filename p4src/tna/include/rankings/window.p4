@@ -8,32 +8,31 @@ control Window(inout metadata_t meta) {
     RegisterAction<int<32>, group_id_t, int<32>>(window_end) move_on = {
         void apply(inout int<32> end, out int<32> found) {
             if (end - (int<32>)meta.now < 0) {
-                end = end + (int<32>)meta.period_ticks;
+                end = end + (int<32>)meta.offset_ticks;
             }
             found = end;
         }
     };
     RegisterAction<int<32>, group_id_t, int<32>>(window_end) begin = {
         void apply(inout int<32> end, out int<32> found) {
-            end = (int<32>)meta.now + (int<32>)meta.period_ticks;
+            end = (int<32>)meta.now + (int<32>)meta.offset_ticks;
             found = end;
         }
     };
 
-    int<32> end = 0;
-    int<32> silent = 0;
-    int<32> beyond = 0;
-
-    // Within the running period, or after the end of one that was not long ago. Anything else is long ago, or the
-    // register was never written.
+    // Fields of ranking `deadline` take what lies between: containers are few.
     action take_left() {
-        meta.raw = end - (int<32>)meta.now;
-        silent = (int<32>)(meta.period_ticks << SILENT_SHIFT);
+        meta.raw = (int<32>)(meta.begun - meta.now);
+        meta.handicap = (int<32>)(meta.offset_ticks << SILENT_SHIFT);
     }
 
-    action take_bounds() {
-        silent = meta.raw + silent;
-        beyond = (int<32>)meta.period_ticks - meta.raw;
+    action take_bound() {
+        meta.alone = meta.handicap + (int<32>)meta.offset_ticks;
+        meta.handicap = meta.raw + meta.handicap;
+    }
+
+    action compare() {
+        meta.begun = (bit<32>)meta.handicap |-| (bit<32>)meta.alone;
     }
 
     action clamp() {
@@ -42,13 +41,16 @@ control Window(inout metadata_t meta) {
 
     apply {
         if (meta.pass == PASS_OPEN) {
-            end = begin.execute(meta.group);
+            meta.begun = (bit<32>)begin.execute(meta.group);
         } else {
-            end = move_on.execute(meta.group);
+            meta.begun = (bit<32>)move_on.execute(meta.group);
         }
+        // Within the running period, or after the end of one that was not long ago. Anything else is long ago, or the
+        // register was never written. Signs are not tested: numbers that are read in slices cannot be added to.
         take_left();
-        take_bounds();
-        if ((silent < 0 || beyond < 0) && meta.pass == PASS_FIRST) {
+        take_bound();
+        compare();
+        if (meta.begun != 0 && meta.pass == PASS_FIRST) {
             meta.reopens = 1;
         }
         clamp();
