@@ -19,6 +19,7 @@ from typing import Any
 from echelon.documents import DocumentError
 from echelon.service import logs, notify
 from echelon.service.api import ApiSettings, Exchange, create_app
+from echelon.service.api.connections import ConnectionLimits, affordable
 from echelon.service.api.exposure import ExposureError, check_exposure
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.service.api.tokens import TokensFile
@@ -123,8 +124,14 @@ class _Daemon:
             open_metrics=api.open_metrics,
             observe=self._observe,
         )
+        limits = self._config.limits
+        connections, warning = affordable(
+            ConnectionLimits(limits.connections, limits.connections_per_address), len(self._config.switches)
+        )
+        if warning is not None:
+            log.warning(warning)
         app = create_app(self._service, settings, self._metrics.render)
-        return ApiServer(app, ServerSettings(api.listen, api.tls))
+        return ApiServer(app, ServerSettings(api.listen, api.tls, connections))
 
     def _observe(self, exchange: Exchange) -> None:
         self._metrics.request(
