@@ -293,9 +293,15 @@ class Lab:
         for switch in self.switches.values():
             switch.kill()
 
-    def daemon(self, name: str = "echelon", *options: str, descriptors: int | None = None, **more: Any) -> Daemon:
+    def daemon(self, name: str = "echelon", *options: str, **more: Any) -> Daemon:
         """Start a daemon without waiting for it. It is killed at the end at the latest."""
-        daemon = Daemon(self.config(name, **more), *options, descriptors=descriptors)
+        return self._started(Daemon(self.config(name, **more), *options))
+
+    def limited_daemon(self, descriptors: int, **more: Any) -> Daemon:
+        """Start a daemon that may open so many files at a time."""
+        return self._started(Daemon(self.config(**more), descriptors=descriptors))
+
+    def _started(self, daemon: Daemon) -> Daemon:
         self._daemons.append(daemon)
         return daemon
 

@@ -42,7 +42,7 @@ def test_idle_clients_lock_nobody_out(build: Build, fabric: dict[str, object], d
     (lab.directory / "tokens.yaml").write_text(f"tokens:\n{token.entry}")
     (lab.directory / "tokens.yaml").chmod(0o600)
     api = {"listen": "127.0.0.1:0", "tokens": "tokens.yaml"}
-    daemon = lab.daemon(descriptors=descriptors, api=api)
+    daemon = lab.limited_daemon(descriptors, api=api)
     daemon.wait_event("leading")
     url = daemon.wait_listening()
     with ExitStack() as held, Client(url, token=token.token, retry_s=10) as client:
