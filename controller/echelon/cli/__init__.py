@@ -24,6 +24,7 @@ from echelon.cli import (
     runs,
     serving,
     shell,
+    stores,
     sweeps,
     switches,
     tokens,
@@ -59,6 +60,8 @@ app.command(rich_help_panel=_EXPERIMENTS)(evaluations.evaluate)
 app.command(rich_help_panel=_EXPERIMENTS)(coflows.coflows)
 app.command(rich_help_panel=_SERVICE)(serving.serve)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
+app.command(rich_help_panel=_SERVICE)(stores.backup)
+app.command(rich_help_panel=_SERVICE)(stores.restore)
 app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)
 app.add_typer(switches.app, name="switch", rich_help_panel=_OPERATION)
 app.add_typer(plans.app, name="plan", rich_help_panel=_OPERATION)

@@ -90,6 +90,10 @@ class ApiConfig:
 class Limits:
     jobs: int
     flows_per_job: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
     body_bytes: int
     """Maximum size of a request's body, in bytes."""
     connections: int
@@ -122,6 +126,7 @@ class ServiceConfig:
     audit_s: float
     lease_s: float
     limits: Limits
+    api_limits: ApiLimits
     coalesce_s: float
     correct_distances: bool
     log: LogConfig
@@ -151,7 +156,8 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         api=_api(spec.api, file.parent),
         audit_s=float(spec.audit),
         lease_s=float(spec.lease),
-        limits=_limits(spec.limits),
+        limits=Limits(spec.limits.jobs, spec.limits.flows_per_job),
+        api_limits=_api_limits(spec.limits),
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
         log=LogConfig(spec.log.format, spec.log.level),
@@ -240,8 +246,8 @@ def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
     )
 
 
-def _limits(spec: LimitsSpec) -> Limits:
-    return Limits(spec.jobs, spec.flows_per_job, spec.body, spec.connections, spec.connections_per_address)
+def _api_limits(spec: LimitsSpec) -> ApiLimits:
+    return ApiLimits(spec.body, spec.connections, spec.connections_per_address)
 
 
 def _path(name: str | None, directory: Path) -> Path | None:

@@ -155,6 +155,11 @@ class Leader:
             self._timing.shutdown(wait=False, cancel_futures=True)
             self._metrics.leadership(None)
 
+    async def saved(self) -> None:
+        """Wait until every change that was under way when `run` ended is on disk, or has failed."""
+        while self._saving:
+            await asyncio.wait(self._saving)
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:

@@ -85,6 +85,50 @@ async def open_sqlite(path: Path, schema: Schema | None = None) -> SqliteStore:
     return store
 
 
+def back_up(path: Path, copy: Path) -> int:
+    """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the number of jobs in it.
+
+    The copy is whole or not there: one file, as the store was at one moment. Raise `StoreError`.
+    """
+    if copy.exists():
+        raise StoreError(f"{copy}: is there already (name another file, or remove it)")
+    with _opened(path) as file:
+        file.copy_to(copy)
+        return len(file.load().documents["jobs"])
+
+
+def restore(copy: Path, path: Path) -> int:
+    """Replace the store in `path` by `copy`. Return the number of jobs in it.
+
+    No service may use the store. The former store becomes ``NAME.replaced``. The content is replaced in one
+    transaction, so a log beside the file (``-wal``) is never applied to the wrong one. Raise `StoreError`.
+    """
+    lock = _Lock(path.with_name(path.name + ".lock"))
+    with _opened(copy) as file:
+        if not lock.take():
+            raise StoreError(f"{path}: a service uses it (stop every service on it first)")
+        try:
+            if path.exists():
+                with _opened(path) as former:
+                    former.copy_to(path.with_name(path.name + ".replaced"))
+            file.copy_into(path)
+            return len(file.load().documents["jobs"])
+        finally:
+            lock.release()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_File]:
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no such file (check the path)")
+    file = _File(path.absolute(), Schema())
+    try:
+        file.open()
+        yield file
+    finally:
+        file.close()
+
+
 def path_of(url: str) -> Path:
     """Return the path in ``sqlite:PATH`` or ``sqlite:///ABSOLUTE/PATH``; nothing in it is quoted."""
     rest = url.removeprefix("sqlite:")
@@ -407,16 +451,22 @@ class _File:
 
     def _back_up(self, version: int) -> None:
         """Back the file up as ``NAME.schema-VERSION``, whole or not at all."""
-        copy = self._path.with_name(f"{self._path.name}.schema-{version}")
+        self.copy_to(self._path.with_name(f"{self._path.name}.schema-{version}"))
+
+    def copy_to(self, copy: Path) -> None:
+        """Copy the database to a file, whole or not at all; a file of that name is replaced."""
         unfinished = copy.with_name(copy.name + ".unfinished")
-        unfinished.unlink(missing_ok=True)
-        target = sqlite3.connect(unfinished)
-        try:
+        with self._errors():
+            unfinished.unlink(missing_ok=True)
+            self.copy_into(unfinished)
+            unfinished.replace(copy)
+            _sync_directory(copy.parent)
+
+    def copy_into(self, path: Path) -> None:
+        """Replace the content of the database in `path`, in one transaction; its log then holds nothing."""
+        with self._errors(), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target:
             self._connection.backup(target)
-        finally:
-            target.close()
-        unfinished.replace(copy)
-        _sync_directory(copy.parent)
+            target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _documents(self) -> Documents:
         documents: Documents = {name: {} for name in COLLECTIONS}
