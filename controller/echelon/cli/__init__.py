@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from echelon.cli import (
+    changes,
     checks,
     coflows,
     evaluations,
@@ -67,6 +68,7 @@ app.add_typer(switches.app, name="switch", rich_help_panel=_OPERATION)
 app.add_typer(plans.app, name="plan", rich_help_panel=_OPERATION)
 app.add_typer(policies.app, name="policy", rich_help_panel=_OPERATION)
 app.add_typer(links.app, name="link", rich_help_panel=_OPERATION)
+app.command(rich_help_panel=_OPERATION)(changes.events)
 app.command(rich_help_panel=_OPERATION)(watch.watch)
 app.command(rich_help_panel=_OPERATION)(shell.shell)
 

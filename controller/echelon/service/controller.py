@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from echelon.service import views
 from echelon.service.interface import Registered
 from echelon.service.resources import (
     DistanceReport,
+    EventResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -125,6 +127,9 @@ class ControllerService:
         if leader.machine.in_force is None:
             problems.append(leader.machine.plan_problem or "there is no plan yet")
         return problems
+
+    def events(self) -> Sequence[EventResource]:
+        return [EventResource(**asdict(record)) for record in self._leader.trail.records]
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 

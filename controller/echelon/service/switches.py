@@ -53,6 +53,8 @@ class Switches:
         self._term = term
         self._metrics = metrics
         self._submit = submit
+        self._troubled: set[str] = set()
+        """Switches whose last state had a problem."""
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -108,7 +110,10 @@ class Switches:
         match event:
             case StateChanged(switch, state, problem):
                 self._metrics.switch_state(switch, state)
-                say = log.warning if problem else log.debug if state == "writing" else log.info
+                # A change of the plan passes through these two states on every switch.
+                usual = state in ("writing", "ready") and switch not in self._troubled
+                (self._troubled.add if problem else self._troubled.discard)(switch)
+                say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
                 self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
             case SessionOpened(switch):

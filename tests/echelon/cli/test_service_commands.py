@@ -86,6 +86,24 @@ def test_a_job_that_is_not_there_does_not_keep_the_others(service: Operated) -> 
     assert service.good("job", "list", "--json") == "[]\n"
 
 
+def test_who_changed_what_is_listed(service: Operated) -> None:
+    service.good("job", "submit", service.file())
+    service.good("link", "drain", "leaf1", "spine1")
+    service.good("policy", "set", "echelon", "order=setf")
+    service.good("job", "remove", "bert")
+    found = json.loads(service.good("events", "--last", "4", "--json"))
+    assert [(one["action"], one["object"]) for one in found] == [
+        ("register job", "bert"),
+        ("drain link", "leaf1 - spine1"),
+        ("choose policy", "echelon order=setf"),
+        ("remove job", "bert"),
+    ]
+    assert {one["client"] for one in found} == {"operator"}
+    shown = service.good("events", "--last", "1")
+    assert "operator" in shown
+    assert found[-1]["request"] in shown
+
+
 def test_of_a_list_with_a_bad_file_nothing_is_submitted(service: Operated) -> None:
     bad = service.file(**{"10 ms": "10 parsec"})
     line = service.bad("job", "submit", service.file(), bad)

@@ -13,7 +13,7 @@ import pytest
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
 from tests.echelon.service.conftest import Build
-from tests.echelon.service.lab import LINE, TWO_BY_TWO, ring, settle, until
+from tests.echelon.service.lab import LINE, TWO_BY_TWO, ring, settle
 
 BEGUN = b"GET /jobs HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -59,7 +59,8 @@ def test_idle_clients_lock_nobody_out(build: Build, fabric: dict[str, object], d
         for switch in lab.switches.values():
             switch.kill()
             switch.start()
-        until(lambda: len(daemon.events("switch")) > 2 * len(lab.switches), "switches come back")
+            daemon.wait_event("switch", switch=switch.name, state="away")
+            daemon.wait_event("switch", switch=switch.name, state="ready")
         settle(client)
     assert not [line for line in daemon.lines if "Traceback" in line or '"exception"' in line]
     assert sum(map(len, daemon.lines)) < 1e6
