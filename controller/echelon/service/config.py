@@ -1,7 +1,7 @@
 """The configuration file of the service.
 
 ```yaml
-service: lab                          # name
+service: lab                          # name, which marks its entries on switches: keep it
 fabric: fabric.yaml                   # relative to this file, as every path here
 policy: echelon                       # the default; or {name: echelon, parameters: {order: setf}}
 store: sqlite:state.db                # the default; a file next to this one, or etcd://host:2379/lab

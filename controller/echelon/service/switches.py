@@ -14,6 +14,7 @@ from echelon.documents import suggestion
 from echelon.lowering.intent import Intent
 from echelon.service import logs
 from echelon.service.metrics import Metrics
+from echelon.southbound.codec import owner_of
 from echelon.southbound.connection import (
     ConnectionSnapshot,
     Drift,
@@ -153,5 +154,6 @@ def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
         target=switch.target,
         tls=switch.tls,
         queues=target.queue_driver(switch.options, Site(switch.name, rates)),
+        owner=owner_of(config.name),
         session=target.session_factory(switch.options),
     )

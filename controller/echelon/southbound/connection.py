@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from echelon.lowering.intent import Intent, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
+from echelon.southbound.codec import OWNER
 from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
 from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
@@ -68,6 +69,8 @@ class Endpoint:
     """TLS files; None is plain text."""
     queues: QueueDriver | None = None
     """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
+    owner: bytes = OWNER
+    """What marks our entries (`echelon.southbound.codec.owner_of`)."""
     session: SessionFactory = SwitchSession
     """What makes its sessions (`echelon.targets.Target.session_factory`)."""
 
@@ -511,6 +514,7 @@ class SwitchConnection:
             endpoint.program,
             election_id=term,
             credentials=None if endpoint.tls is None else endpoint.tls.credentials(),
+            owner=endpoint.owner,
             queues=endpoint.queues,
         )
 
