@@ -16,7 +16,7 @@ api:
   tls: {certificate: api.pem, key: api.key, client_ca: clients.pem}   # client_ca: who signs clients' certificates
   metrics: token                      # the default; or open: /metrics answers without a token
 audit: 30 s                           # how often the switches are read and compared; what follows shows the defaults
-lease: 5 s                            # after which a silent leader is replaced
+lease: 5 s                            # after which a silent leader is replaced (etcd) or reported (sqlite)
 limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB, connections: 1000, connections_per_address: 200}
 coalesce: 5 ms                        # changes within this time become one plan
 telemetry: {correct_distances: false} # feed observed distances back to the policy

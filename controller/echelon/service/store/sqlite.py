@@ -2,8 +2,9 @@
 
 The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. The leader holds an OS
 lock (flock) on the file ``NAME.lock`` beside it, which ends with the process, however that ends; a second controller on
-the same file waits for it. A stopped leader (SIGSTOP) keeps it. Every commit also checks that the term on file is still
-its own, so that a leader whose lock file was deleted is refused once another one has taken over.
+the same file waits for it. A stopped leader (SIGSTOP) keeps it, because a lock cannot be taken from a living process. A
+leader that runs touches the lock file, and a standby reports one that has ceased to. Every commit also checks that the
+term on file is still its own, so that a leader whose lock file was deleted is refused once another one has taken over.
 
 All SQL runs in one thread; `_File` is what runs there.
 """
@@ -15,6 +16,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,13 +72,16 @@ _ADVICE = {
 
 
 async def open_url(url: str, *, lease_s: float) -> SqliteStore:
-    """Open the store for `echelon.service.store.open_store`. A file has no lease: `lease_s` is not used."""
-    return await open_sqlite(path_of(url))
+    """Open the store for `echelon.service.store.open_store`.
+
+    A file has no lease: `lease_s` is the time after which a standby reports a silent leader.
+    """
+    return await open_sqlite(path_of(url), silent_s=lease_s)
 
 
-async def open_sqlite(path: Path, schema: Schema | None = None) -> SqliteStore:
+async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float = 5.0) -> SqliteStore:
     """Open the store in that file; create the file if it is absent. Raise `StoreError`."""
-    store = SqliteStore(path.absolute(), schema or Schema())
+    store = SqliteStore(path.absolute(), schema or Schema(), silent_s)
     try:
         await store.open()
     except BaseException:
@@ -144,10 +149,12 @@ def path_of(url: str) -> Path:
 class SqliteStore:
     """A `Store`; see `open_sqlite`."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    def __init__(self, path: Path, schema: Schema, silent_s: float) -> None:
         self._path = path
         self._file = _File(path, schema)
         self._lock = _Lock(path.with_name(path.name + ".lock"))
+        self._silent_s = silent_s
+        self._beating: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._group = GroupCommit(self._write, LIMITS)
         self._leadership: Leadership | None = None
@@ -191,12 +198,26 @@ class SqliteStore:
             self._lock.release()
             raise
         self._leadership = Leadership(candidate, term, raise_term=self._raise_term, resign=self._resign)
+        self._beating = asyncio.create_task(self._beat())
         return self._leadership
+
+    async def _beat(self) -> None:
+        while True:
+            self._lock.touch()
+            await asyncio.sleep(self._silent_s / 4)
 
     async def leader(self) -> Candidate | None:
         self._check_open()
-        # A leader that died holding the lock is still on file.
-        return await self._run(self._file.leader) if self._lock.is_held() else None
+        if not self._lock.is_held():
+            return None  # a leader that died holding the lock is still on file
+        leader = await self._run(self._file.leader)
+        silent_s = self._lock.untouched_s()
+        if leader is not None and self._leadership is None and silent_s > self._silent_s:
+            raise StoreUnavailableError(
+                f"{self.url}: the leader {leader.id} has stood still for {silent_s:.0f} s and holds the lock, so no "
+                "other controller can take over (resume it with 'kill -CONT', or end it with 'kill -KILL')"
+            )
+        return leader
 
     async def close(self) -> None:
         if self._leadership is not None:
@@ -247,6 +268,8 @@ class SqliteStore:
     def _lose(self, leadership: Leadership, reason: str) -> None:
         if leadership is self._leadership:
             self._leadership = None
+            if self._beating is not None:
+                self._beating.cancel()
             self._lock.release()
             leadership.lose(reason)
 
@@ -321,6 +344,18 @@ class _Lock:
             return not self._try(found, fcntl.LOCK_SH)
         finally:
             os.close(found)
+
+    def touch(self) -> None:
+        """Show that the holder runs."""
+        if self._held is not None:
+            os.utime(self._held)
+
+    def untouched_s(self) -> float:
+        """Return the time since the holder last showed that it runs, in seconds."""
+        try:
+            return time.time() - self._path.stat().st_mtime
+        except OSError:
+            return 0.0
 
     def release(self) -> None:
         if self._held is not None:
