@@ -79,13 +79,18 @@ def without(statement: str) -> str:
 @pytest.mark.parametrize(
     ("statement", "test"),
     [
-        ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "AttainedService"),
-        ("meta.level_key = (bit<32>)(period - into)", "TimeWindow"),
         ("behind = 0", "RelativeLevels"),
-        ("top_flow.write(port, 1w1 ++ meta.flow)", "RelativeLevels"),
         ("meta.reference_us = told_us", "TheReferenceIsTold"),
-        ("hdr.shim.memory = meta.memory", "MemoryIsTold"),
-        ("late_us.read(late, index)", "Memory"),
+        *(
+            pytest.param(statement, test, marks=pytest.mark.long)
+            for statement, test in (
+                ("attained_epoch.write(index, 1w1 ++ meta.epoch)", "AttainedService"),
+                ("meta.level_key = (bit<32>)(period - into)", "TimeWindow"),
+                ("top_flow.write(port, 1w1 ++ meta.flow)", "RelativeLevels"),
+                ("hdr.shim.memory = meta.memory", "MemoryIsTold"),
+                ("late_us.read(late, index)", "Memory"),
+            )
+        ),
     ],
 )
 def test_a_ranking_that_forgets_a_step_fails(tmp_path: Path, statement: str, test: str) -> None:

@@ -61,6 +61,10 @@ class Codec:
         """The stage of each table; see `EncodedEntry.stage`."""
         return {table.alias: self._stages[table.id] for table in self._schema.tables}
 
+    def spread(self, entry: TableEntry) -> tuple[TableEntry, ...]:
+        """Return the entry alone: P4Runtime takes an entry with several actions in one piece."""
+        return (entry,)
+
     def encode(self, entry: TableEntry) -> EncodedEntry:
         """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the P4Info does not know or a
         value that does not fit."""

@@ -54,6 +54,10 @@ class EntryCodec(Protocol):
         """The stage of each table; see `EncodedEntry.stage`."""
         ...
 
+    def spread(self, entry: TableEntry) -> Sequence[TableEntry]:
+        """Return the entries that the channel needs for one of an intent, each of which can be encoded."""
+        ...
+
     def encode(self, entry: TableEntry) -> EncodedEntry:
         """Return the bytes of `entry`. Raise ValueError that names table and field."""
         ...
@@ -284,7 +288,7 @@ class IntentSession(ABC):
             raise
 
     def _new_wanted(self) -> WantedEntries:
-        return WantedEntries(self._codec.encode, self._codec.stages)
+        return WantedEntries(self._codec.encode, self._codec.stages, self._codec.spread)
 
     async def _apply(
         self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds

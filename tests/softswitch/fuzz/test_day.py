@@ -24,6 +24,9 @@ from tests.soak.memory import FLAT
 PACKETS = 20_000
 
 
+pytestmark = pytest.mark.xdist_group("day")  # One fabric runs for all of them.
+
+
 @pytest.fixture(scope="module")
 def report() -> Report:
     return soak(PACKETS, HOUR_NS // 2, seed=3)

@@ -17,19 +17,8 @@ from tests.soak.specimens import Specimen, specimens
 
 PACKETS = 500
 SEED = 11
-SHORT = {
-    "echelon",
-    "checksums",
-    "stateful",
-    "hashes",
-    "parsing",
-    "stacks",
-    "replication",
-    "meters",
-    "profiles",
-    "digests",
-}
-"""The programs of the default suite: one for each part of the switch that packets reach. `make test-long` has all."""
+SHORT = {"echelon", "stateful", "parsing", "replication"}
+"""The programs of the default suite: our own and three that reach most of the switch. `make test-long` has all."""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +48,7 @@ def named(name: str) -> Specimen:
 
 
 def test_a_seed_gives_the_same_run() -> None:
-    one, same, other = (fuzz(named("replicate"), 200, seed) for seed in (1, 1, 2))
+    one, same, other = (fuzz(named("replicate"), 40, seed) for seed in (1, 1, 2))
     assert (one.copies, one.sent, one.dropped, one.reached) == (same.copies, same.sent, same.dropped, same.reached)
     assert (one.copies, one.sent) != (other.copies, other.sent)
 

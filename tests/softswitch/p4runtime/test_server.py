@@ -490,9 +490,14 @@ METHODS = [
     *(f"/p4.v1.P4Runtime/{name}" for name in ("GetForwardingPipelineConfig", "Capabilities")),
     *(f"/gnmi.gNMI/{name}" for name in ("Capabilities", "Get", "Set", "Subscribe")),
 ]
+USUAL = {"/p4.v1.P4Runtime/Write", "/p4.v1.P4Runtime/StreamChannel", "/gnmi.gNMI/Subscribe"}
+"""One method of each kind: a call, a stream, and a service of its own. `make test-long` has all."""
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(method, marks=() if method in USUAL else pytest.mark.long) for method in METHODS],
+)
 def test_what_cannot_be_decoded_is_refused_and_forgotten(channel: grpc.Channel, method: str) -> None:
     call = channel.stream_stream(method)
     before = calls_remembered()

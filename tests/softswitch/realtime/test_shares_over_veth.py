@@ -20,9 +20,9 @@ from tests.bench.switch.shares import CASES
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 2
-USUAL = ("port rate, 1500 bytes", "strict, both overloaded", "weights 1 : 1 : 3, unequal packets")
-MORE = ("port rate, 64 bytes", "strict, rest for the lowest")
-"""Cases of `make test-long`: smaller packets and a third level."""
+USUAL = ("strict, both overloaded", "weights 1 : 1 : 3, unequal packets")
+MORE = ("port rate, 1500 bytes", "port rate, 64 bytes", "strict, rest for the lowest")
+"""Cases of `make test-long`: one queue alone and a third level."""
 
 
 @cache
