@@ -73,7 +73,7 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     return replace(limits, total=total), warning
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
 
     def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
@@ -148,7 +148,7 @@ class Listener:
         self,
         listening: socket.socket,
         limits: ConnectionLimits,
-        connection: Callable[[ConnectionLimits, str], Connection],
+        connection: Callable[[ConnectionLimits, str], ClientConnection],
         tls: ssl.SSLContext | None,
     ) -> None:
         """`connection` makes the protocol of a connection from limits and origin."""
@@ -156,9 +156,9 @@ class Listener:
         self._limits = limits
         self._connection = connection
         self._tls = tls
-        self._opening: dict[Connection, asyncio.Task[object]] = {}
+        self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
         """Connections whose TLS handshake is not over."""
-        self._open: set[Connection] = set()
+        self._open: set[ClientConnection] = set()
         """All connections, those included."""
         self._retry: asyncio.TimerHandle | None = None
 
@@ -209,14 +209,14 @@ class Listener:
             # Its descriptor is free in the next turn of the event loop, and not before.
             return
 
-    def _rivals(self, origin: str) -> Collection[Connection]:
+    def _rivals(self, origin: str) -> Collection[ClientConnection]:
         """Return the connections of which one must close for another one from `origin`; empty: none needs to."""
         neighbours = [one for one in self._open if one.origin == origin]
         if origin and len(neighbours) >= self._limits.per_address:
             return neighbours
         return self._open if len(self._open) >= self._limits.total else ()
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: ClientConnection) -> None:
         self._open.discard(connection)
         if connection in self._opening:
             self._opening[connection].cancel()

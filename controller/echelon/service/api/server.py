@@ -23,7 +23,7 @@ import uvicorn
 
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
-from echelon.service.api.connections import Connection, ConnectionLimits, Listener
+from echelon.service.api.connections import ClientConnection, ConnectionLimits, Listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -95,7 +95,7 @@ class ApiServer:
         self._stopping: asyncio.Event = app.state.stopping
         self._server = _Server(config)
         self._socket = _bind(settings.listen, settings.socket_mode)
-        make = partial(Connection, config, self._server.server_state)
+        make = partial(ClientConnection, config, self._server.server_state)
         self._listener = Listener(self._socket, settings.connections, make, self._tls)
         self.url = self._url()
         """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the chosen port if 0 was
