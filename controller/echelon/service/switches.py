@@ -55,7 +55,7 @@ class Switches:
         self._metrics = metrics
         self._submit = submit
         self._troubled: set[str] = set()
-        """Switches whose last state had a problem."""
+        """Switches that had a problem and are not ready yet."""
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -113,7 +113,10 @@ class Switches:
                 self._metrics.switch_state(switch, state)
                 # A change of the plan passes through these two states on every switch.
                 usual = state in ("writing", "ready") and switch not in self._troubled
-                (self._troubled.add if problem else self._troubled.discard)(switch)
+                if problem:
+                    self._troubled.add(switch)
+                elif state == "ready":
+                    self._troubled.discard(switch)
                 say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
                 self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
