@@ -26,7 +26,7 @@ from bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.codec import OWNER, EncodedEntry
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.queues import QueueDriver
@@ -77,6 +77,7 @@ class BfrtSession(IntentSession):
         *,
         election_id: int | None = None,
         credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
         queues: QueueDriver | None = None,
         device: int = 0,
     ) -> None:
