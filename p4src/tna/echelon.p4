@@ -108,12 +108,16 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     }
 
     // Microseconds become ticks: 1 - 1/64 - 1/128 is 1/1.024.
-    action take_parts() {
-        @in_hash {
-            meta.told_age = hdr.shim.age_us;
-            part = 6w0 ++ hdr.shim.age_us[31:6];
-            smaller_part = 7w0 ++ hdr.shim.age_us[31:7];
-        }
+    action take_age() {
+        @in_hash { meta.told_age = hdr.shim.age_us; }
+    }
+
+    action take_part() {
+        @in_hash { part = 6w0 ++ hdr.shim.age_us[31:6]; }
+    }
+
+    action take_smaller_part() {
+        @in_hash { smaller_part = 7w0 ++ hdr.shim.age_us[31:7]; }
     }
 
     action hear_memory() {
@@ -200,7 +204,9 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                 keep_three_quarters();
             } else {
                 if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
-                    take_parts();
+                    take_age();
+                    take_part();
+                    take_smaller_part();
                     hear_memory();
                 }
                 take_told();

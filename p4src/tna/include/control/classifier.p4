@@ -158,7 +158,7 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
     RegisterAction<bit<32>, connection_id_t, bit<32>>(connection_last) exchange = {
         void apply(inout bit<32> last, out bit<32> before) {
             before = last;
-            last = meta.now;
+            last = meta.pause_now;
         }
     };
 
@@ -191,11 +191,22 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
+    bit<32> missing = 0;
+    bit<32> early = 0;
+    bit<32> end = 0;
+
+    action take_gap() {
+        meta.before = meta.pause_now - meta.before;
+        missing = meta.head_bytes |-| meta.position;
+        end = meta.position + meta.payload_bytes;
+    }
+
+    action compare() {
+        early = meta.gap_ticks |-| meta.before;
+        end = meta.end_bytes |-| end;
+    }
+
     apply {
-        ticks_t silence = 0;
-        bit<32> missing = 0;
-        bit<32> early = 0;
-        bit<32> end = 0;
         if (meta.is_connection == 1 && (meta.payload != 0 || hdr.udp.isValid())) {
             @in_hash { meta.payload_bytes = 16w0 ++ meta.payload; }
             if (meta.pass == PASS_ITERATION) {
@@ -216,16 +227,19 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
                 }
                 // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it
                 // has carried what the last iteration had to bring.
-                silence = meta.now - meta.before;
-                missing = meta.head_bytes |-| meta.position;
-                early = meta.gap_ticks |-| silence;
-                end = meta.position + meta.payload_bytes;
-                end = meta.end_bytes |-| end;
-                if (meta.is_segment == 1 && end == 0) {
-                    meta.last = 1;
+                take_gap();
+                compare();
+                if (meta.is_segment == 1) {
+                    if (end == 0) {
+                        meta.last = 1;
+                    }
                 }
-                if (meta.is_head == 1 && missing == 0 && early == 0 && meta.pass == PASS_FIRST) {
-                    meta.opens = 1;
+                if (meta.is_head == 1 && meta.pass == PASS_FIRST) {
+                    if (missing == 0) {
+                        if (early == 0) {
+                            meta.opens = 1;
+                        }
+                    }
                 }
             }
         }

@@ -22,11 +22,19 @@ control QueueDepth(inout headers_t hdr, inout egress_metadata_t meta, in egress_
         size = ECN_TABLE_SIZE;
     }
 
+    action take_depth() {
+        @in_hash { meta.depth = 13w0 ++ eg_intr_md.enq_qdepth; }
+    }
+
+    action take_room() {
+        meta.room = meta.threshold |-| meta.depth;
+    }
+
     apply {
         if (hdr.ipv4.isValid() && hdr.ipv4.ecn != ECN_NOT_CAPABLE && hdr.ipv4.ihl == 5) {
             if (ecn_threshold.apply().hit) {
-                @in_hash { meta.depth = 13w0 ++ eg_intr_md.enq_qdepth; }
-                meta.room = meta.threshold |-| meta.depth;
+                take_depth();
+                take_room();
                 if (meta.room == 0) {
                     hdr.ipv4.ecn = ECN_CONGESTION_EXPERIENCED;
                 }

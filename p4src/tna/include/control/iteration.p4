@@ -33,6 +33,10 @@ control Iteration(inout metadata_t meta) {
         }
     };
 
+    action take_ahead() {
+        meta.ahead = meta.epoch - meta.stored_epoch;
+    }
+
     apply {
         if (meta.ranking == Ranking.DEADLINE) {
             if (meta.pass == PASS_FIRST) {
@@ -48,7 +52,7 @@ control Iteration(inout metadata_t meta) {
             }
         }
         // Modulo 256, as in shared/epochs.p4.
-        meta.ahead = meta.epoch - meta.stored_epoch;
+        take_ahead();
         if (meta.ahead[7:0] == 0) {
             meta.epoch_is = EPOCH_EQUAL;
         } else if (meta.ahead[7:4] == 0xF) {
