@@ -56,13 +56,14 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Profile() profile;
     Unit() unit;
     Deadline() by_deadline;
+    Memory() memory;
     Lateness() lateness;
     Top() top;
     Attained() by_attained;
     Window() by_window;
     Level() level;
     Pause() pause;
-    Promotion() promotion;
+    StreamQueue() stream_queue;
 
     // Egress gets the queue of a packet without a ranking as the one that it asks for.
     @id(0x01000001)
@@ -82,6 +83,26 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     action drop_because(bit<2> reason) {
         meta.drop = 1;
         meta.drop_reason = reason;
+    }
+
+    // In the order in which the reasons are told.
+    @hidden
+    table ipv4_header {
+        key = {
+            hdr.ipv4.version: ternary;
+            hdr.ipv4.ihl: ternary;
+            hdr.ipv4.ttl: ternary;
+            meta.bad_checksum: ternary;
+        }
+        actions = { drop_because; NoAction; }
+        const default_action = drop_because(DROP_MALFORMED);
+        const entries = {
+            (4, 0 &&& 0xC, _, _): drop_because(DROP_MALFORMED);
+            (4, 4, _, _): drop_because(DROP_MALFORMED);
+            (4, 5, _, true): drop_because(DROP_CHECKSUM);
+            (4, _, 0 &&& 0xFE, _): drop_because(DROP_TTL);
+            (4, _, _, _): NoAction();
+        }
     }
 
     TAKE_TICKS(meta, ig_prsr_md.global_tstamp)
@@ -148,9 +169,38 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         @in_hash { meta.bridge.stream = 4w1 ++ meta.connection; }
     }
 
-    // A field that operations of 32 bits write is not read in slices, as table `level` does.
-    action take_level_key() {
-        @in_hash { meta.level_key = (bit<32>)meta.raw; }
+    action add_memory() {
+        meta.handicap = meta.handicap + (int<32>)meta.bridge.memory;
+    }
+
+    action take_tardiness() {
+        meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
+    }
+
+    // A field of a digest is not one that is calculated with.
+    action take_slack() {
+        @in_hash { meta.slack_key = (bit<32>)meta.raw; }
+    }
+
+    action turn_slack() {
+        meta.slack_key = SLACK_BIAS - meta.slack_key;
+    }
+
+    // The time left in a window, and whether it is within the running period, or after the end of one that was not long
+    // ago. Anything else is long ago, or the register was never written. Signs are not tested: numbers that are read in
+    // slices cannot be added to.
+    action take_left() {
+        meta.raw = (int<32>)(meta.begun - meta.now);
+        meta.handicap = (int<32>)(meta.offset_ticks << SILENT_SHIFT);
+    }
+
+    action take_bound() {
+        meta.alone = meta.handicap + (int<32>)meta.offset_ticks;
+        meta.handicap = meta.raw + meta.handicap;
+    }
+
+    action compare_silence() {
+        meta.begun = (bit<32>)meta.handicap |-| (bit<32>)meta.alone;
     }
 
     action tell_told() {
@@ -170,10 +220,6 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         meta.raw = LEVEL_KEY_BIAS - meta.raw;
     }
 
-    action clamp() {
-        meta.raw = max(meta.raw, 0);
-    }
-
     // The pass is PASS_OPEN or PASS_ITERATION.
     action resubmit_flow() {
         @in_hash {
@@ -181,130 +227,144 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         }
     }
 
+    // Nested conditions keep what follows out of their stages, so conditions stand beside each other here, each around
+    // what one stage does. See "Stages" in docs/data-plane.md.
     apply {
-        queue_t queue = 0;
         take_ticks();
         take_pause_ticks();
         meta.bridge.setValid();
+        meta.resubmit.setValid();
         classifier.apply(hdr, meta);
-        if (ig_prsr_md.parser_err != 0 || meta.malformed == 1 || meta.too_short != 0
-            || (hdr.ipv4.isValid() && (hdr.ipv4.version != 4 || hdr.ipv4.ihl & 0xC == 0 || hdr.ipv4.ihl == 4))) {
+        if (ig_prsr_md.parser_err != 0 || meta.malformed == 1 || meta.too_short != 0) {
             drop_because(DROP_MALFORMED);
-        } else if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5 && meta.bad_checksum) {
-            drop_because(DROP_CHECKSUM);
-        } else if (hdr.ipv4.isValid() && (hdr.ipv4.ttl == 0 || hdr.ipv4.ttl == 1)) {
-            drop_because(DROP_TTL);
+        } else if (hdr.ipv4.isValid()) {
+            ipv4_header.apply();
+        }
+        // What the packet's first pass found, or what its sender knows about the iteration.
+        if (meta.pass == PASS_OPEN) {
+            take_memory();
+        } else if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            hear_memory();
+        }
+        if (meta.pass == PASS_OPEN) {
+            take_quarter();
+        }
+        keep_three_quarters();
+        if (meta.pass != PASS_OPEN && hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            take_age();
+        }
+        if (meta.pass != PASS_OPEN && hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            take_part();
+        }
+        if (meta.pass != PASS_OPEN && hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            take_smaller_part();
+        }
+        add_parts();
+        if (meta.pass == PASS_OPEN) {
+            take_reference();
         } else {
-            position.apply(hdr, meta);
-            // What the packet's first pass found, or what its sender knows about the iteration.
-            if (meta.pass == PASS_OPEN) {
-                take_reference();
-                take_memory();
-                take_quarter();
-                keep_three_quarters();
+            take_told();
+        }
+        correct_told();
+        take_length();
+        position.apply(hdr, meta);
+        if (meta.is_connection == 1) {
+            take_connection();
+        } else {
+            take_flow();
+        }
+        if (meta.is_flow == 1 && meta.drop == 0) {
+            flow.apply(hdr, meta);
+        }
+        forwarding.apply(hdr, meta, ig_tm_md);
+        if (meta.ranking != Ranking.NONE && meta.ranking != Ranking.FIXED) {
+            profile.apply(meta);
+        }
+        if (meta.ranking == Ranking.DEADLINE) {
+            by_deadline.apply(meta);
+        } else if (meta.ranking == Ranking.WINDOW) {
+            by_window.apply(meta);
+        }
+        if (meta.ranking == Ranking.DEADLINE) {
+            memory.apply(meta);
+        }
+        by_attained.apply(meta);
+        if (meta.ranking == Ranking.DEADLINE) {
+            take_tardiness();
+        } else if (meta.ranking == Ranking.WINDOW) {
+            take_left();
+        }
+        if (meta.ranking == Ranking.DEADLINE) {
+            take_slack();
+        }
+        if (meta.ranking == Ranking.DEADLINE) {
+            turn_slack();
+        }
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            if (hdr.shim.age_us != 0) {
+                tell_told();
             } else {
-                if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
-                    take_age();
-                    take_part();
-                    take_smaller_part();
-                    hear_memory();
-                }
-                take_told();
-                add_parts();
-                correct_told();
+                tell_begun();
             }
-            take_length();
-            if (meta.is_flow == 1) {
-                flow.apply(hdr, meta);
+        } else {
+            tell_begun();
+        }
+        if (meta.ranking == Ranking.DEADLINE) {
+            add_memory();
+        } else if (meta.ranking == Ranking.WINDOW) {
+            take_bound();
+        }
+        unit.apply(meta);
+        if (meta.ranking == Ranking.DEADLINE) {
+            if (meta.bridge.is_relative == 1) {
+                take_rank();
+            } else {
+                turn();
             }
-            forwarding.apply(hdr, meta, ig_tm_md);
-            if (meta.ranking != Ranking.NONE) {
-                if (meta.is_connection == 1) {
-                    take_connection();
-                } else {
-                    take_flow();
-                }
-                if (meta.ranking != Ranking.FIXED) {
-                    profile.apply(meta);
-                }
-                if (meta.ranking == Ranking.DEADLINE) {
-                    by_deadline.apply(hdr, meta);
-                } else if (meta.ranking == Ranking.ATTAINED) {
-                    by_attained.apply(meta);
-                } else if (meta.ranking == Ranking.WINDOW) {
-                    by_window.apply(meta);
-                }
-                if (meta.ranking == Ranking.DEADLINE || meta.ranking == Ranking.ATTAINED) {
-                    iteration.apply(meta);
-                    if (meta.epoch_is == EPOCH_NEWER) {
-                        meta.reopens = 1;
-                    }
-                }
-                unit.apply(meta);
-                if (meta.ranking == Ranking.DEADLINE) {
-                    if (meta.bridge.is_relative == 1) {
-                        take_rank();
-                        if (meta.epoch_is == EPOCH_EQUAL) {
-                            top.apply(meta);
-                        }
-                        lateness.apply(meta);
-                    } else {
-                        turn();
-                        clamp();
-                        take_level_key();
-                    }
-                } else if (meta.ranking == Ranking.WINDOW) {
-                    take_level_key();
-                }
-                if (meta.epoch_is == EPOCH_STALE) {
-                    meta.ranking = Ranking.NONE;
-                    meta.traffic_class = CLASS_STALE;
-                }
+        } else if (meta.ranking == Ranking.WINDOW) {
+            compare_silence();
+        }
+        iteration.apply(meta);
+        if (meta.ranking == Ranking.WINDOW && meta.pass == PASS_FIRST && meta.opens == 0) {
+            if (meta.begun != 0) {
+                meta.reopens = 1;
             }
-            if (meta.opens == 1) {
-                ig_dprsr_md.resubmit_type = RESUBMIT;
-                meta.resubmit.setValid();
-                meta.reopens = 0;
-                resubmit_flow();
-            } else if (meta.reopens == 1) {
-                ig_dprsr_md.resubmit_type = RESUBMIT;
-                meta.resubmit.setValid();
-                resubmit_flow();
-                if (meta.is_shim == 1 && hdr.shim.age_us != 0) {
-                    tell_told();
-                } else {
-                    tell_begun();
-                }
-            } else if (meta.forwarded == 1) {
-                ig_tm_md.ucast_egress_port = meta.egress_port;
-                if (meta.ranking == Ranking.NONE) {
-                    traffic_class.apply();
-                } else {
-                    meta.bridge.is_ranked = 1;
-                    pause.apply(hdr, meta);
-                    if (meta.ranking != Ranking.FIXED) {
-                        level.apply(meta);
-                    }
-                    promotion.apply(meta.bridge, queue);
-                    ig_tm_md.qid = (QueueId_t)queue;
-                    if (meta.first == 1 || meta.last == 1) {
-                        ig_dprsr_md.digest_type = DIGEST_FLOW_EVENT;
-                    }
-                }
-                if (hdr.ipv4.isValid()) {
-                    hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
-                    if (hdr.ipv4.ihl != 5) {
-                        // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
-                        // 0x0100 more in the checksum, end-around carry included.
-                        if (hdr.ipv4.checksum[15:8] == 0xFF) {
-                            hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
-                        } else {
-                            hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
-                        }
-                    }
-                }
-            } else if (meta.flooded == 0) {
-                drop_because(DROP_NO_ROUTE);
+        }
+        top.apply(meta);
+        lateness.apply(meta);
+        pause.apply(hdr, meta);
+        // Egress asks for the queue of a packet that nothing ranks.
+        if (meta.ranking == Ranking.NONE && meta.forwarded == 1) {
+            traffic_class.apply();
+        }
+        if (meta.ranking != Ranking.NONE) {
+            meta.bridge.is_ranked = 1;
+        }
+        level.apply(meta);
+        stream_queue.apply(meta, ig_tm_md);
+        if (meta.opens == 0 && meta.forwarded == 0 && meta.flooded == 0 && meta.drop == 0) {
+            drop_because(DROP_NO_ROUTE);
+        }
+        if (meta.forwarded == 1 && meta.opens == 0 && meta.reopens == 0) {
+            ig_tm_md.ucast_egress_port = meta.egress_port;
+        }
+        resubmit_flow();
+        if (meta.drop == 0 && (meta.opens == 1 || meta.reopens == 1)) {
+            ig_dprsr_md.resubmit_type = RESUBMIT;
+        }
+        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0 && (meta.first == 1 || meta.last == 1)) {
+            ig_dprsr_md.digest_type = DIGEST_FLOW_EVENT;
+        }
+        if (hdr.ipv4.isValid()) {
+            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        }
+        if (hdr.ipv4.isValid() && hdr.ipv4.ihl != 5) {
+            // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
+            // 0x0100 more in the checksum, end-around carry included.
+            if (hdr.ipv4.checksum[15:8] == 0xFF) {
+                hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
+            } else {
+                hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
             }
         }
         if (meta.drop == 1) {

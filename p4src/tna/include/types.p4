@@ -91,6 +91,8 @@ struct metadata_t {
     bit<1>           is_segment;
     bit<1>           opens;
     bit<1>           last;
+    // Its bytes move the position of its connection.
+    bit<1>           counts;
     bit<16>          payload;
     bit<16>          too_short;
     connection_id_t  connection;
@@ -113,7 +115,6 @@ struct metadata_t {
     echelonflow_id_t echelonflow;
     bit<32>          offset_ticks;
     group_id_t       group;
-    bit<32>          stored_epoch;
     bit<32>          ahead;
     bit<2>           epoch_is;
     bit<1>           reopens;
@@ -140,6 +141,8 @@ struct metadata_t {
     bit<1>           flooded;
     bit<1>           first;
     ticks_t          hold_ticks;
+    // For how long the stream has been silent, then how much of the hold time is left.
+    ticks_t          idle;
 }
 
 struct egress_metadata_t {

@@ -90,6 +90,10 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
         }
     }
 
+    action take_epoch() {
+        @in_hash { meta.epoch = 24w0 ++ hdr.shim.epoch; }
+    }
+
     apply {
         if (hdr.tcp.isValid()) {
             tcp_header.apply();
@@ -97,23 +101,28 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
             measure(28, 0xFFE4);
         }
         if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
-            meta.is_shim = 1;
-            if (hdr.shim.flags & SHIM_FLAG_ACK != 0) {
-                meta.traffic_class = CLASS_CONTROL;
-            } else {
+            if (hdr.shim.flags & SHIM_FLAG_ACK == 0) {
                 shim_flow.apply();
-                @in_hash { meta.epoch = 24w0 ++ hdr.shim.epoch; }
-                if (hdr.shim.flags & SHIM_FLAG_LAST != 0) {
-                    meta.last = 1;
-                }
+            } else {
+                meta.traffic_class = CLASS_CONTROL;
             }
         } else if (hdr.tcp.isValid()) {
             tcp_connection.apply();
-            if (meta.payload == 0) {
-                meta.traffic_class = CLASS_CONTROL;
-            }
         } else if (hdr.udp.isValid()) {
             udp_connection.apply();
+        }
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            meta.is_shim = 1;
+        }
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+            take_epoch();
+        }
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
+            && hdr.shim.flags & (SHIM_FLAG_ACK | SHIM_FLAG_LAST) == SHIM_FLAG_LAST) {
+            meta.last = 1;
+        }
+        if (hdr.tcp.isValid() && meta.payload == 0) {
+            meta.traffic_class = CLASS_CONTROL;
         }
     }
 }
@@ -206,40 +215,56 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
         end = meta.end_bytes |-| end;
     }
 
+    action take_payload() {
+        @in_hash { meta.payload_bytes = 16w0 ++ meta.payload; }
+    }
+
     apply {
-        if (meta.is_connection == 1 && (meta.payload != 0 || hdr.udp.isValid())) {
-            @in_hash { meta.payload_bytes = 16w0 ++ meta.payload; }
+        take_payload();
+        if (meta.is_connection == 1) {
             if (meta.pass == PASS_ITERATION) {
                 meta.epoch = next_iteration.execute(meta.job);
             } else {
                 meta.epoch = present_iteration.execute(meta.job);
             }
+        }
+        // In the second pass of PASS_OPEN its bytes were counted in the first.
+        if (meta.is_connection == 1 && meta.pass == PASS_OPEN) {
+            meta.is_flow = 1;
+        }
+        if (meta.is_connection == 1 && meta.pass == PASS_OPEN) {
+            recall_flow();
+        }
+        if (meta.is_connection == 1 && meta.pass != PASS_OPEN && (meta.payload != 0 || hdr.udp.isValid())) {
+            meta.counts = 1;
+        }
+        if (meta.counts == 1 && meta.drop == 0) {
             meta.before = exchange.execute(meta.connection);
-            if (meta.pass == PASS_OPEN) {
-                // Its bytes were counted in the first pass.
-                meta.is_flow = 1;
-                recall_flow();
-            } else {
-                meta.position = advance.execute(meta.connection);
-                segment.apply();
-                if (meta.position == 0) {
-                    meta.starts = 1;
-                }
-                // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it
-                // has carried what the last iteration had to bring.
-                take_gap();
-                compare();
-                if (meta.is_segment == 1) {
-                    if (end == 0) {
-                        meta.last = 1;
-                    }
-                }
-                if (meta.is_head == 1 && meta.pass == PASS_FIRST) {
-                    if (missing == 0) {
-                        if (early == 0) {
-                            meta.opens = 1;
-                        }
-                    }
+        }
+        if (meta.counts == 1 && meta.drop == 0) {
+            meta.position = advance.execute(meta.connection);
+        }
+        if (meta.counts == 1 && meta.drop == 0) {
+            segment.apply();
+        }
+        if (meta.counts == 1 && meta.drop == 0) {
+            if (meta.position == 0) {
+                meta.starts = 1;
+            }
+        }
+        // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it has
+        // carried what the last iteration had to bring.
+        take_gap();
+        compare();
+        if (meta.is_segment == 1) {
+            if (end == 0) {
+                meta.last = 1;
+            }
+        }
+        if (meta.counts == 1 && meta.drop == 0 && meta.is_head == 1 && meta.pass == PASS_FIRST) {
+            if (missing == 0) {
+                if (early == 0) {
+                    meta.opens = 1;
                 }
             }
         }

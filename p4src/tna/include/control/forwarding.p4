@@ -64,22 +64,20 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout ingress_int
     }
 
     apply {
-        if (hdr.ipv4.isValid()) {
-            if (hdr.tcp.isValid()) {
-                meta.src_port = hdr.tcp.src_port;
-                meta.dst_port = hdr.tcp.dst_port;
-            } else if (hdr.udp.isValid()) {
-                meta.src_port = hdr.udp.src_port;
-                meta.dst_port = hdr.udp.dst_port;
-            }
-            if (meta.forwarded == 0) {
-                ipv4_lpm.apply();
-                if (meta.ecmp_group != 0) {
-                    ecmp.apply();
-                }
-            }
-        } else {
+        if (hdr.tcp.isValid()) {
+            meta.src_port = hdr.tcp.src_port;
+            meta.dst_port = hdr.tcp.dst_port;
+        } else if (hdr.udp.isValid()) {
+            meta.src_port = hdr.udp.src_port;
+            meta.dst_port = hdr.udp.dst_port;
+        }
+        if (!hdr.ipv4.isValid()) {
             station.apply();
+        } else if (meta.forwarded == 0) {
+            ipv4_lpm.apply();
+        }
+        if (meta.ecmp_group != 0) {
+            ecmp.apply();
         }
     }
 }

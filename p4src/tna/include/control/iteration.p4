@@ -10,55 +10,80 @@ control Iteration(inout metadata_t meta) {
     Register<bit<32>, echelonflow_id_t>(ECHELONFLOWS, 0x80) reference_epoch;
     RegisterAction<bit<32>, echelonflow_id_t, bit<32>>(reference_epoch) look_at_echelonflow = {
         void apply(inout bit<32> epoch, out bit<32> found) {
-            found = epoch;
+            found = meta.epoch - epoch;
         }
     };
     RegisterAction<bit<32>, echelonflow_id_t, bit<32>>(reference_epoch) open_echelonflow = {
         void apply(inout bit<32> epoch, out bit<32> found) {
             epoch = meta.epoch;
-            found = epoch;
+            found = 0;
         }
     };
 
     Register<bit<32>, group_id_t>(GROUPS, 0x80) attained_epoch;
     RegisterAction<bit<32>, group_id_t, bit<32>>(attained_epoch) look_at_group = {
         void apply(inout bit<32> epoch, out bit<32> found) {
-            found = epoch;
+            found = meta.epoch - epoch;
         }
     };
     RegisterAction<bit<32>, group_id_t, bit<32>>(attained_epoch) open_group = {
         void apply(inout bit<32> epoch, out bit<32> found) {
             epoch = meta.epoch;
-            found = epoch;
+            found = 0;
         }
     };
 
-    action take_ahead() {
-        meta.ahead = meta.epoch - meta.stored_epoch;
+    action is_equal() {
+        meta.epoch_is = EPOCH_EQUAL;
+    }
+
+    action is_newer() {
+        meta.epoch_is = EPOCH_NEWER;
+        meta.reopens = 1;
+    }
+
+    action is_newer_later() {
+        meta.epoch_is = EPOCH_NEWER;
+    }
+
+    action is_stale() {
+        meta.epoch_is = EPOCH_STALE;
+        meta.ranking = Ranking.NONE;
+        meta.traffic_class = CLASS_STALE;
+    }
+
+    // Modulo 256, as in shared/epochs.p4. What opens its job's iteration is resubmitted for that alone.
+    @hidden
+    table compare {
+        key = {
+            meta.ahead[7:0]: ternary;
+            meta.opens: ternary;
+        }
+        actions = { is_equal; is_newer; is_newer_later; is_stale; }
+        const default_action = is_newer();
+        const entries = {
+            (0x00, _): is_equal();
+            (0xF0 &&& 0xF0, _): is_stale();
+            (_, 1): is_newer_later();
+        }
     }
 
     apply {
         if (meta.ranking == Ranking.DEADLINE) {
             if (meta.pass == PASS_FIRST) {
-                meta.stored_epoch = look_at_echelonflow.execute(meta.echelonflow);
+                meta.ahead = look_at_echelonflow.execute(meta.echelonflow);
             } else {
-                meta.stored_epoch = open_echelonflow.execute(meta.echelonflow);
+                meta.ahead = open_echelonflow.execute(meta.echelonflow);
             }
-        } else {
+        } else if (meta.ranking == Ranking.ATTAINED) {
             if (meta.pass == PASS_FIRST) {
-                meta.stored_epoch = look_at_group.execute(meta.group);
+                meta.ahead = look_at_group.execute(meta.group);
             } else {
-                meta.stored_epoch = open_group.execute(meta.group);
+                meta.ahead = open_group.execute(meta.group);
             }
         }
-        // Modulo 256, as in shared/epochs.p4.
-        take_ahead();
-        if (meta.ahead[7:0] == 0) {
-            meta.epoch_is = EPOCH_EQUAL;
-        } else if (meta.ahead[7:4] == 0xF) {
-            meta.epoch_is = EPOCH_STALE;
-        } else {
-            meta.epoch_is = EPOCH_NEWER;
+        if (meta.ranking == Ranking.DEADLINE || meta.ranking == Ranking.ATTAINED) {
+            compare.apply();
         }
     }
 }

@@ -21,7 +21,7 @@ control Level(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.level_key[31:LEVEL_KEY_BITS] == 0) {
+        if (meta.ranking != Ranking.NONE && meta.ranking != Ranking.FIXED && meta.level_key[31:LEVEL_KEY_BITS] == 0) {
             level.apply();
         }
     }

@@ -49,28 +49,66 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
         size = PORTS;
     }
 
-    ticks_t idle = 0;
-
     action take_idle() {
-        idle = meta.pause_now - idle;
+        meta.idle = meta.pause_now - meta.idle;
     }
 
     action take_left() {
-        idle = meta.hold_ticks |-| idle;
+        meta.idle = meta.hold_ticks |-| meta.idle;
     }
 
     apply {
         promotion_hold.apply();
-        meta.first = is_first.execute(meta.flow);
-        idle = exchange.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
-        take_idle();
-        take_left();
         if (meta.is_connection == 1) {
-            if (meta.starts == 1 || idle == 0) {
+            if (meta.starts == 1) {
                 meta.bridge.may_move = 1;
             }
-        } else if (meta.first == 1 || idle == 0
-                   || (meta.is_shim == 1 && hdr.shim.flags & SHIM_FLAG_ALONE != 0)) {
+        } else if (meta.is_shim == 1 && hdr.shim.flags & SHIM_FLAG_ALONE != 0) {
+            meta.bridge.may_move = 1;
+        }
+        // The first pass, which found that the group has been silent for long, has taken the time of its last packet.
+        if (meta.ranking == Ranking.WINDOW && meta.pass == PASS_OPEN) {
+            meta.bridge.may_move = 1;
+        }
+        if (meta.ranking != Ranking.NONE && meta.opens == 0 && (meta.reopens == 0 || meta.ranking == Ranking.WINDOW)) {
+            meta.idle = exchange.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+        }
+        take_idle();
+        take_left();
+        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0) {
+            meta.first = is_first.execute(meta.flow);
+        }
+    }
+}
+
+control StreamQueue(inout metadata_t meta, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    Register<queue_t, stream_id_t>(STREAMS) stream_queue;
+    RegisterAction<queue_t, stream_id_t, QueueId_t>(stream_queue) move = {
+        void apply(inout queue_t present, out QueueId_t found) {
+            present = meta.bridge.wanted;
+            found = (QueueId_t)present;
+        }
+    };
+    RegisterAction<queue_t, stream_id_t, QueueId_t>(stream_queue) stay = {
+        void apply(inout queue_t present, out QueueId_t found) {
+            found = (QueueId_t)present;
+        }
+    };
+
+    apply {
+        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0) {
+            if (meta.bridge.may_move == 1 || (meta.first == 1 && meta.is_connection == 0)) {
+                ig_tm_md.qid = move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+            } else if (meta.idle == 0) {
+                ig_tm_md.qid = move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+            } else {
+                ig_tm_md.qid = stay.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+            }
+        }
+        // Egress is told.
+        if (meta.first == 1 && meta.is_connection == 0) {
+            meta.bridge.may_move = 1;
+        } else if (meta.idle == 0) {
             meta.bridge.may_move = 1;
         }
     }

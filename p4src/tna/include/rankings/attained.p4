@@ -32,11 +32,15 @@ control Attained(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.pass == PASS_FIRST) {
-            before = count.execute(meta.group);
-        } else {
-            before = open.execute(meta.group);
+        if (meta.ranking == Ranking.ATTAINED) {
+            if (meta.pass == PASS_FIRST) {
+                before = count.execute(meta.group);
+            } else {
+                before = open.execute(meta.group);
+            }
         }
-        take_level_key();
+        if (meta.ranking == Ranking.ATTAINED) {
+            take_level_key();
+        }
     }
 }

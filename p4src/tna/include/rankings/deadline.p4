@@ -16,7 +16,7 @@ struct memory_t {
     bit<32> memory;
 }
 
-control Deadline(inout headers_t hdr, inout metadata_t meta) {
+control Deadline(inout metadata_t meta) {
     Register<reference_t, echelonflow_id_t>(ECHELONFLOWS, {0x80, 0}) reference;
     // The earliest reference that this switch or any sender knows.
     RegisterAction<reference_t, echelonflow_id_t, bit<32>>(reference) hear_reference = {
@@ -35,6 +35,21 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
+    action take_begin() {
+        meta.begun = meta.now - meta.offset_ticks;
+    }
+
+    apply {
+        if (meta.pass == PASS_FIRST) {
+            meta.bridge.reference = hear_reference.execute(meta.echelonflow);
+        } else {
+            meta.bridge.reference = open_reference.execute(meta.echelonflow);
+        }
+        take_begin();
+    }
+}
+
+control Memory(inout metadata_t meta) {
     // In 1/RANK_UNIT of the job's unit.
     Register<memory_t, echelonflow_id_t>(ECHELONFLOWS, {0x80, 0}) memory;
     RegisterAction<memory_t, echelonflow_id_t, bit<32>>(memory) hear_memory = {
@@ -53,30 +68,12 @@ control Deadline(inout headers_t hdr, inout metadata_t meta) {
         }
     };
 
-    action take_begin() {
-        meta.begun = meta.now - meta.offset_ticks;
-        meta.handicap = meta.handicap + (int<32>)meta.bridge.memory;
-    }
-
-    action take_tardiness() {
-        meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
-    }
-
-    action tell_tardiness() {
-        @in_hash { meta.slack_key = (bit<32>)meta.raw; }
-    }
-
     apply {
         if (meta.pass == PASS_FIRST) {
-            meta.bridge.reference = hear_reference.execute(meta.echelonflow);
             meta.bridge.memory = hear_memory.execute(meta.echelonflow);
         } else {
-            meta.bridge.reference = open_reference.execute(meta.echelonflow);
             meta.bridge.memory = open_memory.execute(meta.echelonflow);
         }
-        take_begin();
-        take_tardiness();
-        tell_tardiness();
     }
 }
 
@@ -114,15 +111,17 @@ control Lateness(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.pass != PASS_FIRST) {
-            clear.execute(meta.echelonflow);
-        } else if (meta.epoch_is == EPOCH_NEWER) {
-            delay = read.execute(meta.echelonflow);
-            add_memory();
-            tell_memory();
-        } else if (meta.last == 1 && meta.epoch_is == EPOCH_EQUAL) {
-            raise.execute(meta.echelonflow);
+        if (meta.ranking == Ranking.DEADLINE && meta.bridge.is_relative == 1) {
+            if (meta.pass != PASS_FIRST) {
+                clear.execute(meta.echelonflow);
+            } else if (meta.epoch_is == EPOCH_NEWER) {
+                delay = read.execute(meta.echelonflow);
+            } else if (meta.last == 1) {
+                raise.execute(meta.echelonflow);
+            }
         }
+        add_memory();
+        tell_memory();
     }
 }
 
@@ -157,11 +156,25 @@ control Top(inout metadata_t meta) {
         }
     };
 
+    // Ranks that stand for themselves only pass the unit that compares: no less than zero.
+    RegisterAction<int<32>, port_t, bit<32>>(top_rank) clamp = {
+        void apply(inout int<32> top, out bit<32> key) {
+            key = 0;
+            if (meta.raw >= 0) {
+                key = (bit<32>)meta.raw;
+            }
+        }
+    };
+
     apply {
-        if (meta.last == 1) {
-            meta.level_key = leave.execute(meta.egress_port);
-        } else {
-            meta.level_key = compete.execute(meta.egress_port);
+        if (meta.ranking == Ranking.WINDOW || (meta.ranking == Ranking.DEADLINE && meta.bridge.is_relative == 0)) {
+            meta.level_key = clamp.execute(meta.egress_port);
+        } else if (meta.ranking == Ranking.DEADLINE && meta.epoch_is == EPOCH_EQUAL) {
+            if (meta.last == 1) {
+                meta.level_key = leave.execute(meta.egress_port);
+            } else {
+                meta.level_key = compete.execute(meta.egress_port);
+            }
         }
     }
 }

@@ -21,38 +21,11 @@ control Window(inout metadata_t meta) {
     };
 
     // Fields of ranking `deadline` take what lies between: containers are few.
-    action take_left() {
-        meta.raw = (int<32>)(meta.begun - meta.now);
-        meta.handicap = (int<32>)(meta.offset_ticks << SILENT_SHIFT);
-    }
-
-    action take_bound() {
-        meta.alone = meta.handicap + (int<32>)meta.offset_ticks;
-        meta.handicap = meta.raw + meta.handicap;
-    }
-
-    action compare() {
-        meta.begun = (bit<32>)meta.handicap |-| (bit<32>)meta.alone;
-    }
-
-    action clamp() {
-        meta.raw = max(meta.raw, 0);
-    }
-
     apply {
         if (meta.pass == PASS_OPEN) {
             meta.begun = (bit<32>)begin.execute(meta.group);
         } else {
             meta.begun = (bit<32>)move_on.execute(meta.group);
         }
-        // Within the running period, or after the end of one that was not long ago. Anything else is long ago, or the
-        // register was never written. Signs are not tested: numbers that are read in slices cannot be added to.
-        take_left();
-        take_bound();
-        compare();
-        if (meta.begun != 0 && meta.pass == PASS_FIRST) {
-            meta.reopens = 1;
-        }
-        clamp();
     }
 }
