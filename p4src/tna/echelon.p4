@@ -63,6 +63,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Window() by_window;
     Level() level;
     Pause() pause;
+    First() first;
     StreamQueue() stream_queue;
 
     // Egress gets the queue of a packet without a ranking as the one that it asks for.
@@ -289,6 +290,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             memory.apply(meta);
         }
         by_attained.apply(meta);
+        iteration.apply(meta);
         if (meta.ranking == Ranking.DEADLINE) {
             take_tardiness();
         } else if (meta.ranking == Ranking.WINDOW) {
@@ -324,7 +326,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         } else if (meta.ranking == Ranking.WINDOW) {
             compare_silence();
         }
-        iteration.apply(meta);
+        pause.apply(hdr, meta);
         if (meta.ranking == Ranking.WINDOW && meta.pass == PASS_FIRST && meta.opens == 0) {
             if (meta.begun != 0) {
                 meta.reopens = 1;
@@ -332,12 +334,12 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         }
         top.apply(meta);
         lateness.apply(meta);
-        pause.apply(hdr, meta);
+        first.apply(meta);
         // Egress asks for the queue of a packet that nothing ranks.
-        if (meta.ranking == Ranking.NONE && meta.forwarded == 1) {
+        if (meta.forwarded == 1 && (meta.ranking == Ranking.NONE || meta.is_stale == 1)) {
             traffic_class.apply();
         }
-        if (meta.ranking != Ranking.NONE) {
+        if (meta.ranking != Ranking.NONE && meta.is_stale == 0) {
             meta.bridge.is_ranked = 1;
         }
         level.apply(meta);
@@ -352,7 +354,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         if (meta.drop == 0 && (meta.opens == 1 || meta.reopens == 1)) {
             ig_dprsr_md.resubmit_type = RESUBMIT;
         }
-        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0 && (meta.first == 1 || meta.last == 1)) {
+        if (IS_RANKED(meta) && (meta.first == 1 || meta.last == 1)) {
             ig_dprsr_md.digest_type = DIGEST_FLOW_EVENT;
         }
         if (hdr.ipv4.isValid()) {
@@ -433,25 +435,27 @@ control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egre
         take_ticks();
         if (meta.bridge.is_ranked == 1) {
             promotion.apply(meta.bridge, meta.queue);
-            if (hdr.shim.isValid()) {
-                // The packet had to stay in a queue that its flow has outgrown.
-                if (meta.queue != meta.bridge.wanted) {
-                    hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
-                }
-                if (meta.bridge.is_relative == 1) {
-                    take_age();
-                    take_parts();
-                    add_parts();
-                    tell_age();
-                    tell_memory();
-                    // Zero says that nobody knows.
-                    if (hdr.shim.age_us == 0) {
-                        hdr.shim.age_us = 1;
-                    }
-                }
-            }
         } else {
             meta.queue = meta.bridge.wanted;
+        }
+        // The packet had to stay in a queue that its flow has outgrown.
+        if (meta.bridge.is_ranked == 1 && hdr.shim.isValid() && meta.queue != meta.bridge.wanted) {
+            hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
+        }
+        take_age();
+        take_parts();
+        add_parts();
+        if (meta.bridge.is_ranked == 1 && meta.bridge.is_relative == 1 && hdr.shim.isValid()) {
+            tell_age();
+        }
+        if (meta.bridge.is_ranked == 1 && meta.bridge.is_relative == 1 && hdr.shim.isValid()) {
+            tell_memory();
+        }
+        // Zero says that nobody knows.
+        if (meta.bridge.is_ranked == 1 && meta.bridge.is_relative == 1 && hdr.shim.isValid()) {
+            if (hdr.shim.age_us == 0) {
+                hdr.shim.age_us = 1;
+            }
         }
         if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
             meta.is_plain_ipv4 = true;

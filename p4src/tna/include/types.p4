@@ -118,6 +118,7 @@ struct metadata_t {
     bit<32>          ahead;
     bit<2>           epoch_is;
     bit<1>           reopens;
+    bit<1>           is_stale;
     // What the sender, or the packet's first pass, says about the iteration.
     ticks_t          told_age;
     int<32>          told;
@@ -156,6 +157,7 @@ struct egress_metadata_t {
     bit<32>  threshold;
     bit<32>  depth;
     bit<32>  room;
+    bit<1>   has_threshold;
 }
 
 // Told to the control plane when a flow starts and when its last packet passes.

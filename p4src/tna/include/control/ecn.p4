@@ -9,6 +9,7 @@ control QueueDepth(inout headers_t hdr, inout egress_metadata_t meta, in egress_
     @id(0x01000502)
     action mark_from(bit<32> cells) {
         meta.threshold = cells;
+        meta.has_threshold = 1;
     }
 
     @id(0x02000502)
@@ -31,13 +32,12 @@ control QueueDepth(inout headers_t hdr, inout egress_metadata_t meta, in egress_
     }
 
     apply {
-        if (hdr.ipv4.isValid() && hdr.ipv4.ecn != ECN_NOT_CAPABLE && hdr.ipv4.ihl == 5) {
-            if (ecn_threshold.apply().hit) {
-                take_depth();
-                take_room();
-                if (meta.room == 0) {
-                    hdr.ipv4.ecn = ECN_CONGESTION_EXPERIENCED;
-                }
+        ecn_threshold.apply();
+        take_depth();
+        take_room();
+        if (meta.has_threshold == 1 && hdr.ipv4.isValid() && hdr.ipv4.ecn != ECN_NOT_CAPABLE && hdr.ipv4.ihl == 5) {
+            if (meta.room == 0) {
+                hdr.ipv4.ecn = ECN_CONGESTION_EXPERIENCED;
             }
         }
     }

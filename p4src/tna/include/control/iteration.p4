@@ -48,7 +48,7 @@ control Iteration(inout metadata_t meta) {
 
     action is_stale() {
         meta.epoch_is = EPOCH_STALE;
-        meta.ranking = Ranking.NONE;
+        meta.is_stale = 1;
         meta.traffic_class = CLASS_STALE;
     }
 

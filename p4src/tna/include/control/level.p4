@@ -21,7 +21,8 @@ control Level(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.ranking != Ranking.NONE && meta.ranking != Ranking.FIXED && meta.level_key[31:LEVEL_KEY_BITS] == 0) {
+        if (meta.ranking != Ranking.NONE && meta.ranking != Ranking.FIXED && meta.is_stale == 0
+            && meta.level_key[31:LEVEL_KEY_BITS] == 0) {
             level.apply();
         }
     }

@@ -11,18 +11,10 @@
 
 // What is known before the packet's rank: whether it is the first of its flow's iteration, and for how long the stream
 // has been silent.
-control Pause(inout headers_t hdr, inout metadata_t meta) {
-    Register<bit<32>, flow_id_t>(FLOWS, 0x80) flow_epoch;
-    RegisterAction<bit<32>, flow_id_t, bit<1>>(flow_epoch) is_first = {
-        void apply(inout bit<32> epoch, out bit<1> first) {
-            first = 0;
-            if (epoch != meta.epoch) {
-                first = 1;
-            }
-            epoch = meta.epoch;
-        }
-    };
+// The packet leaves, in a queue by its rank.
+#define IS_RANKED(meta) (meta.ranking != Ranking.NONE && meta.is_stale == 0 && meta.opens == 0 && meta.reopens == 0)
 
+control Pause(inout headers_t hdr, inout metadata_t meta) {
     Register<bit<32>, stream_id_t>(STREAMS) stream_last;
     RegisterAction<bit<32>, stream_id_t, bit<32>>(stream_last) exchange = {
         void apply(inout bit<32> last, out bit<32> before) {
@@ -66,16 +58,33 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
         } else if (meta.is_shim == 1 && hdr.shim.flags & SHIM_FLAG_ALONE != 0) {
             meta.bridge.may_move = 1;
         }
-        // The first pass, which found that the group has been silent for long, has taken the time of its last packet.
+        // The first pass, which found that the group had been silent for long, recorded its own time as the last.
         if (meta.ranking == Ranking.WINDOW && meta.pass == PASS_OPEN) {
             meta.bridge.may_move = 1;
         }
-        if (meta.ranking != Ranking.NONE && meta.opens == 0 && (meta.reopens == 0 || meta.ranking == Ranking.WINDOW)) {
+        // Not by IS_RANKED, which for ranking `window` is known too late.
+        if (meta.ranking != Ranking.NONE && meta.is_stale == 0 && meta.opens == 0 && meta.reopens == 0) {
             meta.idle = exchange.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
         }
         take_idle();
         take_left();
-        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0) {
+    }
+}
+
+control First(inout metadata_t meta) {
+    Register<bit<32>, flow_id_t>(FLOWS, 0x80) flow_epoch;
+    RegisterAction<bit<32>, flow_id_t, bit<1>>(flow_epoch) is_first = {
+        void apply(inout bit<32> epoch, out bit<1> first) {
+            first = 0;
+            if (epoch != meta.epoch) {
+                first = 1;
+            }
+            epoch = meta.epoch;
+        }
+    };
+
+    apply {
+        if (IS_RANKED(meta)) {
             meta.first = is_first.execute(meta.flow);
         }
     }
@@ -84,9 +93,8 @@ control Pause(inout headers_t hdr, inout metadata_t meta) {
 control StreamQueue(inout metadata_t meta, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
     Register<queue_t, stream_id_t>(STREAMS) stream_queue;
     RegisterAction<queue_t, stream_id_t, QueueId_t>(stream_queue) move = {
-        void apply(inout queue_t present, out QueueId_t found) {
+        void apply(inout queue_t present) {
             present = meta.bridge.wanted;
-            found = (QueueId_t)present;
         }
     };
     RegisterAction<queue_t, stream_id_t, QueueId_t>(stream_queue) stay = {
@@ -96,11 +104,13 @@ control StreamQueue(inout metadata_t meta, inout ingress_intrinsic_metadata_for_
     };
 
     apply {
-        if (meta.ranking != Ranking.NONE && meta.opens == 0 && meta.reopens == 0) {
+        if (IS_RANKED(meta)) {
             if (meta.bridge.may_move == 1 || (meta.first == 1 && meta.is_connection == 0)) {
-                ig_tm_md.qid = move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+                move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+                ig_tm_md.qid = (QueueId_t)meta.bridge.wanted;
             } else if (meta.idle == 0) {
-                ig_tm_md.qid = move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+                move.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
+                ig_tm_md.qid = (QueueId_t)meta.bridge.wanted;
             } else {
                 ig_tm_md.qid = stay.execute(meta.bridge.stream[STREAM_ID_BITS - 1:0]);
             }

@@ -116,7 +116,7 @@ control Lateness(inout metadata_t meta) {
                 clear.execute(meta.echelonflow);
             } else if (meta.epoch_is == EPOCH_NEWER) {
                 delay = read.execute(meta.echelonflow);
-            } else if (meta.last == 1) {
+            } else if (meta.last == 1 && meta.epoch_is == EPOCH_EQUAL) {
                 raise.execute(meta.echelonflow);
             }
         }
