@@ -33,10 +33,7 @@ struct egress_intrinsic_metadata_for_output_port_t { bit<1> unused; }
 _TAIL = """
 struct pass_t {
     @field_list(1) bit<16> memory;
-    @field_list(1) flow_id_t flow;
-    @field_list(1) bit<1> last;
-    @field_list(1) bit<1> starts;
-    @field_list(1) bit<2> pass;
+    @field_list(1) bit<16> tag;
     @field_list(1) ticks_t reference;
     @field_list(1) bit<48> stamp;
 }
@@ -71,7 +68,7 @@ control I(inout headers_t hdr, inout all_t meta, inout standard_metadata_t sm) {
         ig_intr_md.resubmit_flag = 0;
         ig_intr_md.ingress_port = sm.ingress_port;
         // A resubmitted packet of BMv2 has no time of arrival.
-        if (meta.again.pass == PASS_FIRST) {
+        if (meta.again.tag[13:12] == PASS_FIRST) {
             meta.again.stamp = sm.ingress_global_timestamp;
         }
         ig_prsr_md.global_tstamp = meta.again.stamp * 1000;
@@ -87,12 +84,9 @@ control I(inout headers_t hdr, inout all_t meta, inout standard_metadata_t sm) {
         ig_tm_md.mcast_grp_a = 0;
         meta.ig.bad_checksum = sm.checksum_error == 1;
         meta.ig.resubmit.memory = meta.again.memory;
-        meta.ig.resubmit.flow = meta.again.flow;
-        meta.ig.resubmit.last = meta.again.last;
-        meta.ig.resubmit.starts = meta.again.starts;
-        meta.ig.resubmit.pass = meta.again.pass;
+        meta.ig.resubmit.tag = meta.again.tag;
         meta.ig.resubmit.reference = meta.again.reference;
-        meta.ig.pass = meta.again.pass;
+        meta.ig.pass = meta.again.tag[13:12];
         tna.apply(hdr, meta.ig, ig_intr_md, ig_prsr_md, ig_dprsr_md, ig_tm_md);
         sm.egress_spec = ig_tm_md.ucast_egress_port;
         sm.priority = ig_tm_md.qid[2:0];
@@ -102,10 +96,7 @@ control I(inout headers_t hdr, inout all_t meta, inout standard_metadata_t sm) {
             mark_to_drop(sm);
         } else if (ig_dprsr_md.resubmit_type == RESUBMIT) {
             meta.again.memory = meta.ig.resubmit.memory;
-            meta.again.flow = meta.ig.resubmit.flow;
-            meta.again.last = meta.ig.resubmit.last;
-            meta.again.starts = meta.ig.resubmit.starts;
-            meta.again.pass = meta.ig.resubmit.pass;
+            meta.again.tag = meta.ig.resubmit.tag;
             meta.again.reference = meta.ig.resubmit.reference;
             resubmit_preserving_field_list(1);
         } else if (ig_dprsr_md.digest_type == DIGEST_FLOW_EVENT) {

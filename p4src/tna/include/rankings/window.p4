@@ -5,27 +5,27 @@
 
 control Window(inout metadata_t meta) {
     Register<int<32>, group_id_t>(GROUPS) window_end;
-    RegisterAction<int<32>, group_id_t, int<32>>(window_end) move_on = {
-        void apply(inout int<32> end, out int<32> found) {
+    RegisterAction<int<32>, group_id_t, bit<32>>(window_end) move_on = {
+        void apply(inout int<32> end, out bit<32> found) {
             if (end - (int<32>)meta.now < 0) {
                 end = end + (int<32>)meta.offset_ticks;
             }
-            found = end;
+            found = (bit<32>)end;
         }
     };
-    RegisterAction<int<32>, group_id_t, int<32>>(window_end) begin = {
-        void apply(inout int<32> end, out int<32> found) {
+    RegisterAction<int<32>, group_id_t, bit<32>>(window_end) begin = {
+        void apply(inout int<32> end, out bit<32> found) {
             end = (int<32>)meta.now + (int<32>)meta.offset_ticks;
-            found = end;
+            found = (bit<32>)end;
         }
     };
 
     // Fields of ranking `deadline` take what lies between: containers are few.
     apply {
         if (meta.pass == PASS_OPEN) {
-            meta.begun = (bit<32>)begin.execute(meta.group);
+            meta.begun = begin.execute(meta.group);
         } else {
-            meta.begun = (bit<32>)move_on.execute(meta.group);
+            meta.begun = move_on.execute(meta.group);
         }
     }
 }
