@@ -13,9 +13,10 @@ control Window(inout metadata_t meta) {
             found = (bit<32>)end;
         }
     };
+    // A stateful ALU cannot add two fields: the first pass has told the end of a period that begins with the packet.
     RegisterAction<int<32>, group_id_t, bit<32>>(window_end) begin = {
         void apply(inout int<32> end, out bit<32> found) {
-            end = (int<32>)meta.now + (int<32>)meta.offset_ticks;
+            end = meta.told;
             found = (bit<32>)end;
         }
     };
