@@ -193,7 +193,10 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     action take_left() {
         meta.raw = (int<32>)(meta.begun - meta.now);
         meta.handicap = (int<32>)(meta.offset_ticks << SILENT_SHIFT);
-        meta.told = (int<32>)(meta.now + meta.offset_ticks);
+    }
+
+    action take_period() {
+        meta.raw = (int<32>)meta.offset_ticks;
     }
 
     action take_bound() {
@@ -295,7 +298,11 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         if (meta.ranking == Ranking.DEADLINE) {
             take_tardiness();
         } else if (meta.ranking == Ranking.WINDOW) {
-            take_left();
+            if (meta.pass == PASS_OPEN) {
+                take_period();
+            } else {
+                take_left();
+            }
         }
         if (meta.ranking == Ranking.DEADLINE) {
             take_slack();
@@ -303,9 +310,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         if (meta.ranking == Ranking.DEADLINE) {
             turn_slack();
         }
-        if (meta.ranking == Ranking.WINDOW) {
-            tell_told();
-        } else if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
+        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
             if (hdr.shim.age_us != 0) {
                 tell_told();
             } else {
