@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking `window` (CASSINI, NSDI '24): the time left in the group's period. The register holds the end of the running
-// period. A packet that comes then or later moves it on by one period, so after a silence of a few periods as many packets
-// find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin anew.
+// period. A packet that comes then or later moves it on by one period, so after a silence of a few periods as many
+// packets find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin anew.
 
 control Window(inout metadata_t meta) {
     Register<int<32>, group_id_t>(GROUPS) window_end;
