@@ -2,6 +2,9 @@
 
 Priorities have STF's sense for Tofino: among ternary entries the lower number wins. Without a priority, entries are
 tried in the order of the test.
+
+A port of Tofino receives no frame below Ethernet's minimum, and p4c's egress parsers rely on that. So a shorter packet
+of a test is padded with zeros, and the padding is taken off the end of what leaves.
 """
 
 from __future__ import annotations
@@ -49,6 +52,10 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
     for command in commands:
         test.execute(command)
     return test.result()
+
+
+MINIMUM_FRAME_BYTES = 60
+"""The length of the shortest Ethernet frame, without its frame check sequence."""
 
 
 class TofinoTest:
@@ -107,7 +114,9 @@ class TofinoTest:
         self._next_ns = None
         self._packets.append(command.line)
         self._expectations.received(command.port)
-        self._last = self._switch.process(command.port, command.data, self._now_ns)
+        padding = bytes(max(MINIMUM_FRAME_BYTES - len(command.data), 0))
+        left = self._switch.process(command.port, command.data + padding, self._now_ns)
+        self._last = [(port, data.removesuffix(padding)) for port, data in left]
         for port, data in self._last:
             self._expectations.sent(command.line, port, data)
 
