@@ -29,7 +29,7 @@ from softswitch.tofino.profiles import Profile
 from softswitch.tofino.run import PacketRun
 from softswitch.tofino.tables import KeyField, MatchTable, TableEntry
 
-_MATCH_KINDS = ("exact_match", "ternary_match", "hash_action", "proxy_hash")
+_MATCH_KINDS = ("exact_match", "ternary_match", "atcam_match", "hash_action", "proxy_hash")
 _MEMORIES = ("counter", "meter", "stateful")
 _PARTS = ("ternary_indirect", "action", "selection")
 _PROFILE_SIZE = 1024
@@ -46,6 +46,9 @@ _KNOWN = frozenset({
     "meter_color", "stateful", "hash_dist", "context_json", "idletime", "search_bus", "result_bus", "vpns",
     "dynamic_key_masks", "size", "indirect_bus", "unit", "proxy_hash_width", "proxy_hash_algorithm", "logical_bus",
     "selector", "selector_length",
+    # An algorithmic TCAM, whose partitions only say where the driver keeps an entry:
+    "number_partitions", "partition_field_name", "subtrees_per_partition", "bins_per_partition", "atcam_subset_width",
+    "shift_granularity",
 })
 # fmt: on
 """What may stand in a match table. Anything else is refused."""
@@ -307,7 +310,7 @@ class StageLoader:
             units.update(load_units(source, groups))
         references = _references(inner)
         actions = load_actions(mapping(inner.get("actions")), self._names, stage, units, memories, references)
-        table, reads = self._control(label, stage, body, inner, actions)
+        table, reads = self._control(label, kind, stage, body, inner, actions)
         profile = self._profile(label, body, inner, blocks, actions)
         table.is_indirect = profile is not None
         gateway = body.get("gateway")
@@ -382,12 +385,12 @@ class StageLoader:
         return groups.only(low, high, body.line)
 
     def _control(
-        self, label: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
+        self, label: str, kind: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
     ) -> tuple[MatchTable, list[Read]]:
         """Return the control plane's table, made for the first of its parts, and how to read its key here."""
         p4 = mapping(body.get("p4"))
         given = p4.get("name")
-        name = label if given is None else text(given)
+        name = label if given is None or _is_preclassifier(kind, p4) else text(given)
         keys, reads = [], []
         for key, settings in mapping(body.get("p4_param_order")).pairs:
             details = mapping(settings)
@@ -397,11 +400,12 @@ class StageLoader:
             reads.append(self._names.field_reader(phv_name, start, field_.width, stage, key.line, field_.mask))
             keys.append(field_)
         table = self._loaded.tables.get(name)
+        static = items(mapping(body.get("context_json")).get("static_entries"))
         default = inner.get("default_action") or inner.get("default_only_action")
         if table is None:
             const_default = None if default is None else text(default)
             specs = [action.spec(action.flags, const_default) for action in actions]
-            table = MatchTable(name, keys, specs, number(p4.get("size"), 1))
+            table = MatchTable(name, keys, specs, number(p4.get("size"), max(len(static), 1)))
             self._loaded.tables[name] = table
         table.packers[label] = {action.name: action.pack for action in actions}
         if default is not None and table.default is None:
@@ -413,13 +417,21 @@ class StageLoader:
             table.set_default(text(default), {param: args.get(param, 0) for param in spec.params})
         else:
             table.repack()
-        static = mapping(body.get("context_json")).get("static_entries")
-        for entry in items(static):
+        for entry in static:
             try:
                 _insert_static(table, mapping(entry))
             except (TableError, ValueError) as error:
                 raise refusal(entry.line, str(error)) from None
         return table, reads
+
+
+def _is_preclassifier(kind: str, p4: Pairs) -> bool:
+    """Return whether a table finds the partition of an algorithmic LPM table, which has the same name in ``p4``.
+
+    Entries belong to the table that it precedes. They are matched by value there, whatever the partition.
+    """
+    how = p4.get("match_type")
+    return kind == "ternary_match" and how is not None and text(how) == "alpm"
 
 
 def _insert_static(table: MatchTable, entry: Pairs) -> None:
