@@ -308,6 +308,8 @@ class StageLoader:
             groups.load(source.get("input_xbar"))
         for source in {id(body): body, id(inner): inner}.values():
             units.update(load_units(source, groups))
+        if not items(inner.get("actions")) and not mapping(inner.get("actions")).pairs:
+            raise refusal(body.line - 1, f"the table '{label}' has no actions: the compiler may have ended early")
         references = _references(inner)
         actions = load_actions(mapping(inner.get("actions")), self._names, stage, units, memories, references)
         table, reads = self._control(label, kind, stage, body, inner, actions)
@@ -440,7 +442,9 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
     for match, node in zip(table.keys, items(entry.get("match_key_fields_values")), strict=True):
         values = mapping(node)
         if match.match == "range":
-            key.append((number(values.get("range_start")), number(values.get("range_end"))))
+            single = values.get("value")  # a range of one number is written as that number
+            ends = (values.get("range_start"), values.get("range_end")) if single is None else (single, single)
+            key.append((number(ends[0]), number(ends[1])))
         elif match.match == "ternary":
             mask = number(values.get("mask"), (1 << match.width) - 1)
             key.append((number(values.get("value")) & mask, mask))

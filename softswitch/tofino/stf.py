@@ -1,7 +1,7 @@
 """The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs them for v1model.
 
-Priorities have STF's sense for Tofino: among ternary entries the lower number wins. Without a priority, entries are
-tried in the order of the test.
+Among ternary entries the higher priority wins, as for v1model. Without a priority, entries are tried in the order of
+the test, and before those that have one.
 
 A port of Tofino receives no frame below Ethernet's minimum, and p4c's egress parsers rely on that. So a shorter packet
 of a test is padded with zeros, and the padding is taken off the end of what leaves.
@@ -53,6 +53,9 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
         test.execute(command)
     return test.result()
 
+
+_LOWEST_PRIORITY = (1 << 24) - 1
+"""The table's number for STF's priority 0. In a table of BF Runtime the lower number wins."""
 
 MINIMUM_FRAME_BYTES = 60
 """The length of the shortest Ethernet frame, without its frame check sequence."""
@@ -160,7 +163,7 @@ class TofinoTest:
             place = resolve_field(table.name, match.field, names)
             field = table.keys[place]
             key[place] = element(match.value, field.match, field.width)
-        priority = self._added if command.priority is None else command.priority
+        priority = self._added if command.priority is None else _LOWEST_PRIORITY - command.priority
         self._added += 1
         table.insert(key, *_call(table, command.action), priority=priority)
 
