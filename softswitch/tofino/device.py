@@ -219,16 +219,26 @@ class _TableEntries(_Passed):
                 matches, member=None if group else data.fields.get(_MEMBER), group=group, priority=priority
             )
         else:
-            assert data.action is not None
-            args = {name: data.fields[name] for name in target.actions[data.action].params}
+            action, args = self._call(data)
             if is_new:
-                entry = target.insert(matches, data.action, args, priority)
+                entry = target.insert(matches, action, args, priority)
             else:
-                target.modify(matches, data.action, args, priority)
+                target.modify(matches, action, args, priority)
                 entry = target.entry(matches, priority)
         if is_new:
             entry.packets = data.fields.get(_PACKETS, 0)
             entry.bytes = data.fields.get(_BYTES, 0)
+
+    def _call(self, data: Data) -> tuple[str, dict[str, int]]:
+        """Return the action and its arguments.
+
+        The port metadata has no action in the description; its fields are the parameters of the only one, in order.
+        """
+        actions = self._target.actions
+        if data.action is not None:
+            return data.action, {name: data.fields[name] for name in actions[data.action].params}
+        action = next(iter(actions.values()))
+        return action.name, dict(zip(action.params, data.fields.values(), strict=True))
 
     def _remove(self, key: Key) -> None:
         matches, priority = self._split(key)

@@ -22,6 +22,7 @@ from softswitch.tofino.assembly import (
 )
 from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.attached import Attached, load_attached
+from softswitch.tofino.data import name_of
 from softswitch.tofino.gateways import Gateway, load_gateway, target
 from softswitch.tofino.hashing import HashGroups, load_units
 from softswitch.tofino.phv import FieldNames, Read, Vector
@@ -48,7 +49,7 @@ _KNOWN = frozenset({
     "selector", "selector_length",
     # An algorithmic TCAM, whose partitions only say where the driver keeps an entry:
     "number_partitions", "partition_field_name", "subtrees_per_partition", "bins_per_partition", "atcam_subset_width",
-    "shift_granularity",
+    "shift_granularity", "proxy_hash_group",
 })
 # fmt: on
 """What may stand in a match table. Anything else is refused."""
@@ -302,6 +303,8 @@ class StageLoader:
             if not isinstance(key, Name) or key.text not in _KNOWN:
                 what = key.name if isinstance(key, Invocation) else key.text if isinstance(key, Name) else "this"
                 raise refusal(key.line, f"'{what}' is not supported in a match table")
+        if kind == "atcam_match":
+            _check_partitions(body)
         groups = HashGroups(self._names, stage)
         units = {}
         for source in {id(body): body, id(inner): inner}.values():
@@ -434,6 +437,17 @@ def _is_preclassifier(kind: str, p4: Pairs) -> bool:
     """
     how = p4.get("match_type")
     return kind == "ternary_match" and how is not None and text(how) == "alpm"
+
+
+def _check_partitions(body: Pairs) -> None:
+    """Refuse an algorithmic LPM table that matches only a part of its key, because its partition stands for the rest.
+
+    Its entries cannot be matched by value.
+    """
+    left_out = mapping(body.get("context_json")).get("excluded_field_msb_bits")
+    subset = [key for key, _ in mapping(body.get("p4_param_order")).pairs if name_of(key).endswith("_partition_key")]
+    if items(left_out) or subset:
+        raise refusal(body.line - 1, "an LPM table whose partitions hold only a part of the key is not supported")
 
 
 def _insert_static(table: MatchTable, entry: Pairs) -> None:
