@@ -43,7 +43,8 @@ def class_of(port: int, tos: int) -> int:
 
 
 def frame(dst: str, dport: int, tos: int, load: bytes) -> bytes:
-    return bytes(Ether(src=HOST, dst=OWN) / IP(src="10.9.9.9", dst=dst, tos=tos, ttl=64) / UDP(sport=5000, dport=dport) / load)
+    ip = IP(src="10.9.9.9", dst=dst, tos=tos, ttl=64)
+    return bytes(Ether(src=HOST, dst=OWN) / ip / UDP(sport=5000, dport=dport) / load)
 
 
 def expected(data: bytes, port: int, count: int) -> bytes:
