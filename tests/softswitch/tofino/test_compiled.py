@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.layers.inet import IP, UDP  # type: ignore[import-untyped]
-from scapy.layers.l2 import Ether  # type: ignore[import-untyped]
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
 
 from softswitch.errors import ProgramError
 from softswitch.tofino import TofinoSwitch, load_assembly
