@@ -2,7 +2,7 @@
 
 The entries are kept as clients wrote them, by :mod:`softswitch.bfruntime.store`, and passed on to the program; counters
 and registers are read from it. Names in `bf-rt.json` begin with the pipe's (``pipe.Ingress.route``), those of the
-assembly do not. Fields of a key meet by their order, because the two files spell them differently.
+assembly do not. Fields of keys and digests meet by their order, because the two files spell them differently.
 """
 
 from __future__ import annotations
@@ -73,12 +73,17 @@ class TofinoDevice:
         entries = _entries(program.schema, loaded)
         self._traffic.reset()
         switch.queue_nr = self._traffic.queue_nr
-        digests = {name.rpartition(".")[2]: name for name in program.schema.digests}
+        digests = {name.rpartition(".")[2]: digest for name, digest in program.schema.digests.items()}
+        for name, report in loaded.digests.items():
+            described = digests.get(name.rpartition(".")[2])
+            if described is not None and len(described.fields) != len({field.name for field in report.fields}):
+                raise ValueError(f"{program.name}.bfa: the digest '{name}' and its description have different fields")
 
         def learned(_now_ns: int, name: str, fields: Mapping[str, int]) -> None:
             described = digests.get(name.rpartition(".")[2])
             if self.on_digest is not None and described is not None:
-                self.on_digest(described, [fields])
+                names = (field.name for field in described.fields)
+                self.on_digest(described.name, [dict(zip(names, fields.values(), strict=True))])
 
         switch.on_digest = learned
         self._program, self._entries, self.switch = program, entries, switch
