@@ -219,10 +219,9 @@ class _TableEntries(_Passed):
         if target.is_indirect:
             if not is_new:
                 target.delete(matches, priority)
-            group = data.fields.get(_GROUP) or None
-            entry = target.insert_indirect(
-                matches, member=None if group else data.fields.get(_MEMBER), group=group, priority=priority
-            )
+            group = data.fields.get(_GROUP)
+            member = data.fields.get(_MEMBER) if group is None else None
+            entry = target.insert_indirect(matches, member=member, group=group, priority=priority)
         else:
             action, args = self._call(data)
             if is_new:
