@@ -51,7 +51,8 @@ test-properties: $(STAMP)
 test-quiet: $(STAMP)
 	$(RUN)/pytest -s -m quiet
 
-# Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch or bmv2, TESTS are modules or module.Class.
+# Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch, bmv2 or tofino, TESTS are modules or
+# module.Class.
 ptf: $(STAMP)
 	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(TESTS)
 

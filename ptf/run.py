@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--program",
         type=_build_directory,
         metavar="DIR",
-        help="echelon.json and echelon.p4info.txtpb of another build of the program",
+        help="the output of p4c for another build of the program",
     )
     parser.add_argument("--out", type=Path, default=Path("out/ptf"), help="directory for logs (out/ptf)")
     parser.add_argument("tests", nargs="*", help="modules or module.Class; ^ before a name excludes it (all tests)")
@@ -84,9 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build_directory(text: str) -> Path:
-    for name in ("echelon.json", "echelon.p4info.txtpb"):
-        if not Path(text, name).is_file():
-            raise argparse.ArgumentTypeError(f"there is no {name} in {text}; give a directory with the output of p4c")
+    if not Path(text, "echelon.p4info.txtpb").is_file():
+        raise argparse.ArgumentTypeError(
+            f"there is no echelon.p4info.txtpb in {text}; give a directory with the output of p4c"
+        )
     return Path(text)
 
 

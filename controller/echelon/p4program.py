@@ -16,6 +16,8 @@ from pathlib import Path
 _DEFINE = re.compile(r"^#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*$", re.MULTILINE)
 _SOURCE_SUFFIXES = (".p4", ".h")
 _PACKAGE = Path(__file__).parent
+_BINARIES = {"v1model": ("echelon.json", "p4"), "tna": ("echelon.bfa", "p4-tofino")}
+"""What p4c makes for an architecture, and the target of the Makefile that makes it."""
 _CHECKOUT = _PACKAGE.parent.parent / "p4src"
 
 
@@ -27,7 +29,7 @@ class P4Program:
     p4info: Path
     """P4Info, protobuf text."""
     binary: Path
-    """The file that the target loads: for v1model the BMv2 JSON."""
+    """The file that the target loads: BMv2's JSON, or a Tofino's assembly."""
 
 
 def _sources() -> Path:
@@ -36,13 +38,15 @@ def _sources() -> Path:
     return installed if installed.is_dir() else _CHECKOUT
 
 
-def program(architecture: str = "v1model") -> P4Program:
-    """Return the Echelon program compiled for `architecture`. Raise FileNotFoundError if it was not compiled."""
-    directory = _sources() / "build" / architecture
-    found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / "echelon.json")
+def program(architecture: str = "v1model", directory: Path | None = None) -> P4Program:
+    """Return the Echelon program compiled for `architecture`: the one that comes with the package, or another build in
+    `directory`. Raise FileNotFoundError if it was not compiled."""
+    directory = directory or _sources() / "build" / architecture
+    binary, target = _BINARIES.get(architecture, _BINARIES["v1model"])
+    found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / binary)
     for path in (found.p4info, found.binary):
         if not path.is_file():
-            raise FileNotFoundError(f"{path}: does not exist; compile the P4 program with `make p4` (needs p4c)")
+            raise FileNotFoundError(f"{path}: does not exist; compile the P4 program with `make {target}` (needs p4c)")
     return found
 
 

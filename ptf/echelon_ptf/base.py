@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from ptf.base_tests import BaseTest  # type: ignore[import-untyped]
 from ptf.testutils import (  # type: ignore[import-untyped]
@@ -23,11 +24,12 @@ from scapy.packet import Packet
 import ptf
 from echelon.lowering.intent import TableEntry
 from echelon.p4program import P4Program, constants, program
-from echelon.targets import find_target
+from echelon.targets import DEFAULT_TARGET, find_target
 from echelon.targets.rates import NoRates, QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank
+from echelon_ptf.tofino import TnaForm, TofinoController
 
 PORTS = (1, 2, 3, 4)
 """Host n is at port n. Tests send at 1 and look at 2 unless they say otherwise."""
@@ -42,9 +44,10 @@ CONTROL_QUEUE = 7
 STALE_QUEUE = 6
 """The tests tell stale packets from best effort; a deployment need not."""
 
+T = TypeVar("T", bound="EchelonTest")
+
 _NUMBERS = constants()
 DROPPED = "EchelonIngress.dropped"
-SENT = "EchelonEgress.sent"
 START, FINISH = _NUMBERS["EVENT_START"], _NUMBERS["EVENT_FINISH"]
 
 # Identifiers that no test of this run had before: not every target lets P4Runtime clear registers, so each test takes
@@ -58,7 +61,7 @@ _groups = itertools.count(1)
 
 
 @cache
-def _switch() -> Controller | TargetError:
+def _switch() -> Controller | TofinoController | TargetError:
     """Return the connection that all tests share, with the entries that every test needs; or why there is none."""
     try:
         return _connect()
@@ -66,13 +69,10 @@ def _switch() -> Controller | TargetError:
         return error
 
 
-def _connect() -> Controller:
+def _connect() -> Controller | TofinoController:
     directory = test_param_get("program")
-    installed = program()
-    if directory is not None:
-        installed = P4Program("echelon", Path(directory, "echelon.p4info.txtpb"), Path(directory, "echelon.json"))
-    controller = Controller(test_param_get("switch")["address"], test_param_get("device_id"), installed)
-    controller.connect(installed.binary.read_bytes())
+    installed = program(architecture(), None if directory is None else Path(directory))
+    controller = _CONTROLLERS[architecture()](installed)
     classes = {
         _NUMBERS["CLASS_BEST_EFFORT"]: BEST_EFFORT_QUEUE,
         _NUMBERS["CLASS_CONTROL"]: CONTROL_QUEUE,
@@ -85,6 +85,29 @@ def _connect() -> Controller:
         entries.route(frames.address(_NOBODY), _NOWHERE, _NOBODY),
     )
     return controller
+
+
+def architecture() -> str:
+    """Return the P4 architecture of the target."""
+    name = test_param_get("switch").get("target", DEFAULT_TARGET)
+    return find_target(name, "--test-params", "switch.target").architecture
+
+
+def _over_p4runtime(installed: P4Program) -> Controller:
+    controller = Controller(test_param_get("switch")["address"], test_param_get("device_id"), installed)
+    controller.connect(installed.binary.read_bytes())
+    return controller
+
+
+def _over_bf_runtime(installed: P4Program) -> TofinoController:
+    entries.take_form(TnaForm())
+    controller = TofinoController(test_param_get("switch")["address"], (_NOWHERE, *PORTS), installed)
+    # A test that says nothing of hold times sends its packets one by one: none waits when the next one comes.
+    controller.connect(*(entries.promotion_hold(port, 0, 0) for port in PORTS))
+    return controller
+
+
+_CONTROLLERS = {"v1model": _over_p4runtime, "tna": _over_bf_runtime}
 
 
 @cache
@@ -111,8 +134,21 @@ class Flow:
         return frames.shim(self.job, self.number, epoch, **fields)
 
 
+def skipped_on(**reasons: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator of a test that does not hold on the architectures named, each with the reason."""
+
+    def decorate(test: type[T]) -> type[T]:
+        test.differs = reasons
+        return test
+
+    return decorate
+
+
 class EchelonTest(BaseTest):  # type: ignore[misc]
     """A test with a `switch` to write to. After the test, it undoes what the test wrote."""
+
+    differs: Mapping[str, str] = MappingProxyType({})
+    """Why the test does not hold on an architecture; it is skipped there."""
 
     def run(self, result: Any = None) -> None:
         """Run the test, and note its result and duration where the runner wants them."""
@@ -131,6 +167,8 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
 
     def setUp(self) -> None:
         super().setUp()
+        if architecture() in self.differs:
+            self.skipTest(self.differs[architecture()])
         self.dataplane = ptf.dataplane_instance  # type: ignore[attr-defined]
         switch = _switch()
         if isinstance(switch, TargetError):
@@ -260,6 +298,10 @@ class EchelonTest(BaseTest):  # type: ignore[misc]
         """Wait for `observed` to become `expected`: counters may be read while a packet is still on its way."""
         if not poll(lambda: observed() == expected):
             self.assertEqual(expected, observed())
+
+    def assert_us(self, found: int, expected: int) -> None:
+        """Check a difference of times that the switch told, to what its clock can tell."""
+        self.assertLessEqual(abs(found - expected), self.switch.time_error_us, f"{found} us, not {expected}")
 
     # -- digests -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, cast
 
@@ -19,7 +20,7 @@ from finsy.proto import U128, p4r, p4r_grpc, rpc_status
 
 from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.lowering.lower import DIGEST
-from echelon.p4program import P4Program
+from echelon.p4program import P4Program, constants
 from echelon.southbound.codec import encode_digest, encode_entry
 from echelon_ptf.entries import BIAS
 
@@ -28,6 +29,8 @@ TIMEOUT_S = 15.0
 _PIPELINE_TIMEOUT_S = 60.0
 """How long to wait for a program to be installed: a target may compile it."""
 _ELECTION_ID = 1
+_SENT = "EchelonEgress.sent"
+_QUEUES = constants()["QUEUES"]
 _FAST_RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconnect_backoff_ms", 100)]
 
 
@@ -60,7 +63,12 @@ class FlowEvent:
 
 
 class Controller:
-    """The primary controller of one device, from `connect` to `close`."""
+    """The primary controller of one device over P4Runtime, from `connect` to `close`."""
+
+    time_error_us = 0
+    """The largest error of a difference of times that digests tell."""
+    age_error = Fraction(0)
+    """The share by which an age that the switch writes may be too short."""
 
     def __init__(self, address: str, device_id: int, program: P4Program) -> None:
         self._device_id = device_id
@@ -147,6 +155,10 @@ class Controller:
         entity = P4CounterEntry(name, index=index).encode(self._schema)
         (answer,) = self._read(f"counter {name}", entity)
         return Count(answer.counter_entry.data.packet_count, answer.counter_entry.data.byte_count)
+
+    def queue_counter(self, port: int, queue: int) -> Count:
+        """Return what has left a queue."""
+        return self.counter(_SENT, port * _QUEUES + queue)
 
     def direct_counter(self, entry: TableEntry) -> Count:
         """Return what an entry has counted."""

@@ -1,4 +1,7 @@
-"""Table entries of the P4 program: one function for each table."""
+"""Table entries of the P4 program: one function for each table.
+
+Functions take microseconds, bytes and packets. A `Form` says how the program of an architecture takes them.
+"""
 
 from __future__ import annotations
 
@@ -53,19 +56,104 @@ class Window:
 Rank = Fixed | Deadline | Attained | Window
 
 
-def _entry(table: str, match: Mapping[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
-    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+class Form:
+    """The form of the v1model program's entries."""
+
+    def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the arguments of an action, of which times end with `us`."""
+        return arguments
+
+    def slacks(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+        """Return the entries of a profile of slacks: less than the first of the ascending edges means the first of the
+        queues, and so on; there is one queue more than there are edges. Other profiles are given alike."""
+        return self._levels(number, [BIAS + edge for edge in edges_us], queues)
+
+    def sent_bytes(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+        """Return the entries of a profile of bytes that a group has sent."""
+        return self._levels(number, edges, queues)
+
+    def time_left(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+        """Return the entries of a profile of the time left in a period."""
+        return self._levels(number, edges_us, queues)
+
+    def relative(
+        self,
+        number: int,
+        period_us: int,
+        parts: Sequence[Fraction],
+        queues: Sequence[int],
+        *,
+        head_start: Fraction,
+        alone_us: int,
+        idle_us: int,
+    ) -> list[TableEntry]:
+        """Return the entries of a relative profile, whose edges are just above `parts` of the period."""
+        unit = _NUMBERS["RANK_UNIT"]
+        shift = 30 + period_us.bit_length() - unit.bit_length()
+        factor = round(Fraction(unit << shift, period_us))
+        zero = -((BIAS - 1) * factor >> shift) - round(head_start * unit)
+        period = entry(
+            "period",
+            {"profile": number},
+            "set_period",
+            factor=factor,
+            factor_shift=shift,
+            rank_at_zero=zero % (1 << 48),
+            alone_tardiness_us=alone_us,
+            idle=idle_us,
+        )
+        return [*self._levels(number, [int(part * unit) + 1 for part in parts], queues), period]
+
+    def hold_key(self, port: int, queue: int) -> Mapping[str, Match]:
+        """Return the key of a hold time."""
+        return {"port": port, "queue": queue}
+
+    def depth(self, packets: int, frame_bytes: int) -> Mapping[str, int]:
+        """Return the depth of a queue as the arguments of an ECN threshold."""
+        return {"packets": packets}
+
+    def virtual_queue(self, port: int, bits_per_ms: int, mark_above_bytes: int) -> TableEntry:
+        arguments = {"bits_per_ms": bits_per_ms, "mark_above_bytes": mark_above_bytes}
+        return entry("virtual_queue", {"port": port}, "drain", **arguments)
+
+    def _levels(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+        return [
+            entry("level", {"profile": number, "key": Interval(low, high)}, "set_queue", 1, queue=queue, lowest=low)
+            for low, high, queue in ranges(edges, queues, _TOP)
+        ]
+
+
+def ranges(edges: Sequence[int], queues: Sequence[int], top: int) -> list[tuple[int, int, int]]:
+    """Return (lowest key, highest key, queue) for keys up to `top`; ranges without keys are left out."""
+    lows = [0, *(min(max(edge, 0), top + 1) for edge in edges)]
+    highs = [*(low - 1 for low in lows[1:]), top]
+    return [one for one in zip(lows, highs, queues, strict=True) if one[0] <= one[1]]
+
+
+_form = Form()
+
+
+def take_form(form: Form) -> None:
+    """Make entries of this form from now on."""
+    global _form
+    _form = form
+
+
+def entry(table: str, match: Mapping[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+    """Return an entry of one action, whose arguments are given as the tests have them."""
+    call = ActionCall(action, tuple(_form.arguments(arguments).items()))
+    return TableEntry(table, tuple(match.items()), (call,), priority)
 
 
 def flow(number: int, rank: Rank, port: int, host: int) -> TableEntry:
     """Return the entry by which flow `number` goes to `host` by `port`, ranked by `rank`."""
     arguments = {field.name: getattr(rank, field.name) for field in fields(rank)}
     path = {"port": port, "dst_mac": _mac(host)}
-    return _entry("flow", {"flow": number}, type(rank).__name__.lower(), **path, **arguments)
+    return entry("flow", {"flow": number}, type(rank).__name__.lower(), **path, **arguments)
 
 
 def shim_flow(job: int, number: int, flow: int) -> TableEntry:
-    return _entry("shim_flow", {"job": job, "flow": number}, "set_flow", flow=flow)
+    return entry("shim_flow", {"job": job, "flow": number}, "set_flow", flow=flow)
 
 
 def connection(
@@ -85,7 +173,7 @@ def connection(
 
     A new iteration opens after `gap_us` of silence, once `head_bytes` were seen.
     """
-    return _entry(
+    return entry(
         f"{protocol}_connection",
         {
             "src": int(IPv4Address(address(src))),
@@ -105,7 +193,7 @@ def connection(
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:
     """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those of `flow`."""
     match: dict[str, Match] = {"connection": number, "position": Interval(start_bytes, end_bytes - 1)}
-    return _entry("segment", match, "set_segment", priority=1, flow=flow, end_bytes=end_bytes)
+    return entry("segment", match, "set_segment", priority=1, flow=flow, end_bytes=end_bytes)
 
 
 def profile(number: int, earliest: int, below: Mapping[int, int]) -> list[TableEntry]:
@@ -115,55 +203,46 @@ def profile(number: int, earliest: int, below: Mapping[int, int]) -> list[TableE
     `below` maps slacks in microseconds to queues. A packet with no less slack than all of them goes to `earliest`.
     """
     queues = [*(below[slack] for slack in sorted(below)), earliest]
-    return levels(number, [BIAS + slack for slack in sorted(below)], queues)
+    return _form.slacks(number, sorted(below), queues)
 
 
-def levels(number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
-    """Return the entries of a profile: keys below the first of the ascending `edges` mean the first of the `queues`,
-    and so on; there is one queue more than there are edges."""
-    lows = [0, *edges]
-    highs = [*(low - 1 for low in edges), _TOP]
-    out = []
-    for low, high, queue in zip(lows, highs, queues, strict=True):
-        match: dict[str, Match] = {"profile": number, "key": Interval(low, high)}
-        out.append(_entry("level", match, "set_queue", priority=1, queue=queue, lowest=low))
-    return out
+def by_bytes(number: int, edges: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    """Return the entries of a profile of bytes sent: less than the first of the ascending `edges` means the first of
+    the `queues`, and so on; there is one queue more than there are edges."""
+    return _form.sent_bytes(number, edges, queues)
 
 
-def period(
-    profile: int,
+def by_time_left(number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
+    """Return the entries of a profile of the time left in a period, in the same way."""
+    return _form.time_left(number, edges_us, queues)
+
+
+def relative(
+    number: int,
     period_us: int,
+    parts: Sequence[Fraction],
+    queues: Sequence[int],
     *,
     head_start: Fraction = Fraction(0),
     alone_us: int = 0,
     idle_us: int | None = None,
-) -> TableEntry:
-    """Return the entry that makes a profile relative: ranks are parts of `period_us`.
+) -> list[TableEntry]:
+    """Return the entries of a relative profile: ranks are parts of `period_us`, and a packet that is behind by more
+    than the first of the ascending `parts` gets the second of the `queues`, and so on.
 
     A flow that has not sent for `idle_us`, a period by default, is forgotten.
     """
-    shift = 30 + period_us.bit_length() - _NUMBERS["RANK_UNIT"].bit_length()
-    factor = round(Fraction(_NUMBERS["RANK_UNIT"] << shift, period_us))
-    zero = -((BIAS - 1) * factor >> shift) - round(head_start * _NUMBERS["RANK_UNIT"])
-    return _entry(
-        "period",
-        {"profile": profile},
-        "set_period",
-        factor=factor,
-        factor_shift=shift,
-        rank_at_zero=zero % (1 << 48),
-        alone_tardiness_us=alone_us,
-        idle=period_us if idle_us is None else idle_us,
-    )
+    idle_us = period_us if idle_us is None else idle_us
+    return _form.relative(number, period_us, parts, queues, head_start=head_start, alone_us=alone_us, idle_us=idle_us)
 
 
 def route(prefix: str, port: int, host: int) -> TableEntry:
     """Return a route to `prefix` (as in 10.0.0.0/8) by `port`, with the MAC address of `host`."""
-    return _entry("ipv4_lpm", {"dst": _prefix(prefix)}, "route", port=port, dst_mac=_mac(host))
+    return entry("ipv4_lpm", {"dst": _prefix(prefix)}, "route", port=port, dst_mac=_mac(host))
 
 
 def spread(prefix: str, group: int) -> TableEntry:
-    return _entry("ipv4_lpm", {"dst": _prefix(prefix)}, "spread", group=group)
+    return entry("ipv4_lpm", {"dst": _prefix(prefix)}, "spread", group=group)
 
 
 def ecmp(group: int, hops: Sequence[tuple[int, int]]) -> TableEntry:
@@ -173,31 +252,33 @@ def ecmp(group: int, hops: Sequence[tuple[int, int]]) -> TableEntry:
 
 
 def station(host: int, port: int) -> TableEntry:
-    return _entry("station", {"dst": _mac(host)}, "forward", port=port)
+    return entry("station", {"dst": _mac(host)}, "forward", port=port)
 
 
 def flood(dst_mac: str, group: int) -> TableEntry:
-    return _entry("station", {"dst": int(dst_mac.replace(":", ""), 16)}, "flood", group=group)
+    return entry("station", {"dst": int(dst_mac.replace(":", ""), 16)}, "flood", group=group)
 
 
 def class_queue(traffic_class: int, queue: int) -> TableEntry:
-    return _entry("traffic_class", {"class": traffic_class}, "set_class_queue", queue=queue)
+    return entry("traffic_class", {"class": traffic_class}, "set_class_queue", queue=queue)
 
 
 def queue_dscp(queue: int, dscp: int) -> TableEntry:
-    return _entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
+    return entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
 
 
 def promotion_hold(port: int, queue: int, us: int) -> TableEntry:
-    return _entry("promotion_hold", {"port": port, "queue": queue}, "wait_after_last", us=us)
+    return entry("promotion_hold", _form.hold_key(port, queue), "wait_after_last", us=us)
 
 
-def ecn_threshold(port: int, queue: int, packets: int) -> TableEntry:
-    return _entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=packets)
+def ecn_threshold(port: int, queue: int, packets: int, frame_bytes: int) -> TableEntry:
+    """Return the entry by which a packet is marked that finds so many packets of `frame_bytes` in its queue."""
+    depth = _form.depth(packets, frame_bytes)
+    return entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
 
 
 def virtual_queue(port: int, bits_per_ms: int, mark_above_bytes: int) -> TableEntry:
-    return _entry("virtual_queue", {"port": port}, "drain", bits_per_ms=bits_per_ms, mark_above_bytes=mark_above_bytes)
+    return _form.virtual_queue(port, bits_per_ms, mark_above_bytes)
 
 
 def _mac(host: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import RECEIVER, SENT, EchelonTest
+from echelon_ptf.base import RECEIVER, EchelonTest
 from echelon_ptf.control import Count
 from echelon_ptf.entries import Fixed
 
@@ -76,4 +76,4 @@ class PerPortAndQueue(EchelonTest):
             self.await_equal(expected, partial(self.sent, port))
 
     def sent(self, port: int) -> Count:
-        return self.switch.counter(SENT, port * 8 + 5)
+        return self.switch.queue_counter(port, 5)

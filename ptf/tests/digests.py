@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import FINISH, START, EchelonTest
+from echelon_ptf.base import FINISH, START, EchelonTest, skipped_on
 from echelon_ptf.entries import Fixed
 from echelon_ptf.frames import LAST
 
@@ -46,7 +46,7 @@ class SlackAtTheEnd(EchelonTest):
         self.carry(late.packet(flags=LAST))
         end = self.next_event(late)
         self.assertEqual(start.slack_us, 0)
-        self.assertEqual(end.slack_us, start.time_us - end.time_us)
+        self.assert_us(end.slack_us, start.time_us - end.time_us)
         self.carry(fixed.packet(flags=LAST))
         self.assertEqual(self.next_event(fixed).slack_us, 0)
 
@@ -100,6 +100,7 @@ class NoneForStrangers(EchelonTest):
         self.expect_no_event()
 
 
+@skipped_on(tna="a straggler of a fixed ranking counts as a first packet")
 class LastOfAStraggler(EchelonTest):
     """The end of a flow in an earlier iteration is not reported as its end in the running one."""
 

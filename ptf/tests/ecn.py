@@ -22,7 +22,7 @@ class _DepthTest(EchelonTest):
     def codes(self, ecn: int) -> list[int]:
         """Send a burst with the code point `ecn`, and return the code points with which it left, in order."""
         self.slow_queue(_QUEUE, packets_per_s=10, frame_bytes=_FRAME_BYTES)
-        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, _THRESHOLD_PACKETS))
+        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, _THRESHOLD_PACKETS, _FRAME_BYTES))
         flow = self.shim_flow(Fixed(_QUEUE))
         packet = bytes(flow.packet(ecn=ecn, payload_bytes=_PAYLOAD_BYTES))
         for _ in range(_SENT_PACKETS):
@@ -70,7 +70,7 @@ class OwnQueueOnly(EchelonTest):
 
     def runTest(self) -> None:
         self.slow_queue(1, packets_per_s=50, frame_bytes=_FRAME_BYTES)
-        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, 1))
+        self.install(entries.ecn_threshold(RECEIVER, _QUEUE, 1, _FRAME_BYTES))
         waiting, other = self.shim_flow(Fixed(1)), self.shim_flow(Fixed(_QUEUE))
         for _ in range(10):
             self.send(waiting.packet(ecn=ECT0, payload_bytes=_PAYLOAD_BYTES))
@@ -86,7 +86,7 @@ class WithoutCongestion(EchelonTest):
         codes = [NOT_ECT, ECT1, ECT0, CE]
         for threshold in (None, 100):
             if threshold is not None:
-                self.install(entries.ecn_threshold(RECEIVER, _QUEUE, threshold))
+                self.install(entries.ecn_threshold(RECEIVER, _QUEUE, threshold, _FRAME_BYTES))
             self.assertEqual([frames.ecn_of(self.carry(flow.packet(ecn=code))) for code in codes], codes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, RECEIVER, SENT, EchelonTest, receive_all
+from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, RECEIVER, EchelonTest, receive_all
 from echelon_ptf.entries import Fixed
 from scapy.layers.inet import IP
 from scapy.packet import Packet
@@ -28,7 +28,7 @@ class PriorityIsTheLevel(EchelonTest):
             self.await_equal(expected, lambda: [self.sent(q) for q in range(8)])
 
     def sent(self, queue: int) -> int:
-        return self.switch.counter(SENT, RECEIVER * 8 + queue).packets
+        return self.switch.queue_counter(RECEIVER, queue).packets
 
 
 class DscpIsTheLevel(EchelonTest):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import RECEIVER, EchelonTest, Flow, receive_all
+from echelon_ptf.base import RECEIVER, EchelonTest, Flow, receive_all, skipped_on
 from echelon_ptf.entries import Attained, Fixed
 from echelon_ptf.frames import ALONE, DRAIN
 
@@ -19,6 +19,8 @@ _FRAME_BYTES = 500
 _PACKETS_PER_S = 5
 _SLOW, _FAST, _FASTER = 1, 4, 6
 _HOUR_US = 3_600_000_000
+_UNSEEN = "ingress of a Tofino cannot know which packets have left: a flow moves by ALONE or the port's hold time"
+_NO_EXPIRY = "egress of a Tofino does not know for how long a rank holds"
 _FOREVER = constants()["HOLD_FOREVER"]
 
 
@@ -58,6 +60,7 @@ class AtOnceWhenNothingWaits(_PromotionTest):
             self.assert_left([(place, queue, 0)])
 
 
+@skipped_on(tna=_UNSEEN)
 class WaitsForEarlierPackets(_PromotionTest):
     """While packets of the flow wait in the lower queue, later ones follow them there, and ask the sender to drain."""
 
@@ -72,6 +75,7 @@ class WaitsForEarlierPackets(_PromotionTest):
         self.assert_left([(9, _FAST, 0)])
 
 
+@skipped_on(tna=_UNSEEN)
 class GoesBackInOrder(_PromotionTest):
     """A flow that changes to a lower queue keeps its order in the same way."""
 
@@ -86,6 +90,7 @@ class GoesBackInOrder(_PromotionTest):
         self.assert_left([(5, 0, 0)])
 
 
+@skipped_on(tna=_UNSEEN)
 class LastPacketDecides(_PromotionTest):
     """Other flows' packets in the lower queue hold nobody back."""
 
@@ -126,6 +131,7 @@ class NextIterationStartsAnew(_PromotionTest):
         self.assertEqual([place for place, _ in seen if place != 100], list(range(6)))
 
 
+@skipped_on(tna=_UNSEEN)
 class TardyWhileItWaits(_PromotionTest):
     """The level rises with time while packets wait: order is kept, and the first packet after they have left rises."""
 
@@ -146,6 +152,7 @@ class TardyWhileItWaits(_PromotionTest):
         self.assert_left([(15, _FAST, 0)])
 
 
+@skipped_on(tna=_NO_EXPIRY)
 class OutOfDateRankAsksToDrain(_PromotionTest):
     """A packet that waited longer than its rank held says so as it leaves; one that left at once does not."""
 
@@ -168,6 +175,7 @@ class RankThatHoldsDoesNot(_PromotionTest):
         self.assert_left([(place, _SLOW, 0) for place in range(5)])
 
 
+@skipped_on(tna=_UNSEEN)
 class ThroughAllLevels(EchelonTest):
     """A flow that is sent without a pause while its deadline passes rises level by level and is never reordered."""
 
@@ -192,7 +200,7 @@ class WithoutShim(EchelonTest):
         self.slow_queue(_SLOW, _PACKETS_PER_S, _FRAME_BYTES)
         number, profile = self.new_connection(), self.new_profile()
         self.install(
-            *entries.levels(profile, [800], [_SLOW, _FAST]),
+            *entries.by_bytes(profile, [800], [_SLOW, _FAST]),
             entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
                 "tcp", 4, 4, number=number, job=self.new_job(), is_head=True, gap_us=3_600_000_000, head_bytes=1 << 20
@@ -206,6 +214,7 @@ class WithoutShim(EchelonTest):
         self.assertEqual(self.queue_of(frames.tcp(4, 4, 400, seq=4)), _FAST)
 
 
+@skipped_on(tna=_UNSEEN)
 class NextFlowOfAConnection(EchelonTest):
     """Flows known by their bytes keep the order of their connection: the next one starts in its own queue when the last
     packet of the one before has left, and in that one's queue until then. The next iteration starts anew."""
@@ -280,6 +289,7 @@ class RisesAfterTheHoldTime(_HoldTest):
         self.assert_carried(flow, 0, _FAST, 0)
 
 
+@skipped_on(tna=_UNSEEN)
 class OnlyThatQueueIsHeld(_HoldTest):
     """Other queues of the port are left as soon as the last packet has left the switch."""
 
@@ -298,7 +308,7 @@ class HeldWithoutShim(_HoldTest):
         self.held_flow(_HOUR_US)
         number, profile = self.new_connection(), self.new_profile()
         self.install(
-            *entries.levels(profile, [800], [_SLOW, _FAST]),
+            *entries.by_bytes(profile, [800], [_SLOW, _FAST]),
             entries.segment(number, 0, 1 << 20, self.ranked(Attained(self.new_group(), profile))),
             entries.connection(
                 "tcp", 5, 5, number=number, job=self.new_job(), is_head=True, gap_us=_HOUR_US, head_bytes=1 << 20

@@ -8,14 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, STALE_QUEUE, EchelonTest, Flow
+from echelon_ptf.base import BEST_EFFORT_QUEUE, STALE_QUEUE, EchelonTest, Flow, skipped_on
 from echelon_ptf.entries import Attained, Deadline, Fixed, Window
 from echelon_ptf.frames import LAST
 
 from echelon.p4program import constants
 
 _NUMBERS = constants()
-_UNIT = _NUMBERS["RANK_UNIT"]
 
 _STEP_S = 0.3
 _STEP_US = 300_000
@@ -82,7 +81,7 @@ class _AttainedTest(EchelonTest):
     def setUp(self) -> None:
         super().setUp()
         profile = self.new_profile()
-        self.install(*entries.levels(profile, [1000, 3000], [6, 4, 2]))
+        self.install(*entries.by_bytes(profile, [1000, 3000], [6, 4, 2]))
         self.rank = Attained(self.new_group(), profile)
         self.flows = [self.shim_flow(self.rank) for _ in range(2)]
 
@@ -114,7 +113,7 @@ class AttainedServiceByBytes(EchelonTest):
         number, profile = self.new_connection(), self.new_profile()
         rank = Attained(self.new_group(), profile)
         self.install(
-            *entries.levels(profile, [1000, 3000], [6, 4, 2]),
+            *entries.by_bytes(profile, [1000, 3000], [6, 4, 2]),
             entries.segment(number, 0, 2000, self.ranked(rank)),
             entries.segment(number, 2000, 4000, self.ranked(rank)),
             entries.connection(
@@ -135,7 +134,7 @@ class TimeWindow(EchelonTest):
         period_us, inside, outside = 800_000, 5, 1
         profile, group = self.new_profile(), self.new_group()
         # The key is the time left: the window is the first half of the period.
-        self.install(*entries.levels(profile, [period_us // 2], [outside, inside]))
+        self.install(*entries.by_time_left(profile, [period_us // 2], [outside, inside]))
         rank = Window(group, profile, period_us)
         job = self.new_job()
         origin_us = self.start(self.shim_flow(rank, job=job)).time_us
@@ -156,7 +155,7 @@ class WindowsBeginAnewAfterASilence(EchelonTest):
     def runTest(self) -> None:
         period_us = 50_000
         profile = self.new_profile()
-        self.install(*entries.levels(profile, [period_us], [1, 5]))
+        self.install(*entries.by_time_left(profile, [period_us], [1, 5]))
         flow = self.shim_flow(Window(self.new_group(), profile, period_us))
         # The key is the whole period at its very beginning alone.
         self.assertEqual(self.queue_of(flow.packet(1)), 5)
@@ -178,8 +177,8 @@ class _RelativeTest(EchelonTest):
     def relative(self, period_us: int, **facts: Any) -> int:
         """Install a new relative profile, and return its number."""
         profile = self.new_profile()
-        edges = [part * _UNIT // 100 + 1 for part in (10, 20, 30)]
-        self.install(*entries.levels(profile, edges, [7, 6, 5, 4]), entries.period(profile, period_us, **facts))
+        parts = [Fraction(part, 100) for part in (10, 20, 30)]
+        self.install(*entries.relative(profile, period_us, parts, [7, 6, 5, 4], **facts))
         return profile
 
     def job(self, offsets_s: Sequence[int], profile: int) -> list[Flow]:
@@ -190,14 +189,15 @@ class _RelativeTest(EchelonTest):
         return [self.shim_flow(rank, job=job) for rank in ranks]
 
     def forget(self) -> None:
-        """Send a packet that is a thousand periods late, and whose flow is forgotten at once."""
+        """Send a packet that is a thousand periods late, and is the last of its flow, which is forgotten at once."""
         rank = Deadline(self.new_echelonflow(), self.relative(_S // 10, idle_us=0), 0)
-        self.carry(self.shim_flow(rank).packet(age_us=100 * _S))
+        self.carry(self.shim_flow(rank).packet(age_us=100 * _S, flags=LAST))
 
     def shim_after(self, flow: Flow, epoch: int = 1, **fields: Any) -> frames.Shim:
         return frames.shim_of(self.carry(flow.packet(epoch, **fields)))
 
 
+@skipped_on(tna="the last packet of the most urgent flow clears the port's rank at once")
 class RelativeLevels(_RelativeTest):
     """The most urgent flow is on top, whatever its deadline, and others below by how far they are behind it."""
 
@@ -248,6 +248,7 @@ class RelativeLevelsOfJobsOfOnePort(_RelativeTest):
         self.assertEqual(queues, [7, 4, 6])
 
 
+@skipped_on(tna="the most urgent rank decays with packets of others, not with time")
 class TheMostUrgentIsForgotten(_RelativeTest):
     """A flow that stops sending without an end is no longer at the port after a while."""
 
@@ -262,24 +263,30 @@ class TheMostUrgentIsForgotten(_RelativeTest):
 class TheReferenceIsTold(_RelativeTest):
     """The age in the shim sets the reference of an iteration, or puts it back, never forward; and is written back."""
 
+    def assert_age(self, age_us: int, least_us: int) -> None:
+        """Check an age to 5 s of a slow machine."""
+        least = least_us * (1 - self.switch.age_error)
+        self.assertTrue(least <= age_us < least_us + 5 * _S, f"{age_us} us")
+
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
         head, member = self.job((0, 5), profile)
         told = self.shim_after(head, age_us=30 * _S, flags=LAST)
         opened = self.next_event(head)
-        self.assertEqual(opened.slack_us, -30 * _S)
-        self.assertTrue(30 * _S <= told.age_us < 35 * _S, f"{told.age_us} us")
+        self.assert_us(opened.slack_us, -30 * _S)
+        self.assert_age(told.age_us, 30 * _S)
         self.shim_after(member, age_us=1, flags=LAST)
         later = self.next_event(member)
-        self.assertEqual(later.slack_us, 5 * _S - 30 * _S - (later.time_us - opened.time_us))
+        self.assert_us(later.slack_us, 5 * _S - 30 * _S - (later.time_us - opened.time_us))
         self.shim_after(member, age_us=50 * _S, flags=LAST)
-        self.assertEqual(self.next_event(member).slack_us, 5 * _S - 50 * _S)
+        self.assert_us(self.next_event(member).slack_us, 5 * _S - 50 * _S)
         # Without a word of it, by its own offset.
         told = self.shim_after(member, epoch=2, flags=LAST)
         self.assertEqual(self.next_event(member).slack_us, 0)
-        self.assertTrue(5 * _S <= told.age_us < 10 * _S, f"{told.age_us} us")
+        self.assert_age(told.age_us, 5 * _S)
 
 
+@skipped_on(tna="a flow ranked by thresholds hears the age of an iteration, too")
 class ThresholdsHearNothing(_RelativeTest):
     """A flow ranked by thresholds neither hears nor tells: its shim leaves as it came."""
 
@@ -290,6 +297,7 @@ class ThresholdsHearNothing(_RelativeTest):
         self.assertEqual(self.next_event(flow).slack_us, 0)
 
 
+@skipped_on(tna="memories are in a unit that is a power of two of ticks")
 class Memory(_RelativeTest):
     """Three quarters of what was lost before and of the last iteration's delay count in the next one."""
 
@@ -311,6 +319,7 @@ class Memory(_RelativeTest):
         self.assertTrue(expected - Fraction(1, 100) <= found < expected + Fraction(5, 100), f"{float(found):g}")
 
 
+@skipped_on(tna="memories are in a unit that is a power of two of ticks")
 class MemoryIsTold(_RelativeTest):
     """The largest memory that was told in an iteration counts, and moves the job before one that lost nothing."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from echelon_ptf.base import STALE_QUEUE, START, EchelonTest, Flow
+from echelon_ptf.base import STALE_QUEUE, START, EchelonTest, Flow, skipped_on
 from echelon_ptf.control import FlowEvent
 from echelon_ptf.entries import Fixed
 
@@ -29,7 +29,7 @@ class _ReferenceTest(EchelonTest):
         return self.deadline_flow(self.at_once_tardy, offset_us, echelonflow=self.echelonflow, job=self.job)
 
     def assert_counts_from(self, reference_us: int, member: FlowEvent, offset_us: int = _OFFSET_US) -> None:
-        self.assertEqual(member.slack_us, reference_us + offset_us - member.time_us)
+        self.assert_us(member.slack_us, reference_us + offset_us - member.time_us)
 
 
 class HeadSetsIt(_ReferenceTest):
@@ -169,6 +169,7 @@ class StragglersMoveNothing(_ReferenceTest):
         self.assert_counts_from(head.time_us, self.start(self.member, 20))
 
 
+@skipped_on(tna="a straggler of a fixed ranking counts as a first packet")
 class StragglersOfFixedFlows(EchelonTest):
     """Stragglers of flows with a fixed level keep that level, and start nothing."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, PORTS, RECEIVER, SENT, EchelonTest
+from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, PORTS, RECEIVER, EchelonTest
 from echelon_ptf.entries import Fixed
 from scapy.layers.inet import ICMP, IP, TCP, UDP, IPOption_NOP
 from scapy.layers.inet6 import IPv6
@@ -215,7 +215,7 @@ class Stations(EchelonTest):
 
     def runTest(self) -> None:
         self.install(entries.station(2, 2), entries.station(3, 3))
-        before = self.switch.counter(SENT, RECEIVER * 8 + BEST_EFFORT_QUEUE).packets
+        before = self.switch.queue_counter(RECEIVER, BEST_EFFORT_QUEUE).packets
         for host in (2, 3):
             head = Ether(src=frames.mac(1), dst=frames.mac(host))
             for frame in (
@@ -226,7 +226,7 @@ class Stations(EchelonTest):
                 self.send(frame)
                 self.assertEqual(self.receive(host), bytes(frame))
         # Three frames to host 2.
-        self.await_equal(before + 3, lambda: self.switch.counter(SENT, RECEIVER * 8 + BEST_EFFORT_QUEUE).packets)
+        self.await_equal(before + 3, lambda: self.switch.queue_counter(RECEIVER, BEST_EFFORT_QUEUE).packets)
 
 
 class UnknownStations(EchelonTest):

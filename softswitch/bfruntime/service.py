@@ -60,6 +60,14 @@ class BfRuntime:
         """The program of a warm init that has begun and not ended."""
         device.on_digest = self._on_digest
 
+    @property
+    def has_learner(self) -> bool:
+        """Whether a client gets digests. The caller holds the lock."""
+        program = self._device.program
+        return program is not None and any(
+            client.learns and client.program == program.name for client in self._clients.values()
+        )
+
     # -- the stream ------------------------------------------------------------------------------------------------
 
     def subscribe(self, client_id: int, request: bfrt.Subscribe, send: Send) -> Callable[[], None]:

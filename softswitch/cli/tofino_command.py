@@ -145,7 +145,7 @@ def _bf_runtime(
 def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
     from softswitch.cli.running import open_port, signals
     from softswitch.realtime import Core, DataPlane, HandoverLock
-    from softswitch.tm import PortScheduler
+    from softswitch.tm import MAX_QUEUES, PortScheduler
 
     numbers = [attached.port for attached in options.interfaces]
     rates: dict[int, int | None] = {}
@@ -160,7 +160,8 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
 
     ended = threading.Event()
     lock = HandoverLock()
-    core = Core(switch)
+    # A port may have all queues of its port group.
+    core = Core(switch, MAX_QUEUES)
     schedulers: dict[int, PortScheduler] = {}
     with signals(ended.set), ExitStack() as closing:
         data_plane = DataPlane(core, clock, lock, _NoControllers())

@@ -231,9 +231,14 @@ def _width(kind: str) -> int:
     return int(found[1]) if found else 8
 
 
-def compiled(directory: Path) -> bytes:
-    """Return the program in BMv2's JSON. Raise CalledProcessError if p4c-bm2-ss does not take it."""
+def compiled(directory: Path, p4info: Path | None = None) -> bytes:
+    """Return the program in BMv2's JSON, and write its P4Info if a file is given.
+
+    Raise CalledProcessError if p4c-bm2-ss does not take it.
+    """
     source, output = directory / "tna_on_v1model.p4", directory / "tna_on_v1model.json"
     source.write_text(rewritten(directory))
-    subprocess.run(["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", output, source], check=True)
+    described = [] if p4info is None else ["--p4runtime-files", p4info]
+    command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", *described, "-o", output, source]
+    subprocess.run(command, check=True, capture_output=True)
     return output.read_bytes()

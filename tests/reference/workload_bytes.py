@@ -22,6 +22,8 @@ _TEXT = {
     "BROADCAST": "broadcast",
 }
 _FORWARD_AND_INPUTS = {
+    "HYBRID_DLRM": "all",
+    "HYBRID_DLRM_ENHANCED": "all",
     "MODEL": "all",
     "HYBRID_DATA_MODEL": "model",
     "HYBRID_MODEL_DATA": "others",
@@ -30,6 +32,8 @@ _FORWARD_AND_INPUTS = {
 }
 _WEIGHTS = {
     "DATA": "all",
+    "HYBRID_DLRM": "all",
+    "HYBRID_DLRM_ENHANCED": "all",
     "MICRO": "all",
     "HYBRID_DATA_MODEL": "others",
     "HYBRID_MODEL_DATA": "model",
@@ -55,7 +59,17 @@ def of_text(text: str, ranks: int, *, gathers_input: bool) -> Sent:
     for layer in numbers.get("checkpoint_initiates", []):
         start = max((each for each in numbers["checkpoints"] if each <= layer), default=0)
         forward += forward[start:layer]
+    if loop.startswith("HYBRID_DLRM"):
+        forward = [each for each in forward if each[0] == "ALLTOALL"]
+        # The embeddings' gradients are exchanged once the backward pass is at the layer after the last bottom layer.
+        inputs = inputs[: int(settings[-1]) + 1 < len(layers)]
     ran = [(_FORWARD_AND_INPUTS.get(loop), [*forward, *inputs]), (_WEIGHTS.get(loop), weights)]
+    if loop == "HYBRID_CUSTOMIZED":
+        inputs[0] = ("NONE", "0")
+        ran = []
+        for line, forth, back, weight in zip(layers, forward, inputs, weights, strict=True):
+            own = line.split()[-1]
+            ran += [(_FORWARD_AND_INPUTS.get(own), [forth, back]), (_WEIGHTS.get(own), [weight])]
     if loop == "DISTRIBUTED_INFERENCE":
         ran = [("all", forward)]
     sent: Sent = Counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typer
 
 from echelon.cli import (
+    changes,
     checks,
     coflows,
     evaluations,
@@ -24,6 +25,7 @@ from echelon.cli import (
     runs,
     serving,
     shell,
+    stores,
     sweeps,
     switches,
     tokens,
@@ -59,11 +61,14 @@ app.command(rich_help_panel=_EXPERIMENTS)(evaluations.evaluate)
 app.command(rich_help_panel=_EXPERIMENTS)(coflows.coflows)
 app.command(rich_help_panel=_SERVICE)(serving.serve)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
+app.command(rich_help_panel=_SERVICE)(stores.backup)
+app.command(rich_help_panel=_SERVICE)(stores.restore)
 app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)
 app.add_typer(switches.app, name="switch", rich_help_panel=_OPERATION)
 app.add_typer(plans.app, name="plan", rich_help_panel=_OPERATION)
 app.add_typer(policies.app, name="policy", rich_help_panel=_OPERATION)
 app.add_typer(links.app, name="link", rich_help_panel=_OPERATION)
+app.command(rich_help_panel=_OPERATION)(changes.events)
 app.command(rich_help_panel=_OPERATION)(watch.watch)
 app.command(rich_help_panel=_OPERATION)(shell.shell)
 

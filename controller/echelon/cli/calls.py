@@ -127,6 +127,8 @@ def service(
 
 def _fail(error: ClientError, status: int, as_json: bool) -> NoReturn:
     """End the command with the error on standard error, as text or in the form of the API."""
+    if not as_json and error.code == "unauthenticated":
+        fail("the service does not know your token (name its file with --token-file or ECHELON_TOKEN_FILE)", status)
     if not as_json:
         fail(str(error), status)
     detail = {"status": error.status, "code": error.code, "reason": error.reason, "path": error.path}

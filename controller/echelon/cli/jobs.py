@@ -10,7 +10,7 @@ import typer
 
 from echelon.cli import figures, tables
 from echelon.cli.calls import on_service
-from echelon.cli.usage import FAILED, fail, fraction
+from echelon.cli.usage import BAD_INPUT, FAILED, fail, fraction
 
 if TYPE_CHECKING:
     from echelon.client import Client
@@ -20,6 +20,7 @@ app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help
 
 Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME")]
 
+NOT_FOUND = 404
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
@@ -158,10 +159,22 @@ def show(
 @app.command()
 @on_service
 def remove(client: Client, names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME")]) -> None:
-    """Remove jobs."""
+    """Remove jobs. A name that cannot be removed does not keep the others; the status then is 2."""
+    from echelon.client import ClientError
+
+    refused = 0
     for name in names:
-        client.remove_job(name)
-        typer.echo(f"job '{name}' is removed")
+        try:
+            client.remove_job(name)
+        except ClientError as error:
+            if error.status != NOT_FOUND or len(names) == 1:
+                raise
+            refused += 1
+            typer.echo(str(error), err=True)
+        else:
+            typer.echo(f"job '{name}' is removed")
+    if refused:
+        raise typer.Exit(BAD_INPUT)
 
 
 @app.command()
@@ -200,6 +213,11 @@ def _register(client: Client, file: Path, spec: dict[str, Any], replace: bool) -
     try:
         job = client.register_job(spec, replace=replace)
     except ClientError as error:
+        if error.code == "name-taken":
+            hint = "take another name, or replace it with --replace"
+            raise ClientError(
+                error.status, f"{file}: there is another job '{spec['job']}' ({hint})", code=error.code
+            ) from None
         if error.status is not None and error.status in (409, 422):
             raise ClientError(error.status, f"{file}: {error}") from None
         raise

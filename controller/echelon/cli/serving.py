@@ -28,15 +28,18 @@ def serve(
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.
 
-    Runs in the foreground until it is told to stop (SIGTERM, SIGINT). Ends with status 2 if the configuration is bad.
+    Runs in the foreground until it is told to stop (SIGTERM, SIGINT). SIGHUP makes it read configuration, tokens and
+    certificates again. Ends with status 2 if the configuration is bad.
     """
     from echelon.documents import DocumentError
     from echelon.service.config import load_service_config
 
-    try:
+    def read() -> ServiceConfig:
         settings = load_service_config(config)
-        if store is not None:
-            settings = _with_store(settings, store)
+        return settings if store is None else _with_store(settings, store)
+
+    try:
+        settings = read()
         if check:
             _check_named_files(settings, str(config))
             typer.echo(f"{config}: service '{settings.name}' is good")
@@ -46,7 +49,7 @@ def serve(
 
     from echelon.service.daemon import serve as serve_until_told
 
-    raise typer.Exit(serve_until_told(settings))
+    raise typer.Exit(serve_until_told(settings, read))
 
 
 def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
@@ -66,8 +69,8 @@ def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
 def _check_named_files(config: ServiceConfig, file: str) -> None:
     """Raise `DocumentError` about the first file that cannot be used."""
     from echelon.documents import DocumentError
-    from echelon.service.api.exposure import ExposureError, check_exposure
     from echelon.service.api.tokens import load_tokens
+    from echelon.service.hazards import hazards
 
     if config.api.tokens is not None:
         load_tokens(config.api.tokens)
@@ -77,14 +80,8 @@ def _check_named_files(config: ServiceConfig, file: str) -> None:
                 pass
         except OSError as error:
             raise DocumentError(file, key, f"{path}: {error.strerror or error} (check the path)") from None
-    try:
-        warning = check_exposure(
-            config.api.listen.host, tokens=config.api.tokens is not None, tls=config.api.tls is not None
-        )
-    except ExposureError as error:
-        raise DocumentError(file, "api.listen", str(error)) from None
-    if warning is not None:
-        typer.echo(f"{file}: api.listen: {warning}", err=True)
+    for warning in hazards(config):
+        typer.echo(f"{file}: {warning}", err=True)
 
 
 def _named_files(config: ServiceConfig) -> list[tuple[str, Path]]:

@@ -21,6 +21,7 @@ from echelon.documents import parse_document, read_document
 from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
 from echelon.service.resources import (
+    EventResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -177,6 +178,10 @@ class Client:
 
     def status(self) -> StatusResource:
         return self._get(StatusResource, "/status")
+
+    def events(self, limit: int = 100) -> Sequence[EventResource]:
+        """Return the latest changes that clients asked for, oldest first."""
+        return self._list(EventResource, f"/events?limit={limit}")
 
     def is_alive(self) -> bool:
         """Return whether the controller answers at all. Raises nothing."""

@@ -153,6 +153,10 @@ class TermContested:
 
     switch: str
     election_id: int
+    takeovers: int
+    """How often this has happened lately."""
+    pause_s: float
+    """How long the controller waits before it takes the switch back."""
 
 
 @dataclass(frozen=True, slots=True)

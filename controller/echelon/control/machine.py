@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from echelon.control import effects, events, facts
+from echelon.control.contest import Contest
 from echelon.control.effects import Effect
 from echelon.control.errors import UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
@@ -84,6 +85,7 @@ class Machine:
         self._reactions = Reactions()
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._switches = {name: _Switch() for name in settings.fabric.switches}
+        self._contests: dict[str, Contest] = {}
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
         self._problem: str | None = None
@@ -206,7 +208,13 @@ class Machine:
                 seen = self._following.report(switch, digests, now.s)
                 return [*seen.facts, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)]
             case events.HigherPrimary(switch, election_id):
-                return [facts.TermContested(switch, election_id), effects.RaiseTerm(switch, election_id)]
+                contest = self._contests.setdefault(switch, Contest())
+                pause_s = contest.lost(now.s)
+                again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
+                return [
+                    facts.TermContested(switch, election_id, contest.takeovers, pause_s),
+                    again if pause_s else effects.RaiseTerm(switch, election_id),
+                ]
             case events.TermSaved(term):
                 return [effects.UseTerm(term)]
             case events.TermFailed(switch, election_id, problem, retry):

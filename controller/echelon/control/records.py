@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-CollectionName = Literal["jobs", "numbers", "settings"]
+CollectionName = Literal["jobs", "numbers", "settings", "events"]
 COLLECTIONS: tuple[CollectionName, ...] = get_args(CollectionName)
 
 Document = Mapping[str, Any]

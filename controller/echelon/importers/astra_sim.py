@@ -16,7 +16,9 @@ The loops are those of `Workload.cc` there. A forward pass waits for each layer'
 from the last layer to the first. `DATA` computes the gradients of weights first, and never waits for their collective;
 the loops with model parallelism compute the gradients of inputs first, start their collective, compute the gradients of
 weights, start theirs, and wait for the first one. A layer in `checkpoint_initiates` repeats the forward passes since
-the last layer in `checkpoints`. An iteration ends when everything has finished.
+the last layer in `checkpoints`. `HYBRID_DLRM` runs nothing but all-to-alls in the forward pass, and waits for that of
+the first layer (the embeddings) at the last bottom layer; the one for their gradients starts when the backward pass
+leaves the top layers. An iteration ends when everything has finished.
 
 Differences: `MICRO` runs the collectives of all layers at the same time, as Chakra's converter does, not only that of
 the first layer. The delays of updates are left out. SimAI's BROADCAST, which its simulator passes over, is imported.
@@ -69,8 +71,11 @@ class _Loop(NamedTuple):
     """Whether the gradients of weights are computed before those of inputs."""
     first_layer: bool = False
     """Whether the first layer exchanges the gradients of its inputs, too."""
+    forward_only: CollectiveKind | None = None
+    """The only collective that a forward pass runs; None: it runs all."""
 
 
+_DLRM = _Loop("all", "all", weights_first=True, forward_only="all-to-all")
 _LOOPS: Mapping[str, _Loop] = {
     "DATA": _Loop(None, "all", weights_first=True),
     "MODEL": _Loop("all", None),
@@ -79,8 +84,8 @@ _LOOPS: Mapping[str, _Loop] = {
     "HYBRID_TRANSFORMER": _Loop("model", "others", first_layer=True),
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD": _Loop("model", "others", first_layer=True),
     "HYBRID_CUSTOMIZED": _Loop(None, None),
-    "HYBRID_DLRM": _Loop("all", "all", weights_first=True),
-    "HYBRID_DLRM_ENHANCED": _Loop("all", "all", weights_first=True),
+    "HYBRID_DLRM": _DLRM,
+    "HYBRID_DLRM_ENHANCED": _DLRM,
     "DISTRIBUTED_INFERENCE": _Loop("all", None),
     "MICRO": _Loop(None, "all"),
 }
@@ -282,6 +287,8 @@ class _Training:
         """Return the groups that run a collective of a layer; None if none do."""
         loop = layer.loop
         if phase == "ig" and layer is self.layers[0] and not (loop.first_layer or loop.weights_first):
+            return None
+        if phase == "fwd" and loop.forward_only not in (None, layer.parts[phase].kind):
             return None
         return layer.parts[phase].scope or (loop.data if phase == "wg" else loop.model)
 

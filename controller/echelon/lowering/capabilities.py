@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from echelon.rankings.in_switches import MICROSECONDS, TimeUnit
+from echelon.rankings.in_switches import Units
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,9 @@ class QueueDepthMarks:
 
     packets: int
     """Mark a packet that finds this many in its queue."""
+    cells_of_packet: int | None = None
+    """The cells of the packet buffer that a full packet takes, where the switch counts cells; None: it counts
+    packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +33,12 @@ class VirtualQueueMarks:
     """Mark packets while the virtual queue holds more than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueCellMarks:
-    """ECN marking by the depth of a packet's own queue in cells of the packet buffer. Table `ecn_threshold` carries
-    it."""
-
-    cells: int
-    """Mark a packet that finds this many cells in its queue."""
-
-
-EcnMarks = QueueDepthMarks | QueueCellMarks | VirtualQueueMarks
+EcnMarks = QueueDepthMarks | VirtualQueueMarks
 
 
 @dataclass(frozen=True, slots=True)
 class OuterQueues:
-    """The queues behind a switch that does not see packets leave them. Table `promotion_hold` carries the hold times
+    """The queues that packets leave without the switch's ingress knowing. Table `promotion_hold` carries the hold times
     that follow from them."""
 
     depth_packets: int
@@ -55,6 +49,8 @@ class OuterQueues:
     """Largest error of a queue's minimum rate."""
     delay_us: int = 20_000
     """Longest time between the switch's egress and the queue, plus the longest time by which the kernel sends late."""
+    by_port: bool = False
+    """Whether a port has one hold time, the longest of its queues'."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +75,16 @@ class Capabilities:
     max_ecmp_groups: int
     max_ecmp_members: int
     """Members of all ECMP groups together."""
-    offset_bits: int
-    """Width of a flow's offset or period, an unsigned number of `time`."""
-    key_bits: int
-    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and others."""
+    units: Units
+    """The units and widths of its numbers."""
     ecn: EcnMarks
-    time: TimeUnit = MICROSECONDS
-    """The unit of times."""
-    attained_bytes: int = 1
-    """The number of bytes that ranking `attained` counts as one."""
+    rank_expires: bool = True
+    """Whether egress compares how long a packet waited with the time for which its rank holds. Entries of table `level`
+    then hold the lowest key of their range."""
     position_ranges: bool = True
     """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is the fewest prefixes
     that cover it."""
     levels: int = 8
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None
-    """None: the queues are in the switch, whose egress sees packets leave them."""
+    """None: the switch's ingress knows which packets have left their queues."""

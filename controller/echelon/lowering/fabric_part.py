@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueCellMarks, QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import Capabilities, EcnMarks, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.entry import entry, ipv4, mac
 from echelon.lowering.intent import FABRIC, ActionCall, Match, Part, Prefix, QueueSetting, TableEntry
 from echelon.p4program import constants
@@ -35,12 +35,10 @@ def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
 def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEntry]:
     for port in _ports(switch, fabric):
         match ecn:
-            case QueueDepthMarks(packets):
+            case QueueDepthMarks(packets, cells):
+                depth = {"packets": packets} if cells is None else {"cells": packets * cells}
                 for queue in range(LEVELS):
-                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", packets=packets)
-            case QueueCellMarks(cells):
-                for queue in range(LEVELS):
-                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", cells=cells)
+                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
             case VirtualQueueMarks(backlog_bytes):
                 bits_per_ms = max(1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000)
                 yield entry(

@@ -14,7 +14,7 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, Shim
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.in_switches import LevelProfile, TimeUnit
+from echelon.rankings.in_switches import LevelProfile, TimeUnit, Units
 
 _HEAD_SHARE = Fraction(95, 100)
 _POSITION_BITS = 32
@@ -92,7 +92,7 @@ class _JobAtSwitch:
             classifiers += self._classifiers(number, flow)
         head = next(iter(self.connections.values()), None)
         connections = [
-            connection.entry(self.numbers.register(), self.time, is_head=connection is head)
+            connection.entry(self.numbers.register(), self.units.time, is_head=connection is head)
             for connection in self.connections.values()
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
@@ -138,20 +138,8 @@ class _JobAtSwitch:
     # -- what rankings ask for ---------------------------------------------------------------------------------------
 
     @property
-    def time(self) -> TimeUnit:
-        return self.capabilities.time
-
-    @property
-    def attained_bytes(self) -> int:
-        return self.capabilities.attained_bytes
-
-    @property
-    def key_bits(self) -> int:
-        return self.capabilities.key_bits
-
-    @property
-    def offset_bits(self) -> int:
-        return self.capabilities.offset_bits
+    def units(self) -> Units:
+        return self.capabilities.units
 
     def echelonflow(self, name: str) -> int:
         return self.numbers.echelonflow(name)

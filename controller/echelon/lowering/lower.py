@@ -198,21 +198,21 @@ class Lowering:
             raise LoweringError(str(error), name, code=error.code) from None
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
-        last, before = self._last, self._last.switches.get(name)
+        last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
         profiles: Mapping[int, tuple[LevelProfile, Part]]
         if before is None:
-            own = fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name])
+            own = fabric_part(name, fabric, plan.best_effort_queue, able)
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
-            profiles = _profiles(jobs.values(), {})
+            profiles = _profiles(jobs.values(), {}, able)
             queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
         else:
             assert last.plan is not None
             own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
             if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
-                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, self._capabilities[name]))
+                own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, able))
             if changed:
                 jobs = _updated(jobs, changed)
-                profiles = _profiles(jobs.values(), profiles)
+                profiles = _profiles(jobs.values(), profiles, able)
             if fabric is not last.fabric or (plan.default_schedule, plan.schedules) != (
                 last.plan.default_schedule,
                 last.plan.schedules,
@@ -221,8 +221,7 @@ class Lowering:
         if before is not None and queues == before.intent.queues:
             holds = before.hold_part
         else:
-            outer = self._capabilities[name].outer_queues
-            holds = None if outer is None else hold_part(queues, outer)
+            holds = None if able.outer_queues is None else hold_part(queues, able.outer_queues, able.units.time)
         digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,)
         if before is not None:
             same = own is before.fabric_part and jobs is before.jobs
@@ -263,7 +262,7 @@ def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | 
 
 
 def _profiles(
-    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]]
+    jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]], able: Capabilities
 ) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
     wanted = {number: profile for job in jobs for number, profile in job.profiles.items()}
@@ -271,7 +270,9 @@ def _profiles(
     for number in sorted(wanted):
         known = before.get(number)
         same = known is not None and known[0] == wanted[number]
-        out[number] = known if known and same else (wanted[number], profile_part(number, wanted[number]))
+        if known is None or not same:
+            known = wanted[number], profile_part(number, wanted[number], rank_expires=able.rank_expires)
+        out[number] = known
     return out
 
 

@@ -7,8 +7,11 @@ from echelon.lowering.intent import Interval, Part
 from echelon.rankings.in_switches import LevelProfile
 
 
-def profile_part(number: int, profile: LevelProfile) -> Part:
-    """Return the entries of the profile that a switch knows by `number`."""
+def profile_part(number: int, profile: LevelProfile, *, rank_expires: bool = True) -> Part:
+    """Return the entries of the profile that a switch knows by `number`.
+
+    With `rank_expires`, entries of table `level` hold the lowest key of their range.
+    """
     # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
     entries = [
         entry(
@@ -17,7 +20,7 @@ def profile_part(number: int, profile: LevelProfile) -> Part:
             "set_queue",
             priority=1,
             queue=step.queue,
-            lowest=step.lowest,
+            **({"lowest": step.lowest} if rank_expires else {}),
         )
         for step in profile.steps
     ]

@@ -128,22 +128,30 @@ def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
     # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
     running: dict[Future[MeasuredTask], Task] = {}
+    outcomes: list[tuple[Task, MeasuredTask]] = []
+    broken = False
     try:
-        # No more than can run: an interrupt then waits only for those.
-        while waiting or running:
-            while waiting and len(running) < workers:
+        while not broken and (waiting or running):
+            # No more than can run: an interrupt then waits only for those.
+            while waiting and len(running) < workers and not broken:
                 task = waiting.pop()
                 try:
                     running[pool.submit(measured, task.measure)] = task
                 except BrokenProcessPool:
                     waiting.append(task)
-                    return list(running.values())
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
+                    broken = True
+            # Only now, so that no process waits for the disk.
+            for outcome in outcomes:
+                keep(*outcome)
+            outcomes = []
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
                 if isinstance(future.exception(), BrokenProcessPool):
-                    return list(running.values())
-                keep(running.pop(future), future.result())
-        return []
+                    broken = True
+                else:
+                    outcomes.append((running.pop(future), future.result()))
+        for outcome in outcomes:
+            keep(*outcome)
+        return list(running.values())
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import HostOrder, Rank
-from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, steps
+from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Attained:
     def action(self, at: SwitchNumbers) -> RankingAction:
         profile = at.profile(
             ("attained", self.thresholds_bytes, self.order),
-            lambda: self._profile(at.key_bits, at.attained_bytes),
+            lambda: self._profile(at.units),
         )
         return RankingAction("attained", {"group": at.group(f"attained {self.group}"), "profile": profile})
 
-    def _profile(self, key_bits: int, unit_bytes: int) -> LevelProfile:
-        """Return what maps keys of `key_bits`, which count units of that many bytes, to queues.
+    def _profile(self, units: Units) -> LevelProfile:
+        """Return what maps keys, which count units of bytes, to queues.
 
         A threshold between two keys is that of the higher one: a group changes its queue late rather than early.
         """
-        edges = [-(-threshold // unit_bytes) for threshold in self.thresholds_bytes]
-        return LevelProfile(steps(edges, self.order, key_bits))
+        edges = [-(-threshold // units.attained_bytes) for threshold in self.thresholds_bytes]
+        return units.profile(steps(edges, self.order, units.key_bits))
 
     def at_host(self) -> HostOrder:
         return HostOrder(lambda view: self.order[bisect_right(self.thresholds_bytes, view.sent_bytes)], self.group)

@@ -11,7 +11,16 @@ from itertools import pairwise
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
 from echelon.rankings.base import HostOrder, Rank
-from echelon.rankings.in_switches import MICROSECONDS, LevelProfile, RankingAction, SwitchNumbers, TimeUnit, steps
+from echelon.rankings.in_switches import (
+    LevelProfile,
+    RankingAction,
+    RankShifts,
+    SwitchNumbers,
+    TimeUnit,
+    Units,
+    shifted,
+    steps,
+)
 
 _RANK_BITS = 48
 """Width of a rank in a switch, which is two's complement."""
@@ -36,31 +45,64 @@ class Relative:
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
 
-    def profile(self, lowest: int, highest: int, key_bits: int, time: TimeUnit = MICROSECONDS) -> LevelProfile:
-        """Return what switches that count times in `time` need for flows that enter the queues from `lowest` to
-        `highest`.
+    def profile(self, lowest: int, highest: int, units: Units) -> LevelProfile:
+        """Return what switches with these units need for flows that enter the queues from `lowest` to `highest`.
 
-        Raise `ValueError` for steps that decrease, and for a unit that is not positive.
+        Raise `ValueError` for steps that decrease, and for a unit that is not positive or that the switch cannot make.
         """
         if self.unit_s <= 0 or any(a > b for a, b in pairwise((Fraction(0), *self.steps))):
             raise ValueError("the unit of a relative ranking must be positive, and its steps must not decrease")
-        unit = constants()["RANK_UNIT"]
+        unit, shifts = Fraction(constants()["RANK_UNIT"]), units.shifts
+        right = 0
+        if shifts is not None:
+            right = self._right(unit, units.time, shifts)
+            # The unit becomes a power of two, and everything that is compared with ranks keeps its time.
+            unit = units.time.exactly(self.unit_s) / Fraction(2) ** right
         edges = [int(step * unit) + 1 for step in self.steps]
         queues = [max(highest - behind, lowest) for behind in range(len(edges) + 1)]
-        factor, shift = self._factor(unit, time)
-        # The switch multiplies the tardiness counted from the earliest that it can tell.
-        earliest = (1 << (key_bits - 1)) - 1
-        zero = -(earliest * factor >> shift) - round(self.head_start * unit)
+        ranges = steps(edges, queues, units.key_bits)
+        alone = units.time.unsigned("tardiness alone", self.alone_tardiness_s, 32)
+        head_start = round(self.head_start * unit)
+        if shifts is None:
+            return LevelProfile(ranges, self._factors(int(unit), head_start, alone, units))
+        alone_rank = min(round(alone / Fraction(2) ** right), (1 << 32) - 1)
         return LevelProfile(
-            steps(edges, queues, key_bits),
-            (
-                ("factor", factor),
-                ("factor_shift", shift),
-                ("rank_at_zero", zero % (1 << _RANK_BITS)),
-                (f"alone_tardiness_{time.suffix}", time.unsigned("tardiness alone", self.alone_tardiness_s, 32)),
-                ("idle", time.unsigned("idle time", self.idle_s, 32)),
-            ),
+            ranges, shifts.period(right, queues[-1], is_relative=True, head_start=-head_start, alone=alone_rank)
         )
+
+    def _factors(self, unit: int, head_start: int, alone: int, units: Units) -> tuple[tuple[str, int], ...]:
+        """Return the arguments of `set_period` for a switch that multiplies."""
+        factor, shift = self._factor(unit, units.time)
+        # The switch multiplies the tardiness counted from the earliest that it can tell.
+        earliest = (1 << (units.key_bits - 1)) - 1
+        zero = -(earliest * factor >> shift) - head_start
+        return (
+            ("factor", factor),
+            ("factor_shift", shift),
+            ("rank_at_zero", zero % (1 << _RANK_BITS)),
+            (f"alone_tardiness_{units.time.suffix}", alone),
+            ("idle", units.time.unsigned("idle time", self.idle_s, 32)),
+        )
+
+    def _right(self, unit: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
+        """Return by how many bits the switch shifts a tardiness to the right to get a rank, to the left if negative.
+
+        The unit of ranks is then at most a factor of the square root of 2 from the job's.
+        """
+        square = (time.exactly(self.unit_s) / unit) ** 2
+        right = 0
+        while square >= Fraction(2) ** (2 * right + 1):
+            right += 1
+        while square < Fraction(2) ** (2 * right - 1):
+            right -= 1
+        if not -shifts.most_left <= right <= shifts.most_right:
+            one_s = unit * time.nanoseconds / 1_000_000_000
+            least, most = (float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right))
+            raise ValueError(
+                f"the unit of a relative ranking is {float(self.unit_s):g} s; the switch has {least:.3g} to "
+                f"{most:.3g} s; change the length of the iteration"
+            )
+        return right
 
     def _factor(self, unit: int, time: TimeUnit) -> tuple[int, int]:
         """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank pass in a unit of
@@ -94,30 +136,33 @@ class Deadline:
         return range(self.lowest, self.highest + 1)
 
     def action(self, at: SwitchNumbers) -> RankingAction:
-        offset = at.time.unsigned("offset", self.offset_s, at.offset_bits)
+        units = at.units
+        offset = units.time.unsigned("offset", self.offset_s, units.offset_bits)
         # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
         profile = at.profile(
             ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
-            lambda: self.profile(at.key_bits, at.time),
+            lambda: self.profile(units),
         )
         numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile}
-        return RankingAction("deadline", {**numbers, f"offset_{at.time.suffix}": offset})
+        return RankingAction("deadline", {**numbers, f"offset_{units.time.suffix}": offset})
 
-    def profile(self, key_bits: int, time: TimeUnit = MICROSECONDS) -> LevelProfile:
-        """Return what maps keys of `key_bits`, which count units of `time`, to queues.
+    def profile(self, units: Units) -> LevelProfile:
+        """Return what maps keys to queues.
 
         By thresholds, a key is a slack, biased so that keys order as slacks do. With `relative`, it is by how much the
         rank of the packet is behind that of the most urgent flow. Raise `ValueError` for thresholds that decrease.
         """
         if self.relative is not None:
-            return self.relative.profile(self.lowest, self.highest, key_bits, time)
+            return self.relative.profile(self.lowest, self.highest, units)
         if any(a > b for a, b in pairwise(self.thresholds_s)):
             raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
-        bias = 1 << (key_bits - 1)
+        bits = units.key_bits - 1
+        counts = [units.time.count(threshold_s) for threshold_s in reversed(self.thresholds_s)]
+        right = units.right_shift(max(counts, default=0), bits)
         # A slack of -threshold has reached it, one more has not.
-        edges = [bias - time.count(threshold_s) + 1 for threshold_s in reversed(self.thresholds_s)]
+        edges = [(1 << bits) - shifted(count, right) + 1 for count in counts]
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
-        return LevelProfile(steps(edges, queues, key_bits))
+        return units.profile(steps(edges, queues, units.key_bits), right)
 
     def at_host(self) -> HostOrder:
         offset_s = float(self.offset_s)

@@ -22,7 +22,7 @@ class LevelProfile(NamedTuple):
     steps: tuple[KeyRange, ...]
     """Ascending; together they cover every key."""
     period: tuple[tuple[str, int], ...] = ()
-    """The arguments of action `set_period` (ranking `deadline`); empty: no entry in table `period`."""
+    """The arguments of action `set_period`; empty: no entry in table `period`."""
 
 
 class RankingAction(NamedTuple):
@@ -33,24 +33,11 @@ class RankingAction(NamedTuple):
 
 
 class SwitchNumbers(Protocol):
-    """The numbers by which one switch knows what the flows of one job share, and the widths and units of its
-    registers."""
+    """The numbers by which one switch knows what the flows of one job share, and the units in which it computes."""
 
     @property
-    def time(self) -> TimeUnit:
-        """The unit of times."""
-
-    @property
-    def attained_bytes(self) -> int:
-        """The number of bytes in which a group's bytes are counted, as a key."""
-
-    @property
-    def key_bits(self) -> int:
-        """Width of the key that a profile maps to a queue."""
-
-    @property
-    def offset_bits(self) -> int:
-        """Width of a time of a flow, an unsigned number."""
+    def units(self) -> Units:
+        """The units and widths of the switch's numbers."""
 
     def echelonflow(self, name: str) -> int:
         """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
@@ -91,9 +78,13 @@ class TimeUnit:
     """What the names of such times end with in the P4 program."""
     plural: str
 
+    def exactly(self, seconds: Fraction) -> Fraction:
+        """Return a time in this unit."""
+        return seconds * 1_000_000_000 / self.nanoseconds
+
     def count(self, seconds: Fraction) -> int:
         """Return the nearest whole number of units."""
-        return round(seconds * 1_000_000_000 / self.nanoseconds)
+        return round(self.exactly(seconds))
 
     def unsigned(self, what: str, seconds: Fraction, bits: int) -> int:
         """Return a time in this unit. Raise `ValueError`, naming `what`, if it does not fit `bits`."""
@@ -110,3 +101,70 @@ class TimeUnit:
 MICROSECONDS = TimeUnit(1000, "us", "microseconds")
 TICKS = TimeUnit(1024, "ticks", "ticks of 1.024 microseconds")
 """The time stamps of a Tofino, in nanoseconds, without their last ten bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankShifts:
+    """The shifts of a switch that cannot multiply. They turn times into keys and ranks, so the unit of a job's ranks is
+    a power of two of the switch's time unit.
+
+    Table `period` holds the shift of each profile, and the queue of keys that are too large for table `level`.
+    """
+
+    most_right: int
+    most_left: int
+
+    def period(
+        self, right: int, lowest: int, *, is_relative: bool = False, head_start: int = 0, alone: int = 0
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the arguments of action `set_period`.
+
+        Args:
+            right: the number of bits by which times are shifted right; to the left if it is negative.
+            lowest: the queue of keys that are too large.
+            is_relative: whether the key is by how much a rank is behind the highest at the port.
+            head_start: added to each rank.
+            alone: the rank that does not count as a delay.
+        """
+        return (
+            ("right", right if right >= 0 else _FIRST_LEFT - right),
+            ("is_relative", int(is_relative)),
+            ("head_start", head_start % (1 << _SHIFTED_RANK_BITS)),
+            ("alone", alone),
+            ("lowest", lowest),
+        )
+
+
+_FIRST_LEFT = 16
+"""A shift to the left by n bits has the number 16 + n."""
+_SHIFTED_RANK_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The units and widths in which a kind of switch computes."""
+
+    offset_bits: int
+    """Width of a flow's offset or period, an unsigned number of `time`."""
+    key_bits: int
+    """Width of the keys that map packets to queues: a slack, a signed number of `time`, and others."""
+    time: TimeUnit = MICROSECONDS
+    attained_bytes: int = 1
+    """The number of bytes that ranking `attained` counts as one."""
+    shifts: RankShifts | None = None
+    """How times become keys and ranks. None: keys are as wide as times, and a rank is a time multiplied by a factor."""
+
+    def right_shift(self, largest: int, bits: int) -> int:
+        """Return the number of bits by which the switch shifts times up to `largest` so that they fit `bits`."""
+        if self.shifts is None:
+            return 0
+        return min(max(0, largest.bit_length() - bits), self.shifts.most_right)
+
+    def profile(self, steps: tuple[KeyRange, ...], right: int = 0) -> LevelProfile:
+        """Return the profile of keys that were shifted right by so many bits and are not relative to the port."""
+        return LevelProfile(steps, () if self.shifts is None else self.shifts.period(right, steps[-1].queue))
+
+
+def shifted(number: int, right: int) -> int:
+    """Return the smallest number that, shifted left by `right` bits, is not below `number`."""
+    return -(-number >> right)

@@ -8,14 +8,7 @@ from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, Rank
-from echelon.rankings.in_switches import (
-    KeyRange,
-    LevelProfile,
-    RankingAction,
-    SwitchNumbers,
-    TimeUnit,
-    steps,
-)
+from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, shifted, steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +30,26 @@ class Window:
         return range(min(self.inside, self.outside), max(self.inside, self.outside) + 1)
 
     def action(self, at: SwitchNumbers) -> RankingAction:
-        period = at.time.unsigned("the period of", self.period_s, at.offset_bits)
+        units = at.units
+        period = units.time.unsigned("the period of", self.period_s, units.offset_bits)
         if not period:
-            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count {at.time.plural}")
+            raise ValueError(f"a period of {float(self.period_s):g} s is too short: switches count {units.time.plural}")
         profile = at.profile(
             ("window", self.period_s, self.begin_s, self.end_s, self.inside, self.outside),
-            lambda: LevelProfile(self._steps(period, at.key_bits, at.time)),
+            lambda: self._profile(period, units),
         )
         numbers = {"group": at.group("window"), "profile": profile}
-        return RankingAction("window", {**numbers, f"period_{at.time.suffix}": period})
+        return RankingAction("window", {**numbers, f"period_{units.time.suffix}": period})
 
-    def _steps(self, period: int, key_bits: int, time: TimeUnit) -> tuple[KeyRange, ...]:
-        """Return the steps of keys that are the time left in the period: `period` at its beginning, 1 at its end."""
-        begin, end = (period - time.count(at_s) + 1 for at_s in (self.begin_s, self.end_s))
-        if begin < end:
-            return steps((begin, end), (self.inside, self.outside, self.inside), key_bits)
-        return steps((end, begin), (self.outside, self.inside, self.outside), key_bits)
+    def _profile(self, period: int, units: Units) -> LevelProfile:
+        """Return what maps keys to queues. A key is the time left in the period: `period` at its beginning, 1 at its
+        end, and a part of it if the switch shifts it."""
+        right = units.right_shift(period, units.key_bits)
+        begin, end = (shifted(period - units.time.count(at_s) + 1, right) for at_s in (self.begin_s, self.end_s))
+        edges, order = (begin, end), (self.inside, self.outside, self.inside)
+        if begin >= end:
+            edges, order = (end, begin), (self.outside, self.inside, self.outside)
+        return units.profile(steps(edges, order, units.key_bits), right)
 
     def at_host(self) -> HostOrder:
         return IN_ORDER_OF_START

@@ -1,7 +1,7 @@
 """The configuration file of the service.
 
 ```yaml
-service: lab                          # name
+service: lab                          # name, which marks its entries on switches: keep it
 fabric: fabric.yaml                   # relative to this file, as every path here
 policy: echelon                       # the default; or {name: echelon, parameters: {order: setf}}
 store: sqlite:state.db                # the default; a file next to this one, or etcd://host:2379/lab
@@ -16,8 +16,8 @@ api:
   tls: {certificate: api.pem, key: api.key, client_ca: clients.pem}   # client_ca: who signs clients' certificates
   metrics: token                      # the default; or open: /metrics answers without a token
 audit: 30 s                           # how often the switches are read and compared; what follows shows the defaults
-lease: 5 s                            # after which a silent leader is replaced
-limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB}
+lease: 5 s                            # after which a silent leader is replaced (etcd) or reported (sqlite)
+limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB, connections: 1000, connections_per_address: 200}
 coalesce: 5 ms                        # changes within this time become one plan
 telemetry: {correct_distances: false} # feed observed distances back to the policy
 log: {format: text, level: info}      # format: text or json (default: text on a terminal, else json)
@@ -40,6 +40,7 @@ from echelon.fabric.model import Fabric, Switch
 from echelon.quantities import shown
 from echelon.service.config_file import (
     ApiSpec,
+    LimitsSpec,
     ListenAddress,
     LogFormat,
     LogLevel,
@@ -89,8 +90,15 @@ class ApiConfig:
 class Limits:
     jobs: int
     flows_per_job: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLimits:
     body_bytes: int
-    """The largest body of a request."""
+    """Maximum size of a request's body, in bytes."""
+    connections: int
+    """Maximum number of connections to the API."""
+    connections_per_address: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +126,7 @@ class ServiceConfig:
     audit_s: float
     lease_s: float
     limits: Limits
+    api_limits: ApiLimits
     coalesce_s: float
     correct_distances: bool
     log: LogConfig
@@ -147,7 +156,8 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         api=_api(spec.api, file.parent),
         audit_s=float(spec.audit),
         lease_s=float(spec.lease),
-        limits=Limits(spec.limits.jobs, spec.limits.flows_per_job, spec.limits.body),
+        limits=Limits(spec.limits.jobs, spec.limits.flows_per_job),
+        api_limits=_api_limits(spec.limits),
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
         log=LogConfig(spec.log.format, spec.log.level),
@@ -234,6 +244,10 @@ def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
         else ServerTls(directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)),
         open_metrics=spec.metrics == "open",
     )
+
+
+def _api_limits(spec: LimitsSpec) -> ApiLimits:
+    return ApiLimits(spec.body, spec.connections, spec.connections_per_address)
 
 
 def _path(name: str | None, directory: Path) -> Path | None:

@@ -183,6 +183,8 @@ class LimitsSpec(Section):
     jobs: Count = 1000
     flows_per_job: Count = 10_000
     body: Size = 10**6
+    connections: Count = 1000
+    connections_per_address: Count = 200
 
 
 class TelemetrySpec(Section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from echelon.service import views
 from echelon.service.interface import Registered
 from echelon.service.resources import (
     DistanceReport,
+    EventResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -44,16 +46,20 @@ class ControllerService:
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None
         """Set while this controller leads."""
+        self.reloading = False
+        """Whether this controller leads again in a moment, with a changed configuration."""
         self.leader_url: str | None = None
         """URL of the controller that leads, as far as a standby knows."""
         self.problem: str | None = None
         """The reason, in one line, why nobody can be asked who leads."""
-        self._config = config
+        self.config = config
         self._started_at = started_at
 
     @property
     def _leader(self) -> Leader:
         if self.leading is None:
+            if self.reloading:
+                raise UnavailableError("the service takes up a changed configuration (ask again in a moment)")
             if self.leader_url is None:
                 raise UnavailableError(self.problem or "no controller leads at the moment (ask again soon)")
             raise UnavailableError(
@@ -81,12 +87,12 @@ class ControllerService:
         if leader is None:
             return StatusResource(
                 version=version("echelon-p4"),
-                fabric=self._config.fabric.name,
+                fabric=self.config.fabric.name,
                 role="standby",
                 term=None,
                 leader=self.leader_url,
                 started_at=self._started_at,
-                policy=self._config.policy.name,
+                policy=self.config.policy.name,
                 jobs=0,
                 installed_jobs=0,
                 plan=0,
@@ -97,7 +103,7 @@ class ControllerService:
         jobs = machine.jobs.jobs
         return StatusResource(
             version=version("echelon-p4"),
-            fabric=self._config.fabric.name,
+            fabric=self.config.fabric.name,
             role="leader",
             term=leader.term,
             leader=leader.url,
@@ -121,6 +127,9 @@ class ControllerService:
         if leader.machine.in_force is None:
             problems.append(leader.machine.plan_problem or "there is no plan yet")
         return problems
+
+    def events(self) -> Sequence[EventResource]:
+        return [EventResource(**asdict(record)) for record in self._leader.trail.records]
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
@@ -201,13 +210,13 @@ class ControllerService:
 
     def links(self) -> Sequence[LinkResource]:
         drained = self._machine.jobs.drained
-        return [views.link(cable, drained) for cable in self._config.fabric.cables]
+        return [views.link(cable, drained) for cable in self.config.fabric.cables]
 
     async def set_link(self, a: str, b: str, setting: LinkSetting) -> LinkResource:
         leader = self._leader
 
         def render(answer: effects.Answer) -> LinkResource:
-            cables = self._config.fabric.cables
+            cables = self.config.fabric.cables
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
             return views.link(cable, leader.machine.jobs.drained)
 

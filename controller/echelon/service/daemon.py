@@ -11,19 +11,21 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.service import logs, notify
 from echelon.service.api import ApiSettings, Exchange, create_app
-from echelon.service.api.exposure import ExposureError, check_exposure
+from echelon.service.api.connections import ConnectionLimits, affordable
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.service.api.tokens import TokensFile
 from echelon.service.config import ServiceConfig
 from echelon.service.controller import ControllerService
+from echelon.service.hazards import hazards
 from echelon.service.leader import Leader
 from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
@@ -39,14 +41,26 @@ _RETRY_S = 1.0
 _LAST_STATUS_S = 1.0
 """Longest wait for the last status of closed channels."""
 
+_READ_AT_START = {
+    "name": "service",
+    "store": "store",
+    "lease_s": "lease",
+    "api": "api",
+    "api_limits": "limits.body, limits.connections",
+}
+"""The fields of `ServiceConfig` that only a start of the service reads, with the keys of the file."""
+
 log = logs.get(__name__)
 
 
-def serve(config: ServiceConfig) -> int:
-    """Run the daemon. Return the exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for other failures."""
+def serve(config: ServiceConfig, read: Callable[[], ServiceConfig]) -> int:
+    """Run the daemon. Return the exit status: 0 after SIGTERM or SIGINT, 2 for bad input, 1 for other failures.
+
+    At SIGHUP, `read` returns the configuration as it is then, or raises `DocumentError`.
+    """
     logs.configure(config.log.format, config.log.level)
     try:
-        asyncio.run(_Daemon(config).run())
+        asyncio.run(_Daemon(config, read).run())
     except (DocumentError, ListenError, StoreError) as error:
         log.error("cannot start", problem=str(error))
         return BAD_INPUT
@@ -57,11 +71,15 @@ def serve(config: ServiceConfig) -> int:
 
 
 class _Daemon:
-    def __init__(self, config: ServiceConfig) -> None:
+    def __init__(self, config: ServiceConfig, read: Callable[[], ServiceConfig]) -> None:
         self._config = config
+        self._read = read
+        self._tokens = None if config.api.tokens is None else TokensFile(config.api.tokens)
         self._metrics = Metrics(version("echelon-p4"))
         self._service = ControllerService(config, started_at=time.time())
         self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when a leader must begin again, with a changed configuration."""
 
     async def run(self) -> None:
         config = self._config
@@ -69,6 +87,7 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload, server)
         try:
             async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
@@ -111,20 +130,53 @@ class _Daemon:
     def _server(self) -> ApiServer:
         """Return the API's server. Raises `ListenError` and `DocumentError`."""
         api = self._config.api
-        try:
-            warning = check_exposure(api.listen.host, tokens=api.tokens is not None, tls=api.tls is not None)
-        except ExposureError as error:
-            raise DocumentError(str(self._config.file), "api.listen", str(error)) from None
-        if warning is not None:
-            log.warning(warning)
+        for hazard in hazards(self._config):
+            log.warning(hazard)
         settings = ApiSettings(
-            body_bytes=self._config.limits.body_bytes,
-            tokens=None if api.tokens is None else TokensFile(api.tokens),
+            body_bytes=self._config.api_limits.body_bytes,
+            tokens=self._tokens,
             open_metrics=api.open_metrics,
             observe=self._observe,
         )
+        limits = self._config.api_limits
+        connections, warning = affordable(
+            ConnectionLimits(limits.connections, limits.connections_per_address), len(self._config.switches)
+        )
+        if warning is not None:
+            log.warning(warning)
         app = create_app(self._service, settings, self._metrics.render)
-        return ApiServer(app, ServerSettings(api.listen, api.tls))
+        return ApiServer(app, ServerSettings(api.listen, api.tls, connections))
+
+    def _reload(self, server: ApiServer) -> None:
+        """Read configuration, tokens and certificates again. What is faulty is logged and stays as it was."""
+        notify.reloading()
+        try:
+            config = self._read()
+            warnings = hazards(config)
+            server.reload_certificate()
+        except DocumentError as error:
+            log.error("the changed configuration is faulty, the former one stays in force", problem=str(error))
+        else:
+            if self._tokens is not None:
+                self._tokens.reload()
+            for hazard in warnings:
+                log.warning(hazard)
+            self._take(config)
+        notify.ready(f"{self._config.name} at {server.url}")
+
+    def _take(self, config: ServiceConfig) -> None:
+        """Use a changed configuration, but for the keys that only a start reads."""
+        fixed = [key for key in _READ_AT_START if getattr(config, key) != getattr(self._config, key)]
+        if fixed:
+            names = ", ".join(_READ_AT_START[key] for key in fixed)
+            log.warning("restart the service for a part of the changed configuration", keys=names)
+        config = replace(config, **{key: getattr(self._config, key) for key in fixed})
+        logs.configure(config.log.format, config.log.level)
+        same = replace(config, log=self._config.log) == self._config
+        self._config = self._service.config = config
+        log.info("configuration read again", changed=not same)
+        if not same:
+            self._changed.set()
 
     def _observe(self, exchange: Exchange) -> None:
         self._metrics.request(
@@ -158,27 +210,33 @@ class _Daemon:
                 await asyncio.sleep(_RETRY_S)
 
     async def _lead(self, store: Store, leadership: Leadership) -> None:
-        """Lead until leadership is lost."""
-        leader = Leader(self._config, store, leadership, self._metrics)
-        await leader.open()
-        self._service.leading = leader
-        log.info("leading", term=leadership.term)
-        await _until(leadership.lost, leader.run())
-        self._service.leading = None
+        """Lead until leadership is lost, with the configuration of each time."""
+        while not leadership.lost.is_set():
+            self._changed.clear()
+            leader = Leader(self._config, store, leadership, self._metrics)
+            await leader.open()
+            self._service.leading, self._service.reloading = leader, False
+            log.info("leading", term=leadership.term)
+            await _until((leadership.lost, self._changed), leader.run())
+            self._service.leading, self._service.reloading = None, not leadership.lost.is_set()
+            # The next leader must load every change that this one acknowledges.
+            await leader.saved()
+        self._service.reloading = False
         log.warning("no longer leads", term=leadership.term, problem=leadership.reason)
 
 
-async def _until(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until `event` is set. Raises what `work` raises before that."""
-    happened, working = asyncio.create_task(event.wait()), asyncio.create_task(work)
+async def _until(events: Iterable[asyncio.Event], work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` until one of `events` is set. Raise what `work` raises before that."""
+    working = asyncio.create_task(work)
+    tasks = [working, *(asyncio.create_task(event.wait()) for event in events)]
     try:
-        await asyncio.wait({happened, working}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             await working
     finally:
-        for task in (happened, working):
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(happened, working, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _say_alive() -> None:

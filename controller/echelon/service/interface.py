@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from echelon.service.resources import (
     DistanceReport,
+    EventResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -39,6 +40,9 @@ class Service(Protocol):
 
     def problems(self) -> Sequence[str]:
         """Return why the service is not ready (no leader known, store gone, no plan yet); empty: it is ready."""
+
+    def events(self) -> Sequence[EventResource]:
+        """Return the changes that clients asked for, oldest first."""
 
     def jobs(self) -> Sequence[JobSummary]: ...
 

@@ -26,6 +26,7 @@ from echelon.service.metrics import Metrics
 from echelon.service.reporting import report
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
+from echelon.service.trail import Trail
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import DigestReport
@@ -60,6 +61,8 @@ class Leader:
     ) -> None:
         self.machine: Machine
         """The state, for reading, once `open` has returned."""
+        self.trail: Trail
+        """The record of changes, likewise."""
         self.switches = Switches(
             config,
             leadership.term,
@@ -75,6 +78,8 @@ class Leader:
         self._metrics = metrics
         self._events: deque[Event] = deque()
         self._handling = False
+        self._about: dict[str, Any] = {}
+        """The fields of log records about the event that is being handled."""
         self._numbers = itertools.count(1)
         """The numbers of requests and reports."""
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
@@ -112,6 +117,7 @@ class Leader:
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """
         snapshot, config = await self._store.load(), self._config
+        self.trail = Trail(snapshot["events"])
         capabilities = {
             name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
         }
@@ -155,6 +161,11 @@ class Leader:
             self._timing.shutdown(wait=False, cancel_futures=True)
             self._metrics.leadership(None)
 
+    async def saved(self) -> None:
+        """Wait until every change that was under way when `run` ended is on disk, or has failed."""
+        while self._saving:
+            await asyncio.wait(self._saving)
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
@@ -166,8 +177,10 @@ class Leader:
         number = next(self._numbers)
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._asked[number] = future, render
+        request = make(number)
+        self.trail.ask(number, request)
         try:
-            self.submit(make(number))
+            self.submit(request)
             return await future
         finally:
             # A change continues even if its client has gone.
@@ -195,6 +208,7 @@ class Leader:
             request = getattr(event, "request", None)
             failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
             todo = [] if request is None else [effects.Refuse(request, failed)]
+        self._about = self.trail.fields(getattr(event, "request", None))
         for effect in todo:
             self._carry_out(effect)
         # Counting takes as long as there are jobs: once for all news of a moment.
@@ -221,8 +235,10 @@ class Leader:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case effects.Answer(request):
+                self.trail.forget(request)
                 self._answer(request, effect)
             case effects.Refuse(request, error):
+                self.trail.forget(request)
                 future, _ = self._asked.pop(request, (None, None))
                 if future is not None and not future.done():
                     future.set_exception(error)
@@ -251,7 +267,9 @@ class Leader:
             case effects.TimeAlone():
                 self._start(self._time_alone(effect), self._tasks)
             case _:
-                report(effect, self._metrics)
+                # Around the report alone: tasks that start inside a context would keep it.
+                with logs.context(**self._about):
+                    report(effect, self._metrics)
 
     def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
@@ -288,7 +306,7 @@ class Leader:
             # The store may be led again by now, by this process, in a later term that has loaded without this change.
             if self._leadership.lost.is_set():
                 raise NotLeaderError(OVER)
-            await self._store.commit(effect.changes)
+            await self._store.commit(self.trail.recorded(effect.request, effect.changes))
         except StoreError as error:
             self._metrics.commit_failed()
             self.submit(events.SaveFailed(effect.request, error))
@@ -298,6 +316,7 @@ class Leader:
             text = f"the change could not be saved: {type(error).__name__}: {error}"
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
+            self.trail.saved(effect.request)
             self._metrics.committed(time.perf_counter() - began)
             self.submit(events.Saved(effect.request))
 

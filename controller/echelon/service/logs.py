@@ -24,6 +24,8 @@ from typing import BinaryIO, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from echelon.service.repetition import RepetitionLimit
+
 Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
@@ -60,15 +62,22 @@ def context(**fields: object) -> AbstractContextManager[None]:
     return structlog.contextvars.bound_contextvars(**fields)
 
 
-def configure(style: Format | None = None, level: Level = "info", stream: TextIO | None = None) -> None:
+def configure(
+    style: Format | None = None,
+    level: Level = "info",
+    stream: TextIO | None = None,
+    limit: RepetitionLimit | None = None,
+) -> None:
     """Send every log record of this process to `stream`, by default standard error.
 
-    `style` None means text on a terminal and JSON elsewhere. A second call replaces the configuration of the first.
+    `style` None means text on a terminal and JSON elsewhere. `limit` drops problems that repeat. A second call replaces
+    the configuration of the first.
     """
     out = sys.stderr if stream is None else stream
     terminal = out.isatty()
     chosen: Format = style or ("text" if terminal else "json")
     handler = _Handler(_unbuffered(out))
+    handler.addFilter(limit or RepetitionLimit())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[

@@ -98,6 +98,7 @@ class Metrics:
 
         self._switch_state = gauge("switch_state", "1 for the state that a switch is in", "switch", "state")
         self._sessions = counter("switch_sessions", "P4Runtime sessions opened", "switch")
+        self._takeovers = counter("switch_takeovers", "Times that another controller took the switch", "switch")
         self._writes = histogram(
             "switch_write_seconds",
             "Time to encode and write a change, until its last acknowledgement",
@@ -114,6 +115,7 @@ class Metrics:
         self._unknown = counter("digests_unknown", "Flow events of unknown flows", "switch")
         self._of_switches = (
             self._sessions,
+            self._takeovers,
             self._writes,
             self._held,
             self._wanted,
@@ -235,6 +237,9 @@ class Metrics:
 
     def session_opened(self, switch: str) -> None:
         self._sessions.labels(switch).inc()
+
+    def contested(self, switch: str) -> None:
+        self._takeovers.labels(switch).inc()
 
     def written(self, switch: str, inserted: int, modified: int, deleted: int, duration_s: float) -> None:
         """Note a write: entries by operation, and the time from encoding to the last acknowledgement."""

@@ -52,8 +52,15 @@ def report(fact: Fact, metrics: Metrics) -> None:
             metrics.job_tardiness(job, tardiness_s)
         case facts.CountersUnread(switch, problem):
             log.warning("decisions use the last count of bytes", switch=switch, problem=problem)
-        case facts.TermContested(switch, election_id):
-            log.warning("a switch obeys a controller of a higher election id", switch=switch, election_id=election_id)
+        case facts.TermContested():
+            metrics.contested(fact.switch)
+            log.warning(
+                "a switch obeys a controller of a higher election id",
+                switch=fact.switch,
+                election_id=fact.election_id,
+                takeovers=fact.takeovers,
+                taken_back_in_s=fact.pause_s,
+            )
         case facts.TermNotRaised(switch, problem):
             log.error("cannot raise the term", switch=switch, problem=problem)
 

@@ -29,6 +29,23 @@ class Timings(Resource):
     total_s: float
 
 
+class EventResource(Resource):
+    """A change that a client asked for."""
+
+    at: float
+    action: str
+    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link` or
+    `restore link`."""
+    object: str
+    """What it was done to."""
+    request: str
+    """The request's id, as in the header `X-Request-Id` of its answer and in the log."""
+    client: str | None
+    """Name of the token; null: no tokens were configured."""
+    address: str | None
+    """Address of the client; null: a Unix socket."""
+
+
 class EchelonFlowReport(Resource):
     """The observations of one EchelonFlow by switches."""
 

@@ -14,6 +14,7 @@ from echelon.documents import suggestion
 from echelon.lowering.intent import Intent
 from echelon.service import logs
 from echelon.service.metrics import Metrics
+from echelon.southbound.codec import owner_of
 from echelon.southbound.connection import (
     ConnectionSnapshot,
     Drift,
@@ -53,6 +54,8 @@ class Switches:
         self._term = term
         self._metrics = metrics
         self._submit = submit
+        self._troubled: set[str] = set()
+        """Switches that had a problem and are not ready yet."""
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -108,7 +111,13 @@ class Switches:
         match event:
             case StateChanged(switch, state, problem):
                 self._metrics.switch_state(switch, state)
-                say = log.warning if problem else log.debug if state == "writing" else log.info
+                # A change of the plan passes through these two states on every switch.
+                usual = state in ("writing", "ready") and switch not in self._troubled
+                if problem:
+                    self._troubled.add(switch)
+                elif state == "ready":
+                    self._troubled.discard(switch)
+                say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
                 self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
             case SessionOpened(switch):
@@ -148,5 +157,6 @@ def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
         target=switch.target,
         tls=switch.tls,
         queues=target.queue_driver(switch.options, Site(switch.name, rates)),
+        owner=owner_of(config.name),
         session=target.session_factory(switch.options),
     )

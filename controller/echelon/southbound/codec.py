@@ -17,10 +17,15 @@ from echelon.southbound.texts import EntryText, describe
 from echelon.southbound.values import shortest, value_text
 from echelon.southbound.wire import counted, delimited
 
-__all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry"]
+__all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry", "owner_of"]
 
 OWNER = b"echelon"
-"""Metadata of every entry that this control plane writes; all other entries belong to someone else."""
+"""Metadata of entries that no service in particular owns: of runs, and of services before entries named theirs."""
+
+
+def owner_of(service: str) -> bytes:
+    """Return the metadata of the entries of a service, by its name; all other entries belong to someone else."""
+    return OWNER + b":" + service.encode()
 
 
 class Codec:
@@ -55,6 +60,10 @@ class Codec:
     def stages(self) -> dict[str, int]:
         """The stage of each table; see `EncodedEntry.stage`."""
         return {table.alias: self._stages[table.id] for table in self._schema.tables}
+
+    def spread(self, entry: TableEntry) -> tuple[TableEntry, ...]:
+        """Return the entry alone: P4Runtime takes an entry with several actions in one piece."""
+        return (entry,)
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
         """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the P4Info does not know or a
@@ -101,14 +110,18 @@ class Codec:
         return tail
 
     def decode(self, raw: bytes) -> tuple[EncodedEntry, bool] | None:
-        """Return an entry as a switch holds it, and whether it is ours.
+        """Return an entry as a switch holds it, and whether it is ours. Entries that name no service are.
 
         Return None for what belongs to the program: constant entries and default actions.
         """
         message = p4r.TableEntry.FromString(raw)
         if message.is_const or message.is_default_action:
             return None
-        return self.of_message(message), message.metadata == self._owner
+        entry = self.of_message(message)
+        if message.metadata == OWNER != self._owner:
+            # Adopt it: a value that no entry has makes the next change write it again, with the owner's name.
+            return entry._replace(value=b""), True
+        return entry, message.metadata == self._owner
 
     def of_message(self, message: p4r.TableEntry) -> EncodedEntry:
         """Return key and actions of `message` in the canonical order; `wire` has nothing else."""

@@ -22,7 +22,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 from echelon.lowering.intent import Intent, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
-from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.codec import OWNER
+from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
 from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
@@ -68,6 +69,8 @@ class Endpoint:
     """TLS files; None is plain text."""
     queues: QueueDriver | None = None
     """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
+    owner: bytes = OWNER
+    """What marks our entries (`echelon.southbound.codec.owner_of`)."""
     session: SessionFactory = SwitchSession
     """What makes its sessions (`echelon.targets.Target.session_factory`)."""
 
@@ -204,7 +207,7 @@ class SwitchConnection:
         self._on_higher_primary = on_higher_primary
         self._clock = clock
         timing = timing or Timing()
-        self._answer_s = timing.answer_s
+        self._timing = timing
         self._lifecycle = Lifecycle(term, timing, rng)
         self._since = clock()
         self._told: tuple[State, str | None] = (self._lifecycle.state, None)
@@ -341,8 +344,16 @@ class SwitchConnection:
             raise SouthboundError(machine.problem or f"switch {self.name}: no session yet ({machine.state})")
 
         async def in_turn() -> T:
-            async with self._turn:
+            try:
+                async with asyncio.timeout(self._timing.turn_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                text = f"switch {self.name}: another call to it has taken {self._timing.turn_s:g} s (ask again later)"
+                raise SouthboundError(text) from None
+            try:
                 return await work(session)
+            finally:
+                self._turn.release()
 
         # A task of its own: the end of the session ends the call, not its caller.
         task = self._task("call", in_turn())
@@ -440,7 +451,11 @@ class SwitchConnection:
         self._keep(task)
 
         def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.cancelled() or (error := task.exception()) is None:
+                return
+            if isinstance(error, SouthboundError):
+                self._answer(number, _loss(error))
+            else:
                 _log.error("switch %s: following the session failed", self.name, exc_info=error)
                 problem = f"switch {self.name}: {type(error).__name__}: {error}"
                 self._answer(number, lifecycle.Lost(problem))
@@ -499,6 +514,7 @@ class SwitchConnection:
             endpoint.program,
             election_id=term,
             credentials=None if endpoint.tls is None else endpoint.tls.credentials(),
+            owner=endpoint.owner,
             queues=endpoint.queues,
         )
 
@@ -513,7 +529,7 @@ class SwitchConnection:
     async def _ping(self, number: int, session: IntentSession) -> None:
         event: lifecycle.Event = lifecycle.Answered()
         try:
-            await self._guarded(session.ping(self._answer_s))
+            await self._guarded(session.ping(self._timing.answer_s))
         except SouthboundError as error:
             event = _loss(error)
         self._answer(number, event)
@@ -556,7 +572,8 @@ class SwitchConnection:
         tell: list[Event] = []
         event: lifecycle.Event
         try:
-            async with self._turn:
+            limit_s = self._timing.write_s + self._timing.entry_s * (intent.size + self._entries + self._foreign)
+            async with deadline(limit_s, self.name, "writing"), self._turn:
                 applied = await self._guarded(session.reconcile(intent) if order.afresh else session.update(intent))
         except NotPrimaryError as error:
             event = _loss(error)
@@ -579,7 +596,7 @@ class SwitchConnection:
         with suppress(TimeoutError):
             return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
         try:
-            await self._guarded(session.ping(self._answer_s))
+            await self._guarded(session.ping(self._timing.answer_s))
         except SouthboundError:
             return lifecycle.Lost(str(error))
         return lifecycle.WriteFailed(str(error))
@@ -628,15 +645,13 @@ class SwitchConnection:
                 self._beside_session(self._follow(session, setting.name, self._on_digests))
 
     async def _follow(self, session: IntentSession, digest: str, deliver: OnDigests) -> None:
-        # The end of the session ends this, too; the watch says why.
-        with suppress(SouthboundError):
-            async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
-                async for report in reports:
-                    try:
-                        await deliver(self.name, self._installed, report)
-                    except Exception:
-                        _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
-                    await session.acknowledge(report)
+        async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
+            async for report in reports:
+                try:
+                    await deliver(self.name, self._installed, report)
+                except Exception:
+                    _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
+                await session.acknowledge(report)
 
 
 class _NobodyThereError(Exception):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from finsy import GRPCStatusCode
 
 from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.codec import OWNER, EncodedEntry
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
@@ -52,6 +52,10 @@ class EntryCodec(Protocol):
     @property
     def stages(self) -> Mapping[str, int]:
         """The stage of each table; see `EncodedEntry.stage`."""
+        ...
+
+    def spread(self, entry: TableEntry) -> Sequence[TableEntry]:
+        """Return the entries that the channel needs for one of an intent, each of which can be encoded."""
         ...
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
@@ -284,7 +288,7 @@ class IntentSession(ABC):
             raise
 
     def _new_wanted(self) -> WantedEntries:
-        return WantedEntries(self._codec.encode, self._codec.stages)
+        return WantedEntries(self._codec.encode, self._codec.stages, self._codec.spread)
 
     async def _apply(
         self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
@@ -357,6 +361,7 @@ class SessionFactory(Protocol):
         *,
         election_id: int | None = None,
         credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
         queues: QueueDriver | None = None,
     ) -> IntentSession:
         """Return a session that connects to nothing yet.
@@ -368,6 +373,7 @@ class SessionFactory(Protocol):
             program: pushed if the switch runs another one.
             election_id: of the leader; every later leader's is higher. None: there is one controller.
             credentials: of TLS; None is plain text.
+            owner: what marks our entries, where the switch can hold a mark; entries with another are left alone.
             queues: the driver of the switch's queues.
         """
         ...

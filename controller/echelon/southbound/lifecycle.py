@@ -39,6 +39,12 @@ class Timing:
     """Time after the last sign of life at which another one is requested."""
     answer_s: float = 3.0
     """How long to wait for a sign of life. A switch that has restarted says at once that it knows no session."""
+    write_s: float = 60.0
+    """Longest time for one change of a switch, without its entries; see `entry_s`."""
+    entry_s: float = 0.02
+    """Time that each entry of switch and intent adds to `write_s`."""
+    turn_s: float = 15.0
+    """How long a call of others waits for a change to end."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -286,7 +292,7 @@ class Lifecycle:
                 if self._wanted is None or version > self._wanted:
                     self._wanted = version
                     if self._phase == "open":
-                        self._become("writing")
+                        self._become_writing()
             case TermRaised(term):
                 self._raise_term(term, now)
             case Opened():
@@ -323,6 +329,10 @@ class Lifecycle:
     def _become(self, state: State, problem: str | None = None) -> None:
         self.state, self.problem = state, problem
 
+    def _become_writing(self) -> None:
+        # A failure of the write before is unresolved until one succeeds.
+        self._become("writing", self.problem if self._failures else None)
+
     def _stop(self) -> list[Instruction]:
         self._stopping = True
         if self._phase in ("opening", "open"):
@@ -344,7 +354,7 @@ class Lifecycle:
         self.session_count += 1
         self._attempted, self._known = None, False
         self._ping_at = now + self._timing.heartbeat_s
-        self._become("writing")
+        self._become_writing()
 
     def _open_failed(self, problem: str, answered: bool, now: float) -> None:
         self._phase = "closed"

@@ -103,8 +103,14 @@ class WantedEntries:
     It is kept from intent to intent, so that parts that are the same object as before cost nothing.
     """
 
-    def __init__(self, encode: Callable[[TableEntry], EncodedEntry], stages: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        encode: Callable[[TableEntry], EncodedEntry],
+        stages: Mapping[str, int],
+        spread: Callable[[TableEntry], Sequence[TableEntry]] = lambda entry: (entry,),
+    ) -> None:
         self._encode = encode
+        self._spread = spread
         self._stages = stages
         self._parts: dict[int, _Known] = {}
         """Parts by identity; the reference keeps them alive."""
@@ -128,7 +134,8 @@ class WantedEntries:
         for known in coming:
             tables: dict[str, list[TableEntry]] = defaultdict(list)
             for entry in known.part.entries:
-                tables[entry.table].append(entry)
+                for one in self._spread(entry):
+                    tables[one.table].append(one)
             for table, entries in tables.items():
                 stages[self._stages.get(table, 0)].append((known, entries))
         for stage in sorted(stages):

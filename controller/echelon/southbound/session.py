@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -31,7 +31,7 @@ from echelon.p4program import P4Program
 from echelon.southbound.arbitration import FixedArbitrator
 from echelon.southbound.channel import BulkChannel, CallError
 from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_digest
-from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
 from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
@@ -51,6 +51,9 @@ __all__ = [
 _DIGEST_QUEUE = 1 << 16
 _TAKEOVER_S = 5.0
 """How long to wait for a switch to release its previous primary."""
+
+_ANSWER_S = 10.0
+"""How long to wait for a call of finsy's, which sets no deadlines of its own."""
 
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""
@@ -262,6 +265,12 @@ class SwitchSession(IntentSession):
         except CallError as error:
             raise self._failed(what, error.whole.code, error.whole.message) from None
 
+    @asynccontextmanager
+    async def _calling(self, what: str) -> AsyncIterator[None]:
+        with self._errors(what):
+            async with deadline(_ANSWER_S, self.name, what):
+                yield
+
     def _failed(self, what: str, code: int, reason: str) -> SouthboundError:
         if self._deposed is not None:
             return self._deposed
@@ -340,7 +349,7 @@ class SwitchSession(IntentSession):
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
         read: list[P4DigestEntry] = []
         for setting in settings:
-            with self._errors("reading digests"):
+            async with self._calling("reading digests"):
                 try:
                     # finsy declares the overloads of this generator as coroutines, which mypy takes literally.
                     replies = cast(AsyncIterator[Any], self._switch.read(P4DigestEntry(setting.name)))
@@ -360,7 +369,7 @@ class SwitchSession(IntentSession):
         changed = [setting for setting in settings if self._digests.get(setting.name) != setting]
         for setting in changed:
             write = self._switch.modify if setting.name in self._digests else self._switch.insert
-            with self._errors(f"digest {setting.name}"):
+            async with self._calling(f"digest {setting.name}"):
                 await write([encode_digest(setting, self.schema)])
             self._digests[setting.name] = setting
         return len(changed)
@@ -387,5 +396,5 @@ class SwitchSession(IntentSession):
 
     async def acknowledge(self, report: DigestReport) -> None:
         """Acknowledge a list of digests. Raise `SouthboundError`."""
-        with self._errors("acknowledgement"):
+        async with self._calling("acknowledgement of digests"):
             await self._switch.write([cast(P4DigestList, report.received).ack()])

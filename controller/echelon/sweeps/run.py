@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from echelon.experiments.tables import Cell, Table
+from echelon.fluid.compiled import shared_rates_in_floats
 from echelon.points.code import code_digest
 from echelon.points.lines import LineStore
 from echelon.points.store import Stored
@@ -26,6 +27,9 @@ from echelon.simulation.run import scenario_digest, simulate
 from echelon.sweeps.spec import Sweep, Variant
 
 RESULTS, REPORT = "results.jsonl", "report.md"
+MANY_RUNS = 50
+"""The number of runs from which on processes load the compiled fluid engine before their first run. Otherwise each of
+them interprets its first runs until loading has paid for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,11 @@ def sweep_into(
     `count` is told the number of runs, `done` of each one that is there. `workers` is as for `echelon.points.tasks`.
     Raises `SweepError` if a run fails, and `OSError` if nothing can be written.
     """
+    compiled = of.target == FLUID and len(of.variants) * len(of.policies) >= MANY_RUNS
     tasks = {
         (number, task.identity["policy"]): task
         for number, variant in enumerate(of.variants)
-        for task in _tasks(of, number, variant)
+        for task in _tasks(of, number, variant, compiled)
     }
     count(len(tasks))
     out.mkdir(parents=True, exist_ok=True)
@@ -67,7 +72,7 @@ def sweep_into(
     return SweepReport(overview, (report, overview.write(out), jobs.write(out), out / RESULTS))
 
 
-def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
+def _tasks(of: Sweep, number: int, variant: Variant, compiled: bool) -> Iterator[Task]:
     determined = {
         "scenario": scenario_digest(scenario_of({**variant.document, "policies": of.policies}, of.file)),
         "values": dict(variant.values),
@@ -77,18 +82,30 @@ def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
     }
     for choice in of.policies:
         document = {**variant.document, "policies": [choice]}
-        run = partial(measure, document, str(of.file), of.target, of.scale)
+        run = partial(measure, document, str(of.file), of.target, of.scale, compiled)
         yield Task(f"{number}, {choice.label}", {**determined, "policy": choice.label}, run)
 
 
-def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:
-    """Run a document with one policy. Return what ``results.json`` has of it, without single flows."""
+def measure(
+    document: Mapping[str, Any], file: str, target: str, scale: Fraction, compiled: bool = False
+) -> dict[str, Any]:
+    """Run a document with one policy. Return what ``results.json`` has of it, without single flows.
+
+    With `compiled`, this process computes with the compiled fluid engine from the first run on, if it can.
+    """
+    if compiled:
+        _load_compiled()
     results = simulate(scenario_of(document, file), target=target, scale=scale).results["results"]
     (of_policy,) = results.values()
     jobs = {
         name: {key: value for key, value in job.items() if key != "flows"} for name, job in of_policy["jobs"].items()
     }
     return {**of_policy, "jobs": jobs}
+
+
+@cache
+def _load_compiled() -> None:
+    shared_rates_in_floats.load()
 
 
 def _jobs(of: Sweep, found: Mapping[tuple[int, str], Stored]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues
 from echelon.p4program import constants
+from echelon.rankings.in_switches import Units
 
 
 def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None) -> Capabilities:
@@ -22,8 +23,7 @@ def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues |
         max_groups=numbers["GROUPS"],
         max_ecmp_groups=numbers["ECMP_TABLE_SIZE"],
         max_ecmp_members=numbers["ECMP_MEMBERS"],
-        offset_bits=numbers["SLACK_MAX"].bit_length(),
-        key_bits=numbers["SLACK_BIAS"].bit_length(),
+        units=Units(offset_bits=numbers["SLACK_MAX"].bit_length(), key_bits=numbers["SLACK_BIAS"].bit_length()),
         ecn=ecn,
         outer_queues=outer_queues,
     )

@@ -1,4 +1,4 @@
-"""Switches and hosts in virtual time. A controller reaches them as it reaches real ones, by P4Runtime over sockets."""
+"""Switches and hosts in virtual time. A controller reaches them as it reaches real ones, over sockets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class VirtualSwitches(Protocol):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """host:port of the P4Runtime service, by switch."""
+        """host:port of the service that holds the tables, by switch."""
         ...
 
     @property
@@ -67,6 +67,10 @@ class VirtualSwitches(Protocol):
 
     def decide_with(self, decided: Callable[[], None]) -> None:
         """Call `decided` whenever a controller has acknowledged a flow event that its switch waited for."""
+        ...
+
+    def acknowledged(self, switch: str) -> None:
+        """Take note that a controller has dealt with a report of the switch, where its own channel cannot tell."""
         ...
 
     def run(self, done: Callable[[], bool]) -> None:

@@ -29,12 +29,10 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import DIGEST
-from echelon.p4program import program
 from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
-from echelon.southbound.queues import QueueDriver
-from echelon.southbound.session import SwitchSession
+from echelon.southbound.intents import IntentSession
 
 T = TypeVar("T")
 
@@ -72,9 +70,9 @@ class VirtualController:
         fabric: with the switches to connect to.
         jobs: what their files say, and the graphs that the controller believes in.
         policy: makes the plans.
-        addresses: host:port of each switch.
-        queues: drivers of each switch's queues.
+        sessions: with each switch, to be opened.
         capabilities: of every switch.
+        acknowledged: called with a switch when a report of it was acknowledged.
         correct_distances: whether observed distances replace profiled ones.
     """
 
@@ -83,10 +81,10 @@ class VirtualController:
         fabric: Fabric,
         jobs: Sequence[tuple[JobSpec, BuiltJob]],
         policy: Policy,
-        addresses: Mapping[str, str],
-        queues: Mapping[str, QueueDriver],
+        sessions: Mapping[str, IntentSession],
         capabilities: Capabilities,
         *,
+        acknowledged: Callable[[str], None] = lambda _switch: None,
         correct_distances: bool = False,
     ) -> None:
         settings = Settings(
@@ -107,10 +105,8 @@ class VirtualController:
         self.failure: BaseException | None = None
         """The error that keeps the controller from continuing; None: nothing."""
         self._jobs = jobs
-        self._sessions = {
-            name: SwitchSession(name, addresses[name], switch.device_id, program(), queues=queues[name])
-            for name, switch in fabric.switches.items()
-        }
+        self._sessions = sessions
+        self._acknowledged = acknowledged
         self._turns = {name: asyncio.Lock() for name in fabric.switches}
         """Calls of one session that read or write must not overlap."""
         self._events: deque[Event] = deque()
@@ -238,7 +234,7 @@ class VirtualController:
         while self._alarms and self._alarms[0][0] <= self._now_s:
             self._submit(heapq.heappop(self._alarms)[2])
 
-    async def _follow(self, name: str, session: SwitchSession) -> None:
+    async def _follow(self, name: str, session: IntentSession) -> None:
         async for report in session.digests(DIGEST):
             newest_us = max((fields["time_us"] for fields in report.fields), default=0)
             self._now_s = max(self._now_s, newest_us / 1_000_000)
@@ -251,6 +247,7 @@ class VirtualController:
             # Last: where the switch waits for this, virtual time does, too.
             if self._awaits_acknowledgement(name):
                 await session.acknowledge(report)
+            self._acknowledged(name)
 
     def _awaits_acknowledgement(self, switch: str) -> bool:
         in_force = self.machine.in_force
@@ -301,7 +298,7 @@ class VirtualController:
             self.failure = error
 
     async def _install(self, effect: effects.Install) -> None:
-        async def update(name: str, session: SwitchSession) -> None:
+        async def update(name: str, session: IntentSession) -> None:
             async with self._turns[name]:
                 applied = await session.update(effect.intents[name])
             applied.require()

@@ -1,6 +1,6 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.control`). It reaches the switches only through P4Runtime and gNMI, over
+The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, over
 sockets, as it would reach real ones.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 from echelon.control.jobs import BuiltJob
 from echelon.endhosts.emulator import TrainingEmulator
 from echelon.endhosts.flow_ends import NS_PER_S
+from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
@@ -21,7 +22,8 @@ from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
-from echelon.southbound.session import SouthboundError
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.intents import IntentSession
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
 from echelon.targets.virtual import ControllerSilentError, VirtualSwitches
 from echelon.virtual.controller import VirtualController
@@ -62,13 +64,16 @@ def _run(
     build = target.virtual_fabric()
     if build is None:
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
-    options = target.options()
-    queues = {name: target.queue_driver(options, Site(name, {})) for name in fabric.switches}
-    capabilities = _marking(target.capabilities(options), scenario)
+    capabilities = _as_set(target.capabilities(target.options()), scenario)
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         VirtualController(
-            fabric, believed(scenario, identities), make(), testbed.addresses, queues, capabilities
+            fabric,
+            believed(scenario, identities),
+            make(),
+            sessions(target, fabric, testbed.addresses),
+            capabilities,
+            acknowledged=testbed.acknowledged,
         ) as controller,
     ):
 
@@ -145,7 +150,30 @@ def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list
     return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
 
 
-def _marking(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
-    """Return the capabilities with the ECN threshold that the scenario sets, if it sets one."""
-    packets = scenario.ecn_threshold_packets
-    return capabilities if packets is None else replace(capabilities, ecn=QueueDepthMarks(packets))
+def sessions(target: Target[Any], fabric: Fabric, addresses: Mapping[str, str]) -> dict[str, IntentSession]:
+    """Return a session, to be opened, with each switch of the fabric; all are of one target with its default options.
+
+    Raise `RunError` if the P4 program was not compiled for the target.
+    """
+    options = target.options()
+    make = target.session_factory(options)
+    try:
+        program = target.program()
+    except FileNotFoundError as error:
+        raise RunError(f"target {target.name}: {error}") from None
+    made = {}
+    for name, switch in fabric.switches.items():
+        rates_bps = {port: fabric.rate_bps[name, to] for port, to in fabric.ports[name].items()}
+        queues = target.queue_driver(options, Site(name, rates_bps))
+        made[name] = make(name, addresses[name], switch.device_id, program, queues=queues)
+    return made
+
+
+def _as_set(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
+    """Return the capabilities with the ECN threshold and the depth of queues that the scenario sets, if it does."""
+    ecn, outer = capabilities.ecn, capabilities.outer_queues
+    if scenario.ecn_threshold_packets is not None and isinstance(ecn, QueueDepthMarks):
+        ecn = replace(ecn, packets=scenario.ecn_threshold_packets)
+    if scenario.queue_bytes is not None and outer is not None:
+        outer = replace(outer, depth_packets=-(-scenario.queue_bytes // outer.frame_bytes))
+    return replace(capabilities, ecn=ecn, outer_queues=outer)

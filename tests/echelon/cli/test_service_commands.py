@@ -66,6 +66,44 @@ def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refuse
     assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 8
 
 
+def test_the_command_speaks_of_its_own_options(service: Operated) -> None:
+    service.good("job", "submit", service.file())
+    line = service.bad("job", "submit", service.file(**{"3, forward": "4, forward"}))
+    assert "--replace" in line
+    assert "PUT" not in line
+    line = service.bad("job", "list", role=None)
+    assert "--token-file" in line
+    assert "Authorization" not in line
+
+
+def test_a_job_that_is_not_there_does_not_keep_the_others(service: Operated) -> None:
+    service.good("job", "submit", service.file(bert="a"), service.file(bert="b"))
+    result = service.run("job", "remove", "a", "nope", "b")
+    assert result.exit_code == 2
+    assert result.stdout == "job 'a' is removed\njob 'b' is removed\n"
+    [line] = result.stderr.splitlines()
+    assert "nope" in line
+    assert service.good("job", "list", "--json") == "[]\n"
+
+
+def test_who_changed_what_is_listed(service: Operated) -> None:
+    service.good("job", "submit", service.file())
+    service.good("link", "drain", "leaf1", "spine1")
+    service.good("policy", "set", "echelon", "order=setf")
+    service.good("job", "remove", "bert")
+    found = json.loads(service.good("events", "--last", "4", "--json"))
+    assert [(one["action"], one["object"]) for one in found] == [
+        ("register job", "bert"),
+        ("drain link", "leaf1 - spine1"),
+        ("choose policy", "echelon order=setf"),
+        ("remove job", "bert"),
+    ]
+    assert {one["client"] for one in found} == {"operator"}
+    shown = service.good("events", "--last", "1")
+    assert "operator" in shown
+    assert found[-1]["request"] in shown
+
+
 def test_of_a_list_with_a_bad_file_nothing_is_submitted(service: Operated) -> None:
     bad = service.file(**{"10 ms": "10 parsec"})
     line = service.bad("job", "submit", service.file(), bad)

@@ -71,7 +71,7 @@ def secured() -> Iterator[Secured]:
                     "listen": "127.0.0.1:0",
                     "tls": {"certificate": str(server[0]), "key": str(server[1]), "client_ca": "authority/ca.crt"},
                 },
-                "log": {"format": "json"},
+                "log": {"format": "json", "level": "debug"},
             }
             config.write_text(yaml.safe_dump(settings))
             daemon = Daemon(config)

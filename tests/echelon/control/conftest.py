@@ -13,11 +13,11 @@ import pytest
 from echelon.endhosts.emulator import TrainingEmulator
 from echelon.policies import make_policy
 from echelon.scenarios.scenario import Scenario, load_scenario
+from echelon.targets import TARGETS
 from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
-from echelon.virtual.run import believed
+from echelon.virtual.run import believed, sessions
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
@@ -57,8 +57,7 @@ def _staged(scenario: Scenario, policy: str, *, correct_distances: bool = False)
             scenario.fabric,
             believed(scenario, identities),
             make_policy(policy),
-            testbed.addresses,
-            {name: GnmiQueues(name) for name in scenario.fabric.switches},
+            sessions(TARGETS["softswitch"], scenario.fabric, testbed.addresses),
             softswitch(),
             correct_distances=correct_distances,
         ) as controller,

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from echelon.control.effects import BuildJob, Decide, MakePlan, ReadCounters, Save, SetAlarm, TimeAlone
+from echelon.control.contest import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, Contest
+from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
 from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
 from echelon.control.events import HigherPrimary, IntentRefused, LeadershipLost, StopWaiting, SwitchChanged
 from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved
@@ -155,6 +156,25 @@ def test_two_switches_raise_the_term(world: World) -> None:
     world.tell(HigherPrimary("leaf2", 20))
     world.run(connect=False)
     assert world.terms == [11, 21]
+
+
+def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(world: World) -> None:
+    for number in range(6):
+        world.tell(HigherPrimary("leaf1", 100 * number))
+        assert len(world.waiting(RaiseTerm)) == min(number + 1, FREE_TAKEOVERS)
+    alarms = [effect for effect in world.waiting(SetAlarm) if effect.alarm.what == "term"]
+    assert [effect.delay_s for effect in alarms] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    world.run(connect=False)
+    assert world.terms[-1] > 500
+
+
+def test_pauses_have_a_limit_and_quiet_ends_them() -> None:
+    contest = Contest()
+    pauses = [contest.lost(float(now)) for now in range(100)]
+    assert pauses[:FREE_TAKEOVERS] == [0.0] * FREE_TAKEOVERS
+    assert pauses[-1] == LONGEST_PAUSE_S
+    assert pauses == sorted(pauses)
+    assert contest.lost(99 + QUIET_S) == 0.0
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

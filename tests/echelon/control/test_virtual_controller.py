@@ -16,11 +16,11 @@ from echelon.policies import make_policy
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
+from echelon.targets import TARGETS
 from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.virtual.controller import VirtualController
-from echelon.virtual.run import believed, run
+from echelon.virtual.run import believed, run, sessions
 
 pytestmark = pytest.mark.io
 
@@ -141,8 +141,7 @@ def test_a_switch_that_cannot_be_reached_is_named(fig2: Scenario) -> None:
             fig2.fabric,
             jobs,
             make_policy("fair"),
-            addresses,
-            {name: GnmiQueues(name) for name in fig2.fabric.switches},
+            sessions(TARGETS["softswitch"], fig2.fabric, addresses),
             softswitch(),
         )
         before = threading.active_count()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from google.protobuf.json_format import MessageToJson
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from echelon.importers import Source
@@ -65,7 +65,11 @@ LOOPS = (
     "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: {} checkpoints: 2 0 2 checkpoint_initiates: 2 1 3",
     "MICRO",
     "DISTRIBUTED_INFERENCE",
+    "HYBRID_DLRM {}",
+    "HYBRID_DLRM_ENHANCED DLRM_LAST_BOTTOM_LAYER: {}",
+    "HYBRID_CUSTOMIZED model_parallel_NPU_group: {}",
 )
+LOOPS_OF_LAYERS = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
 PARTS = st.one_of(
     st.just(("NONE", 0)),
     st.tuples(st.sampled_from(["ALLREDUCE", "ALLGATHER", "REDUCESCATTER", "ALLTOALL"]), st.integers(0, 10**10)),
@@ -78,11 +82,21 @@ def texts(draw: st.DrawFn) -> str:
     lines = [draw(st.sampled_from(LOOPS)).format(draw(st.sampled_from([1, 2, 4, 8]))), str(len(layers))]
     for number, parts in enumerate(layers):
         words = [f"{draw(st.integers(1, 10**6))} {kind} {size_bytes}" for kind, size_bytes in parts]
-        lines.append(f"layer{number} -1 {' '.join(words)} 1")
+        own = f" {draw(st.sampled_from(LOOPS_OF_LAYERS))}" if lines[0].startswith("HYBRID_CUSTOMIZED") else ""
+        lines.append(f"layer{number} -1 {' '.join(words)} 1{own}")
     # MICRO computes nothing, and a job has to do something.
     return "\n".join(lines).replace("NONE 0 1", "ALLREDUCE 7 1", 1 if lines[0] == "MICRO" else 0)
 
 
+FORWARD_ALL_REDUCE = """HYBRID_DLRM 0
+3
+embedding -1 3 ALLTOALL 8 3 ALLTOALL 16 3 NONE 0 1
+top -1 3 ALLREDUCE 32 3 ALLTOALL 64 3 ALLREDUCE 128 1
+last -1 3 ALLTOALL 256 3 NONE 0 3 ALLREDUCE 512 1
+"""
+
+
+@example(text=FORWARD_ALL_REDUCE, of_simai=False, merge=False)
 @given(text=texts(), of_simai=st.booleans(), merge=st.booleans())
 @settings(max_examples=examples(100), deadline=None)
 def test_any_text_has_the_bytes_that_it_says(text: str, of_simai: bool, merge: bool) -> None:

@@ -70,7 +70,7 @@ def test_slack_intervals_say_what_the_thresholds_say(
 ) -> None:
     lowest, highest = min(one, other), max(one, other)
     ranking = Deadline("e", Fraction(0), tuple(thresholds), lowest, highest)
-    steps = ranking.profile(32).steps
+    steps = ranking.profile(softswitch().units).steps
     keys = sorted((low, high) for low, high, _ in steps)
     assert keys[0][0] == 0
     assert keys[-1][1] == (1 << 32) - 1

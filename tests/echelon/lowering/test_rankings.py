@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -13,9 +14,13 @@ from hypothesis import strategies as st
 from echelon.p4program import constants
 from echelon.rankings.attained import Attained
 from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.in_switches import MICROSECONDS, TICKS, LevelProfile, TimeUnit
+from echelon.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
 from echelon.rankings.window import Window
 
+WIDE = Units(offset_bits=31, key_bits=32)
+NARROW = Units(
+    offset_bits=31, key_bits=20, time=TICKS, attained_bytes=4096, shifts=RankShifts(most_right=12, most_left=6)
+)
 BIAS = 1 << 31
 UNIT = constants()["RANK_UNIT"]
 
@@ -23,11 +28,8 @@ UNIT = constants()["RANK_UNIT"]
 class Numbers:
     """A switch that has numbers for everything."""
 
-    def __init__(self, key_bits: int = 32, time: TimeUnit = MICROSECONDS, attained_bytes: int = 1) -> None:
-        self.key_bits = key_bits
-        self.offset_bits = 31
-        self.time = time
-        self.attained_bytes = attained_bytes
+    def __init__(self, units: Units = WIDE) -> None:
+        self.units = units
         self.profiles: list[LevelProfile] = []
 
     def echelonflow(self, name: str) -> int:
@@ -91,7 +93,7 @@ def test_ranks_are_parts_of_the_unit(
     unit_s: Fraction, head_start: Fraction, tardiness_us: list[int], memory: int
 ) -> None:
     relative = Relative(unit_s, head_start, Fraction(0), Fraction(1), (Fraction(1, 10),))
-    numbers = dict(relative.profile(1, 7, 32).period)
+    numbers = dict(relative.profile(1, 7, WIDE).period)
     assert numbers["factor"] < 1 << 32
     for us in tardiness_us:
         # As the control Deadline has it: the slack's key, turned round, times the factor; two's complement of 48 bits.
@@ -110,7 +112,7 @@ def test_ranks_are_parts_of_the_unit(
     st.lists(st.integers(0, 3 * UNIT), min_size=1, max_size=9),
 )
 def test_one_queue_lower_for_each_step(steps: list[Fraction], lowest: int, keys: list[int]) -> None:
-    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(lowest, 7, 32)
+    profile = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), tuple(steps)).profile(lowest, 7, WIDE)
     for behind in [*keys, *(int(step * UNIT) for step in steps), *(int(step * UNIT) + 1 for step in steps)]:
         expected = max(7 - sum(Fraction(behind, UNIT) > step for step in steps), lowest)
         assert queue_of(profile, behind) == expected
@@ -153,14 +155,14 @@ def test_what_does_not_fit_is_refused(ranking: Deadline | Window) -> None:
 def test_levels_by_deadline_in_ticks_are_those_of_the_tardiness_in_ticks(ticks: list[int], slack: int) -> None:
     """A Tofino counts 1.024 us and matches slacks of 20 bits."""
     thresholds_s = tuple(Fraction(count * 1024, 10**9) for count in ticks)
-    profile = Deadline("e", Fraction(0), thresholds_s).profile(20, TICKS)
+    profile = Deadline("e", Fraction(0), thresholds_s).profile(NARROW)
     assert (profile.steps[0].lowest, profile.steps[-1].highest) == (0, (1 << 20) - 1)
     (queue,) = (step.queue for step in profile.steps if step.lowest <= (1 << 19) + slack <= step.highest)
     assert queue == sum(-slack >= count for count in ticks)
 
 
 def test_offsets_and_periods_are_named_and_counted_in_the_unit_of_the_switch() -> None:
-    at = Numbers(20, TICKS, 4096)
+    at = Numbers(NARROW)
     late = Deadline("e", Fraction(1024, 1_000_000), tuple(Fraction(n, 100) for n in range(1, 8)))
     assert late.action(at).arguments["offset_ticks"] == 1000
     window = Window(Fraction(2048, 10**6), Fraction(0), Fraction(1024, 10**6), 5, 3)
@@ -172,9 +174,129 @@ def test_offsets_and_periods_are_named_and_counted_in_the_unit_of_the_switch() -
 @given(st.lists(st.integers(1, 1 << 31), max_size=7, unique=True).map(sorted), st.integers(0, (1 << 32) - 1))
 def test_attained_bytes_are_coarser_where_a_switch_counts_coarser(thresholds: list[int], sent: int) -> None:
     order = tuple(range(len(thresholds) + 1))
-    at = Numbers(20, attained_bytes=4096)
+    at = Numbers(NARROW)
     Attained("g", tuple(thresholds), order).action(at)
     (queue,) = (step.queue for step in at.profiles[0].steps if step.lowest <= sent // 4096 <= step.highest)
     # Never early, and late by less than one unit.
     assert sum(sent >= threshold + 4095 for threshold in thresholds) <= queue
     assert queue <= sum(sent >= threshold for threshold in thresholds)
+
+
+def signed(number: int) -> int:
+    """Return 32 bits as two's complement."""
+    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass
+class NarrowSwitch:
+    """The TNA program's controls Unit, Top and Level, for one profile, in exact integers."""
+
+    profile: LevelProfile
+    top: int = -0x4000_0000
+
+    def __post_init__(self) -> None:
+        self.period = dict(self.profile.period)
+
+    def rank(self, ticks: int) -> int:
+        """Return a time in the profile's unit."""
+        right = self.period["right"]
+        return ticks >> right if right < 16 else signed(ticks << right - 16)
+
+    def queue(self, key: int) -> int:
+        if key >> 20:
+            return self.period["lowest"]
+        return next(step.queue for step in self.profile.steps if step.lowest <= key <= step.highest)
+
+    def by_slack(self, tardiness: int) -> int:
+        return self.queue(max(0, signed((1 << 19) - self.rank(tardiness))))
+
+    def behind(self, tardiness: int, memory: int = 0) -> int:
+        """Return the queue of a packet, and remember its rank if it is the most urgent."""
+        rank = self.rank(tardiness) + signed(memory + self.period["head_start"])
+        self.top, behind = max(self.top, rank), max(0, self.top - rank)
+        return self.queue(behind)
+
+
+TICK_S = Fraction(1024, 10**9)
+
+
+@given(
+    st.lists(st.fractions(0, 1800, max_denominator=10**6), min_size=1, max_size=7).map(sorted),
+    st.data(),
+)
+def test_any_thresholds_fit_narrow_keys(thresholds_s: list[Fraction], data: st.DataObject) -> None:
+    at = Numbers(NARROW)
+    Deadline("e", Fraction(0), tuple(thresholds_s)).action(at)
+    switch = NarrowSwitch(at.profiles[0])
+    # The largest threshold takes 19 bits, so one unit is at most 2^-18 of it, or one tick.
+    fault = max(TICK_S, thresholds_s[-1] / (1 << 18)) + TICK_S
+    near = data.draw(st.sampled_from(thresholds_s)) / TICK_S
+    for tardiness in (0, -5_000_000, int(near), data.draw(st.integers(-(10**9), 10**9))):
+        late_s = tardiness * TICK_S
+        reached = [sum(late_s >= threshold_s + error for threshold_s in thresholds_s) for error in (fault, -fault)]
+        assert reached[0] <= switch.by_slack(tardiness) <= reached[1]
+
+
+@given(st.integers(2000, 2 * 10**9), st.data())
+def test_windows_of_any_period_fit_narrow_keys(period_us: int, data: st.DataObject) -> None:
+    begin, end = (Fraction(data.draw(st.integers(0, period_us)), 10**6) for _ in range(2))
+    at = Numbers(NARROW)
+    Window(Fraction(period_us, 10**6), begin, end, inside=5, outside=2).action(at)
+    switch = NarrowSwitch(at.profiles[0])
+    period_s = Fraction(period_us, 10**6)
+    fault_s = max(TICK_S, period_s / (1 << 19)) + 2 * TICK_S
+    position_s = period_s * data.draw(st.fractions(0, 1, max_denominator=1000))
+    if min(abs(position_s - edge_s) for edge_s in (begin, end, Fraction(0), period_s)) > fault_s:
+        is_inside = begin <= position_s < end if begin <= end else position_s >= begin or position_s < end
+        left = switch.rank(int((period_s - position_s) / TICK_S))
+        assert switch.queue(left) == (5 if is_inside else 2)
+
+
+@given(
+    st.fractions(Fraction(1, 1000), 300, max_denominator=10**4).filter(bool),
+    st.fractions(0, Fraction(1, 2), max_denominator=100),
+    st.lists(st.fractions(Fraction(1, 1000), 2, max_denominator=1000), min_size=1, max_size=6).map(sorted),
+    st.lists(st.fractions(-1, 3, max_denominator=10**4), min_size=2, max_size=9),
+)
+def test_levels_behind_the_most_urgent_are_those_of_the_job_s_own_unit(
+    unit_s: Fraction, head_start: Fraction, steps: list[Fraction], lates: list[Fraction]
+) -> None:
+    """Ranks in units that are a power of two of ticks, but the steps of one job are as long as the job's unit says."""
+    at = Numbers(NARROW)
+    relative = Relative(unit_s, head_start, unit_s / 10, Fraction(1), tuple(steps))
+    Deadline("e", Fraction(0), (), 1, 7, relative).action(at)
+    switch = NarrowSwitch(at.profiles[0])
+    right = switch.period["right"]
+    rank_s = TICK_S * Fraction(2) ** (right if right < 16 else 16 - right)
+    unit = rank_s * UNIT / unit_s
+    assert unit**2 <= 2
+    assert unit**2 >= Fraction(1, 2)
+    assert abs(signed(switch.period["head_start"]) * rank_s + head_start * unit_s) <= rank_s
+    assert abs(switch.period["alone"] * rank_s - unit_s / 10) <= rank_s + TICK_S
+    most = -Fraction(10)
+    for late in lates:
+        most = max(most, late)
+        found = switch.behind(int(late * unit_s / TICK_S))
+        fault = (2 * rank_s + 2 * TICK_S) / unit_s
+        expected = [max(1, 7 - sum(most - late + error > step for step in steps)) for error in (fault, -fault)]
+        assert expected[0] <= found <= expected[1]
+
+
+def test_memory_and_head_start_are_ranks_of_the_same_unit() -> None:
+    unit_s = UNIT * TICK_S * 8
+    at = Numbers(NARROW)
+    relative = Relative(unit_s, Fraction(1, 4), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    Deadline("e", Fraction(0), (), 1, 7, relative).action(at)
+    switch = NarrowSwitch(at.profiles[0])
+    assert (switch.period["right"], signed(switch.period["head_start"])) == (3, -UNIT // 4)
+    # A quarter of a unit late, or a quarter of memory: the same rank.
+    assert switch.behind(UNIT * 8 // 4) == 7
+    assert switch.behind(0, memory=UNIT // 4) == 7
+    assert (switch.behind(0, memory=UNIT // 8), switch.behind(0, memory=UNIT // 8 - 1)) == (7, 6)
+
+
+@pytest.mark.parametrize("unit_s", [Fraction(1, 2000), Fraction(500)])
+def test_a_unit_that_no_shift_makes_is_refused(unit_s: Fraction) -> None:
+    relative = Relative(unit_s, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 10),))
+    with pytest.raises(ValueError):
+        Deadline("e", Fraction(0), (), relative=relative).action(Numbers(NARROW))

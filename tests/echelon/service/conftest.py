@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,3 +85,18 @@ def build() -> Iterator[Build]:
     """Make labs for one test."""
     with building() as build:
         yield build
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Restore the configuration of `logging` after the test."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in list(root.manager.loggerDict)}
+    yield
+    for handler in [one for one in root.handlers if one not in before]:
+        root.removeHandler(handler)
+    root.setLevel(level)
+    for name in list(root.manager.loggerDict):
+        logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+    logging.captureWarnings(False)

@@ -130,8 +130,13 @@ class Process:
 class Daemon(Process):
     """The process of `echelon serve`."""
 
-    def __init__(self, config: Path, *options: str) -> None:
-        super().__init__(config.stem, [BIN / "echelon", "serve", "--config", str(config), *options], cwd=config.parent)
+    def __init__(self, config: Path, *options: str, descriptors: int | None = None) -> None:
+        """Start it; `descriptors` is the number of files that it may open at a time."""
+        limit: list[str | Path] = []
+        if descriptors is not None:
+            limit = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"]
+        command = [*limit, BIN / "echelon", "serve", "--config", str(config), *options]
+        super().__init__(config.stem, command, cwd=config.parent)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the log records of that event so far."""
@@ -290,7 +295,13 @@ class Lab:
 
     def daemon(self, name: str = "echelon", *options: str, **more: Any) -> Daemon:
         """Start a daemon without waiting for it. It is killed at the end at the latest."""
-        daemon = Daemon(self.config(name, **more), *options)
+        return self._started(Daemon(self.config(name, **more), *options))
+
+    def limited_daemon(self, descriptors: int, **more: Any) -> Daemon:
+        """Start a daemon that may open so many files at a time."""
+        return self._started(Daemon(self.config(**more), descriptors=descriptors))
+
+    def _started(self, daemon: Daemon) -> Daemon:
         self._daemons.append(daemon)
         return daemon
 

@@ -30,6 +30,7 @@ def exercised() -> Metrics:
     metrics.job_tardiness("a", -0.25)
     metrics.distances_corrected()
     metrics.session_opened("s1")
+    metrics.contested("s1")
     metrics.written("s1", 3, 2, 1, 0.01)
     metrics.entries("s1", 5, 6, 7, 1)
     metrics.audited("s1", 2)

@@ -104,7 +104,7 @@ def test_the_defaults(tmp_path: Path) -> None:
     assert config.api.listen == ListenAddress("127.0.0.1", 8080, None)
     assert (config.api.advertise, config.api.tokens, config.api.tls, config.api.open_metrics) == (None,) * 3 + (False,)
     assert (config.audit_s, config.lease_s, config.coalesce_s) == (30.0, 5.0, 0.005)
-    assert (config.limits.jobs, config.limits.flows_per_job, config.limits.body_bytes) == (1000, 10_000, 10**6)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (1000, 10_000, 10**6)
     assert config.correct_distances is False
     assert (config.log.format, config.log.level) == (None, "info")
 
@@ -124,7 +124,7 @@ def test_every_key(tmp_path: Path) -> None:
     assert config.api.tls.client_ca == tmp_path / "clients.pem"
     assert config.api.open_metrics
     assert (config.audit_s, config.lease_s, config.coalesce_s) == (0.5, 2.0, 0.0)
-    assert (config.limits.jobs, config.limits.flows_per_job, config.limits.body_bytes) == (5, 20, 10_000)
+    assert (config.limits.jobs, config.limits.flows_per_job, config.api_limits.body_bytes) == (5, 20, 10_000)
     assert config.correct_distances
     assert (config.log.format, config.log.level) == ("json", "debug")
 

@@ -10,7 +10,6 @@ import pty
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,19 +23,7 @@ from echelon.service import logs
 from echelon.service.store.etcd.address import parse
 from tests.drawing import examples
 
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in list(root.manager.loggerDict)}
-    yield
-    for handler in [one for one in root.handlers if one not in before]:
-        root.removeHandler(handler)
-    root.setLevel(level)
-    for name in list(root.manager.loggerDict):
-        logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
-    logging.captureWarnings(False)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.fixture

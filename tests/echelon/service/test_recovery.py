@@ -240,3 +240,27 @@ def test_a_configuration_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     assert daemon.join() == 2
     (line,) = daemon.lines
     assert "api.tokens" in line
+
+
+def test_a_leader_that_stands_still_is_reported_by_its_standby(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, LINE)
+    try:
+        first, second = lab.daemon("first", store="sqlite:s.db", lease="1 s"), None
+        first.wait_event("leading")
+        second = lab.daemon("second", store="sqlite:s.db", lease="1 s")
+        with Client(second.wait_listening()) as standby:
+            until(lambda: standby.not_ready() is None, "it knows its leader")
+            first.signal(signal.SIGSTOP)
+            until(standby.not_ready, "it says that nobody can take over")
+            problem = standby.not_ready()
+            assert problem is not None
+            assert str(first.pid) in problem
+            assert "kill -CONT" in problem
+            first.signal(signal.SIGCONT)
+            until(lambda: standby.not_ready() is None, "the leader goes on")
+            assert not second.events("leading")
+            first.signal(signal.SIGSTOP)
+            first.kill()
+            second.wait_event("leading")
+    finally:
+        lab.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from finsy.proto import U128, p4r
@@ -19,6 +21,7 @@ from echelon.rankings.fixed import Fixed
 from echelon.southbound.session import SwitchSession
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues
+from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler
@@ -61,6 +64,25 @@ class Rig:
         """Write behind the controller's back."""
         updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
         self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=updates))
+
+
+@pytest.fixture
+def gnmi_speaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Return an event, set at first, that gNMI's Get and Set of later servers wait for. P4Runtime does not."""
+    speaks = threading.Event()
+    speaks.set()
+
+    def waiting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*arguments: Any) -> Any:
+            speaks.wait()
+            return call(*arguments)
+
+        return answer
+
+    monkeypatch.setattr(GnmiService, "get", waiting(GnmiService.get))
+    monkeypatch.setattr(GnmiService, "set", waiting(GnmiService.set))
+    yield speaks
+    speaks.set()
 
 
 @pytest.fixture

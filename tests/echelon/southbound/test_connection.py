@@ -9,9 +9,10 @@ import random
 import re
 import shutil
 import subprocess
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -33,7 +34,9 @@ from echelon.southbound.connection import (
     SwitchConnection,
 )
 from echelon.southbound.errors import SouthboundError
+from echelon.southbound.intents import SessionFactory
 from echelon.southbound.lifecycle import Timing
+from echelon.southbound.queues import QueueDriver
 from echelon.southbound.session import DigestReport, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
@@ -149,10 +152,18 @@ class Owner:
 
 @asynccontextmanager
 async def connected(
-    address: str, *, term: int = TERM, timing: Timing = SELDOM, device_id: int = 1, **arguments: Any
+    address: str,
+    *,
+    term: int = TERM,
+    timing: Timing = SELDOM,
+    device_id: int = 1,
+    queues: QueueDriver | None = None,
+    session: SessionFactory = SwitchSession,
+    **arguments: Any,
 ) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
     owner = Owner()
-    endpoint = Endpoint("s1", address, device_id, program(), "softswitch", queues=GnmiQueues("s1"))
+    queues = queues or GnmiQueues("s1")
+    endpoint = Endpoint("s1", address, device_id, program(), "softswitch", queues=queues, session=session)
     rng = random.Random(1)
     connection = SwitchConnection(endpoint, term=term, on_event=owner, rng=rng, timing=timing, **arguments)
     running = asyncio.create_task(connection.run())
@@ -306,6 +317,114 @@ def test_what_is_wanted_meanwhile_is_written_on_return(
             station.start()
             await owner.until(lambda: owner.installed == [1, 5])
             assert station.held() == entries
+
+    run(main)
+
+
+# -- silence -----------------------------------------------------------------------------------------------------------
+
+
+def test_gnmi_that_hangs_is_a_problem_and_ends_when_it_answers(
+    gnmi_speaks: threading.Event, station: Station, make_intent: MakeIntent
+) -> None:
+    station.start()
+
+    async def main() -> None:
+        async with connected(station.address, queues=GnmiQueues("s1", answer_s=0.3)) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: owner.installed)
+            gnmi_speaks.clear()
+            connection.set_intent(make_intent(fixed_queue=5), 2)
+            await owner.until(lambda: owner.installed[-1] == 2)
+            with pytest.raises(SouthboundError, match="reading queues: no answer"):
+                await connection.difference(make_intent())
+            shallow = replace(make_intent(), queues=(QueueSetting(1, 1, 6, 1, 0, None),))
+            connection.set_intent(shallow, 3)
+            await owner.until(lambda: connection.snapshot().problem)
+            assert "no answer" in str(connection.snapshot().problem)
+            with pytest.raises(SouthboundError):
+                await connection.difference(shallow)
+            gnmi_speaks.set()
+            await owner.until(lambda: owner.installed[-1] == 3)
+            assert connection.snapshot().problem is None
+
+    run(main)
+
+
+class Endless(GnmiQueues):
+    """A driver without deadlines, whose second reading never ends."""
+
+    readings = 0
+
+    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
+        self.readings += 1
+        if self.readings == 2:
+            await asyncio.get_running_loop().create_future()
+        return await super().read()
+
+
+def test_a_write_has_a_limit(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+    timing = Timing(audit_s=0.05, heartbeat_s=0.1, write_s=0.5, entry_s=0.01)
+
+    async def main() -> None:
+        async with connected(station.address, queues=Endless("s1"), timing=timing) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: "refused" in owner.states)
+            problems = [event.problem for event in owner.of(StateChanged) if event.state == "refused"]
+            assert "writing: no answer within" in str(problems[0])
+            await owner.until(lambda: owner.states[-1] == "ready")
+
+    run(main)
+
+
+def test_a_call_does_not_wait_for_ever_for_a_write(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+    timing = Timing(audit_s=0.05, heartbeat_s=0.1, turn_s=0.05)
+
+    async def main() -> None:
+        queues = Endless("s1")
+        async with connected(station.address, queues=queues, timing=timing) as (connection, owner):
+            connection.set_intent(make_intent(), 1)
+            await owner.until(lambda: owner.installed)
+            while queues.readings < 2:
+                await asyncio.sleep(0.01)
+            with pytest.raises(SouthboundError, match=r"another call to it has taken 0.05 s \(ask again later\)$"):
+                await connection.difference(make_intent())
+
+    run(main)
+
+
+class Deaf(SwitchSession):
+    """A session whose first acknowledgement of digests fails."""
+
+    failures = 0
+
+    async def acknowledge(self, report: DigestReport) -> None:
+        if not Deaf.failures:
+            Deaf.failures += 1
+            raise SouthboundError("switch s1: acknowledgement of digests: no answer")
+        await super().acknowledge(report)
+
+
+def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: Station, make_intent: MakeIntent) -> None:
+    station.start()
+    flows: list[int] = []
+
+    async def take(switch: str, version: int | None, report: DigestReport) -> None:
+        flows.extend(fields["flow"] for fields in report.fields)
+
+    async def main() -> None:
+        intent = make_intent()
+        digests = tuple(replace(setting, max_list_size=1) for setting in intent.digests)
+        async with connected(station.address, session=Deaf, on_digests=take) as (connection, owner):
+            connection.set_intent(replace(intent, digests=digests), 1)
+            await owner.until(lambda: owner.installed)
+            station.report(7)
+            await owner.until(lambda: len(owner.of(SessionOpened)) == 2 and owner.states[-1] == "ready")
+            station.report(8)
+            while 8 not in flows:
+                await asyncio.sleep(0.01)
 
     run(main)
 

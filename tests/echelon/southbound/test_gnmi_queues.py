@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -21,10 +22,10 @@ SETTINGS = tuple(
 )
 
 
-def connected(rig: Any, work: Callable[[GnmiQueues], Awaitable[None]]) -> None:
+def connected(rig: Any, work: Callable[[GnmiQueues], Awaitable[None]], **arguments: Any) -> None:
     async def main() -> None:
         async with GNMIClient(rig.server.address) as client:
-            queues = GnmiQueues("s1")
+            queues = GnmiQueues("s1", **arguments)
             await queues.open(client)
             await work(queues)
 
@@ -75,6 +76,19 @@ def test_a_switch_without_the_service() -> None:
     for call in (queues.open(None), queues.read(), queues.write(SETTINGS)):
         with pytest.raises(SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry$"):
             asyncio.run(call)
+
+
+def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
+    gnmi_speaks.clear()
+
+    async def work(queues: GnmiQueues) -> None:
+        with pytest.raises(SouthboundError, match=r"^switch s1: reading queues: no answer within 0.05 s; .*\)$"):
+            await queues.read()
+        with pytest.raises(SouthboundError, match="queue configuration: no answer"):
+            await queues.write(SETTINGS)
+        gnmi_speaks.set()
+
+    connected(rig, work, answer_s=0.05)
 
 
 def test_a_switch_that_has_gone(rig: Any) -> None:

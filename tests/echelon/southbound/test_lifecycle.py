@@ -432,6 +432,21 @@ def test_a_sign_of_life_that_ended_with_its_session_is_asked_for_in_the_next() -
     assert out.handle(Lost("silent"), 6) == [Close()]
 
 
+def test_the_problem_of_a_failed_write_stays_until_one_succeeds() -> None:
+    out = ready()
+    out.handle(IntentWanted(2), 0.5)
+    out.handle(WriteFailed("gNMI is silent"), 0.5)
+    out.handle(IntentWanted(3), 0.6)
+    assert (out.state, out.problem) == ("writing", "gNMI is silent")
+    assert out.handle(WriteFailed("gNMI is silent"), 0.7) == [Close()]
+    out.handle(Closed(), 0.7)
+    assert out.handle(Tick(), 100) == [Open(10)]
+    out.handle(Opened(), 100)
+    assert (out.state, out.problem) == ("writing", "gNMI is silent")
+    out.handle(Written(None), 100)
+    assert (out.state, out.problem) == ("ready", None)
+
+
 def test_a_refusal_is_tried_again_and_a_failure_soon() -> None:
     out = ready()
     out.handle(IntentWanted(2), 0.5)

@@ -16,9 +16,11 @@ from finsy.proto import p4r
 from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, TableEntry
 from echelon.p4program import P4Program, program
 from echelon.plan import LEVELS, QueuePlan
-from echelon.southbound.codec import Codec
-from echelon.southbound.session import SouthboundError, SwitchSession
+from echelon.southbound.codec import OWNER, Codec, owner_of
+from echelon.southbound.session import Applied, SouthboundError, SwitchSession
+from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
+from tests.echelon.southbound.conftest import PRIMARY
 
 MakeIntent = Callable[..., Intent]
 WRITES = {"write", "gnmi_set"}
@@ -249,6 +251,49 @@ def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written
         last.require()
 
     during_session(rig, work)
+
+
+def test_two_services_leave_each_others_entries_alone(rig: Any) -> None:
+    ranges = {"red": range(10), "blue": range(5, 15)}
+
+    async def work() -> None:
+        held = []
+        for term, name in enumerate(("red", "blue") * 3, start=PRIMARY):
+            owner, wanted = owner_of(name), bare(*(flow_entry(number) for number in ranges[name]))
+            async with SwitchSession(
+                "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+            ) as session:
+                applied = await session.reconcile(wanted)
+            held.append(rig.held())
+            if name == "blue":
+                assert {refused.match for refused in applied.refused} == {f"flow={number}" for number in range(5, 10)}
+        assert {entry.metadata for entry in held[0]} == {b"echelon:red"}
+        assert [entry for entry in held[1] if entry.metadata == b"echelon:red"] == held[0]
+        assert len(held[1]) == 15
+        assert held[1] == held[2] == held[3] == held[4] == held[5]
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_entries_that_name_no_service_are_adopted(rig: Any) -> None:
+    wanted = bare(*(flow_entry(number) for number in range(5)))
+
+    async def work() -> None:
+        for term, owner in enumerate((OWNER, owner_of("lab"), owner_of("lab"), owner_of("other")), start=PRIMARY):
+            async with SwitchSession(
+                "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+            ) as session:
+                applied.append(await session.reconcile(wanted))
+
+    applied: list[Applied] = []
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert [(one.inserts, one.modifies, one.deletes, len(one.refused)) for one in applied] == [
+        (5, 0, 0, 0),
+        (0, 5, 0, 0),
+        (0, 0, 0, 0),
+        (0, 0, 0, 5),
+    ]
+    assert {entry.metadata for entry in rig.held()} == {b"echelon:lab"}
 
 
 def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:

@@ -37,8 +37,8 @@ def test_what_every_target_brings() -> None:
         capabilities = target.capabilities(options)
         assert target.name == capabilities.target == name
         assert (capabilities.queues, capabilities.levels) == (LEVELS, LEVELS)
-        assert 1 << capabilities.key_bits == 2 * numbers["SLACK_BIAS"]
-        assert (1 << capabilities.offset_bits) - 1 == numbers["SLACK_MAX"]
+        assert 1 << capabilities.units.key_bits == 2 * numbers["SLACK_BIAS"]
+        assert (1 << capabilities.units.offset_bits) - 1 == numbers["SLACK_MAX"]
         assert target.program().p4info.is_file()
         assert target.launcher() is not None
 

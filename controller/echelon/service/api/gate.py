@@ -19,6 +19,7 @@ from echelon.service.api.answers import RETRY_AFTER_S, RequestError, error_answe
 from echelon.service.api.exposure import is_loopback
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import Principal
+from echelon.service.trail import ORIGIN, Origin
 
 log = logs.get("echelon.api")
 
@@ -29,6 +30,8 @@ READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 OTHER_METHOD = "OTHER"
 """Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow with that."""
+REFUSED = frozenset({401, 403, 429})
+"""Statuses that ask for attention. Warnings that repeat are limited, so clients without a token cannot fill the log."""
 CLIENT_LEFT = 499
 LOGGED_PATH = 200
 """Maximum length of a path in the access record, in characters."""
@@ -47,7 +50,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         started_at = time.perf_counter()
-        answer = _Answer(send, scope["method"])
+        request = secrets.token_hex(8)
+        answer = _Answer(send, scope["method"], request)
         principal: Principal | None = None
         self._running += 1
         try:
@@ -61,6 +65,8 @@ class Gate:
                 )
             else:
                 response = self._app
+                client = scope.get("client")
+                ORIGIN.set(Origin(request, principal.token if principal else None, client[0] if client else None))
             if scope["method"] == "HEAD":
                 scope["method"] = "GET"
             await response(scope, receive, answer.send)
@@ -119,10 +125,10 @@ class Gate:
             role=principal.role if principal else None,
             client=client[0] if client else None,
         )
-        quiet = scope["path"] in OPEN_PATHS or exchange.route == METRICS_PATH
         log.log(
-            logging.DEBUG if quiet else logging.INFO,
+            _level(exchange),
             "request",
+            request=answer.request,
             method=exchange.method,
             path=exchange.path[:LOGGED_PATH],
             route=exchange.route,
@@ -139,15 +145,17 @@ class Gate:
 class _Answer:
     """A view of an answer as it is sent. The answer to HEAD is that to GET without its body."""
 
-    def __init__(self, send: Send, method: str) -> None:
+    def __init__(self, send: Send, method: str, request: str) -> None:
         self._send = send
         self.method = method
+        self.request = request
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = message.setdefault("headers", [])
+            headers.append((b"x-request-id", self.request.encode()))
             headers.append((b"cache-control", b"no-store"))
             headers.append((b"x-content-type-options", b"nosniff"))
         elif message["type"] == "http.response.body" and self.method == "HEAD":
@@ -161,6 +169,12 @@ class _Answer:
 class _UnsentError(Exception):
     """The connection accepts no answer: what came after the headers was not HTTP, for example, and has been
     answered."""
+
+
+def _level(exchange: Exchange) -> int:
+    if exchange.status in REFUSED:
+        return logging.WARNING
+    return logging.DEBUG if exchange.method in READING_METHODS else logging.INFO
 
 
 def _check_role(principal: Principal | None, method: str) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 
 from echelon.service.api.answers import RequestError, errors
 from echelon.service.api.routing import TheService, router
-from echelon.service.resources import StatusResource
+from echelon.service.resources import EventResource, StatusResource
+from echelon.service.trail import KEPT
 
 
 class Alive(BaseModel):
@@ -43,6 +44,15 @@ async def is_ready(service: TheService) -> Ready:
     if problems:
         raise RequestError(503, "; ".join(problems))
     return Ready()
+
+
+@status.get("/events", responses=errors())
+async def list_events(
+    service: TheService,
+    limit: Annotated[int, Query(ge=1, le=KEPT, description="Return so many of the latest.")] = 100,
+) -> Sequence[EventResource]:
+    """List the latest changes that clients asked for, oldest first."""
+    return service.events()[-limit:]
 
 
 def metrics_router(metrics: Callable[[], tuple[bytes, str]], *, is_open: bool) -> APIRouter:

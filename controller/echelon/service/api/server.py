@@ -14,7 +14,8 @@ import socket
 import ssl
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ import uvicorn
 
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
+from echelon.service.api.connections import ClientConnection, ConnectionLimits, Listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -52,6 +54,7 @@ class ListenError(CodedError):
 class ServerSettings:
     listen: ListenAddress
     tls: ServerTls | None = None
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     socket_mode: int = SOCKET_MODE
     keep_alive_s: int = KEEP_ALIVE_S
     drain_s: int = DRAIN_S
@@ -90,9 +93,10 @@ class ApiServer:
         )
         config.load()
         self._stopping: asyncio.Event = app.state.stopping
-        config.ssl = self._tls
         self._server = _Server(config)
         self._socket = _bind(settings.listen, settings.socket_mode)
+        make = partial(ClientConnection, config, self._server.server_state)
+        self._listener = Listener(self._socket, settings.connections, make, self._tls)
         self.url = self._url()
         """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the chosen port if 0 was
         configured."""
@@ -106,7 +110,9 @@ class ApiServer:
         """Answer requests until `stop`. Return when those under way are answered, `drain_s` seconds later at the
         latest."""
         try:
-            await self._server.serve(sockets=[self._socket])
+            self._listener.start()
+            # The listener accepts connections, so uvicorn gets no sockets to listen on.
+            await self._server.serve(sockets=[])
             # Requests that took longer were cancelled; each tells its client so.
             if late := set(self._server.server_state.tasks):
                 await asyncio.wait(late, timeout=LAST_WORD_S)
@@ -116,6 +122,7 @@ class ApiServer:
     def stop(self) -> None:
         """Let `serve` end. Safe to call more than once, and from a signal handler of the event loop."""
         self._stopping.set()
+        self._listener.close()
         self._server.should_exit = True
 
     def close(self) -> None:

@@ -142,10 +142,12 @@ class TokensFile:
         return self._tokens.authenticate(token)
 
     def _refresh(self) -> None:
-        now = self._clock()
-        if now - self._checked_at < CHECK_INTERVAL_S:
-            return
-        self._checked_at = now
+        if self._clock() - self._checked_at >= CHECK_INTERVAL_S:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file now, if it has changed."""
+        self._checked_at = self._clock()
         version = _version(self._path)
         if version == self._version:
             return

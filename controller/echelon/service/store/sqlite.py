@@ -2,8 +2,9 @@
 
 The file is in WAL mode with ``synchronous=FULL``: a commit is on disk before it is answered. The leader holds an OS
 lock (flock) on the file ``NAME.lock`` beside it, which ends with the process, however that ends; a second controller on
-the same file waits for it. A stopped leader (SIGSTOP) keeps it. Every commit also checks that the term on file is still
-its own, so that a leader whose lock file was deleted is refused once another one has taken over.
+the same file waits for it. A stopped leader (SIGSTOP) keeps it, because a lock cannot be taken from a living process. A
+leader that runs touches the lock file, and a standby reports one that has ceased to. Every commit also checks that the
+term on file is still its own, so that a leader whose lock file was deleted is refused once another one has taken over.
 
 All SQL runs in one thread; `_File` is what runs there.
 """
@@ -15,6 +16,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,19 +72,66 @@ _ADVICE = {
 
 
 async def open_url(url: str, *, lease_s: float) -> SqliteStore:
-    """Open the store for `echelon.service.store.open_store`. A file has no lease: `lease_s` is not used."""
-    return await open_sqlite(path_of(url))
+    """Open the store for `echelon.service.store.open_store`.
+
+    A file has no lease: `lease_s` is the time after which a standby reports a silent leader.
+    """
+    return await open_sqlite(path_of(url), silent_s=lease_s)
 
 
-async def open_sqlite(path: Path, schema: Schema | None = None) -> SqliteStore:
+async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float = 5.0) -> SqliteStore:
     """Open the store in that file; create the file if it is absent. Raise `StoreError`."""
-    store = SqliteStore(path.absolute(), schema or Schema())
+    store = SqliteStore(path.absolute(), schema or Schema(), silent_s)
     try:
         await store.open()
     except BaseException:
         await store.close()
         raise
     return store
+
+
+def back_up(path: Path, copy: Path) -> int:
+    """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the number of jobs in it.
+
+    The copy is whole or not there: one file, as the store was at one moment. Raise `StoreError`.
+    """
+    if copy.exists():
+        raise StoreError(f"{copy}: is there already (name another file, or remove it)")
+    with _opened(path) as file:
+        file.copy_to(copy)
+        return len(file.load().documents["jobs"])
+
+
+def restore(copy: Path, path: Path) -> int:
+    """Replace the store in `path` by `copy`. Return the number of jobs in it.
+
+    No service may use the store. The former store becomes ``NAME.replaced``. The content is replaced in one
+    transaction, so a log beside the file (``-wal``) is never applied to the wrong one. Raise `StoreError`.
+    """
+    lock = _Lock(path.with_name(path.name + ".lock"))
+    with _opened(copy) as file:
+        if not lock.take():
+            raise StoreError(f"{path}: a service uses it (stop every service on it first)")
+        try:
+            if path.exists():
+                with _opened(path) as former:
+                    former.copy_to(path.with_name(path.name + ".replaced"))
+            file.copy_into(path)
+            return len(file.load().documents["jobs"])
+        finally:
+            lock.release()
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_File]:
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no such file (check the path)")
+    file = _File(path.absolute(), Schema())
+    try:
+        file.open()
+        yield file
+    finally:
+        file.close()
 
 
 def path_of(url: str) -> Path:
@@ -100,10 +149,12 @@ def path_of(url: str) -> Path:
 class SqliteStore:
     """A `Store`; see `open_sqlite`."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    def __init__(self, path: Path, schema: Schema, silent_s: float) -> None:
         self._path = path
         self._file = _File(path, schema)
         self._lock = _Lock(path.with_name(path.name + ".lock"))
+        self._silent_s = silent_s
+        self._beating: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._group = GroupCommit(self._write, LIMITS)
         self._leadership: Leadership | None = None
@@ -147,12 +198,26 @@ class SqliteStore:
             self._lock.release()
             raise
         self._leadership = Leadership(candidate, term, raise_term=self._raise_term, resign=self._resign)
+        self._beating = asyncio.create_task(self._beat())
         return self._leadership
+
+    async def _beat(self) -> None:
+        while True:
+            self._lock.touch()
+            await asyncio.sleep(self._silent_s / 4)
 
     async def leader(self) -> Candidate | None:
         self._check_open()
-        # A leader that died holding the lock is still on file.
-        return await self._run(self._file.leader) if self._lock.is_held() else None
+        if not self._lock.is_held():
+            return None  # a leader that died holding the lock is still on file
+        leader = await self._run(self._file.leader)
+        silent_s = self._lock.untouched_s()
+        if leader is not None and self._leadership is None and silent_s > self._silent_s:
+            raise StoreUnavailableError(
+                f"{self.url}: the leader {leader.id} has stood still for {silent_s:.0f} s and holds the lock, so no "
+                "other controller can take over (resume it with 'kill -CONT', or end it with 'kill -KILL')"
+            )
+        return leader
 
     async def close(self) -> None:
         if self._leadership is not None:
@@ -203,6 +268,8 @@ class SqliteStore:
     def _lose(self, leadership: Leadership, reason: str) -> None:
         if leadership is self._leadership:
             self._leadership = None
+            if self._beating is not None:
+                self._beating.cancel()
             self._lock.release()
             leadership.lose(reason)
 
@@ -277,6 +344,18 @@ class _Lock:
             return not self._try(found, fcntl.LOCK_SH)
         finally:
             os.close(found)
+
+    def touch(self) -> None:
+        """Show that the holder runs."""
+        if self._held is not None:
+            os.utime(self._held)
+
+    def untouched_s(self) -> float:
+        """Return the time since the holder last showed that it runs, in seconds."""
+        try:
+            return time.time() - self._path.stat().st_mtime
+        except OSError:
+            return 0.0
 
     def release(self) -> None:
         if self._held is not None:
@@ -407,16 +486,22 @@ class _File:
 
     def _back_up(self, version: int) -> None:
         """Back the file up as ``NAME.schema-VERSION``, whole or not at all."""
-        copy = self._path.with_name(f"{self._path.name}.schema-{version}")
+        self.copy_to(self._path.with_name(f"{self._path.name}.schema-{version}"))
+
+    def copy_to(self, copy: Path) -> None:
+        """Copy the database to a file, whole or not at all; a file of that name is replaced."""
         unfinished = copy.with_name(copy.name + ".unfinished")
-        unfinished.unlink(missing_ok=True)
-        target = sqlite3.connect(unfinished)
-        try:
+        with self._errors():
+            unfinished.unlink(missing_ok=True)
+            self.copy_into(unfinished)
+            unfinished.replace(copy)
+            _sync_directory(copy.parent)
+
+    def copy_into(self, path: Path) -> None:
+        """Replace the content of the database in `path`, in one transaction; its log then holds nothing."""
+        with self._errors(), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target:
             self._connection.backup(target)
-        finally:
-            target.close()
-        unfinished.replace(copy)
-        _sync_directory(copy.parent)
+            target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _documents(self) -> Documents:
         documents: Documents = {name: {} for name in COLLECTIONS}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 from finsy import GNMIClient, GNMIPath
 from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi
 
 from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError
+from echelon.southbound.errors import SouthboundError, deadline
+
+ANSWER_S = 10.0
+"""How long to wait for the answer to one gNMI call."""
 
 _QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
 
@@ -35,10 +38,11 @@ def _leaves(setting: QueueSetting) -> dict[str, object]:
 
 
 class GnmiQueues:
-    """A `QueueDriver` that uses the gNMI client of the session."""
+    """A `QueueDriver` that uses the gNMI client of the session. Each call may take `answer_s` seconds."""
 
-    def __init__(self, switch: str) -> None:
+    def __init__(self, switch: str, answer_s: float = ANSWER_S) -> None:
         self._switch = switch
+        self._answer_s = answer_s
         self._client: GNMIClient | None = None
 
     async def open(self, gnmi: GNMIClient | None) -> None:
@@ -47,7 +51,7 @@ class GnmiQueues:
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
-        with self._errors("reading queues"):
+        async with self._calling("reading queues"):
             updates = await self._connected().get(_EVERY_QUEUE)
         for update in updates:
             if update.path.last != "name":
@@ -72,7 +76,7 @@ class GnmiQueues:
             for setting in settings
         ]
         if updates:
-            with self._errors("queue configuration"):
+            async with self._calling("queue configuration"):
                 await self._connected().set(update=updates)
 
     def _connected(self) -> GNMIClient:
@@ -83,9 +87,11 @@ class GnmiQueues:
             )
         return self._client
 
-    @contextmanager
-    def _errors(self, what: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _calling(self, what: str) -> AsyncIterator[None]:
+        # finsy's client waits for ever.
         try:
-            yield
+            async with deadline(self._answer_s, self._switch, what):
+                yield
         except GNMIClientError as error:
             raise SouthboundError(f"switch {self._switch}: {what} refused: {error.message}") from None

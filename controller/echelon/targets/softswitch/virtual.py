@@ -1,17 +1,18 @@
-"""A fabric of embedded switches in virtual time, reached only as real switches are: P4Runtime and gNMI over sockets.
+"""Fabrics of embedded switches in virtual time, reached only as real switches are, over sockets.
 
-This is the only module of echelon that imports softswitch. It hands out frames, addresses and counters.
+A fabric hands out frames, addresses and counters. Only modules like this one import softswitch.
 """
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from echelon.fabric.model import Fabric
 from echelon.targets.virtual import ControllerSilentError
@@ -23,7 +24,7 @@ from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost, VirtualSwi
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
 _BATCH_EVENTS = 4096
-_ACKNOWLEDGE_TIMEOUT_S = 60.0
+ACKNOWLEDGE_TIMEOUT_S = 60.0
 """How long virtual time stands still for a controller that does not answer, in real seconds."""
 
 
@@ -39,12 +40,28 @@ class _Unprogrammed:
         return ()
 
 
-class VirtualTestbed:
+class SwitchServer(Protocol):
+    """The server of one switch on the loopback interface."""
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+S = TypeVar("S", bound=SwitchServer)
+
+
+class Testbed(ABC, Generic[S]):
     """The `VirtualSwitches` of a fabric. A context manager: the switches' servers run on loopback inside.
 
-    `control_latency_s` passes in virtual time between an event on a switch and the moment when its controller hears of
-    it. Virtual time then waits until the controller has acknowledged, if the switch was told to await that.
-    `queue_bytes` is the memory of each queue of a port, which no controller sets (None: the switch's default).
+    Subclasses say what a switch is. `control_latency_s` passes in virtual time between an event on a switch and the
+    moment when its controller hears of it. `queue_bytes` is the memory of each queue of a port, which no controller
+    sets (None: the switch's default).
     """
 
     def __init__(
@@ -54,11 +71,8 @@ class VirtualTestbed:
         self.clock = EventLoop()
         self._lock = threading.RLock()
         self._network = VirtualFabric(self.clock)
-        self._devices: dict[str, Device] = {}
-        self.servers: dict[str, Server] = {}
-        """The P4Runtime and gNMI server of each switch."""
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
-        self._decided: Callable[[], None] = lambda: None
+        self._decided: Callable[[], None] | None = None
         self.nics: dict[str, VirtualHost] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events that each switch has reported."""
@@ -72,16 +86,30 @@ class VirtualTestbed:
                 cable.rate_bps,
                 round(cable.delay_s * 1_000_000_000),
             )
-        for name, description in fabric.switches.items():
-            node = nodes[name]
-            if queue_bytes is not None:
+        if queue_bytes is not None:
+            for node in nodes.values():
                 for port in node.ports.values():
                     for queue in range(QUEUES):
                         port.configure(queue, replace(port.config(queue), depth_bytes=queue_bytes), 0)
-            device = Device(None, description.device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
-            device.on_pipeline = partial(self._program, name, node, device)
-            self._devices[name] = device
-            self.servers[name] = Server(device)
+        self.servers: dict[str, S] = {
+            name: self._serve(nodes[name], description.device_id) for name, description in fabric.switches.items()
+        }
+        """The server of each switch."""
+
+    @abstractmethod
+    def _serve(self, node: VirtualSwitch, device_id: int) -> S:
+        """Return the server of a switch, which gives the switch the programs that controllers bring."""
+
+    @abstractmethod
+    def _await_controller(self, switch: str) -> bool:
+        """Block until the switch's controller has acknowledged what was reported, if it has to. Return False if that
+        takes longer than `ACKNOWLEDGE_TIMEOUT_S`."""
+
+    def _tick(self) -> None:
+        """Do what servers do as time passes."""
+
+    def acknowledged(self, switch: str) -> None:
+        """Take note that a controller has dealt with a report, where that cannot be told by its own channel."""
 
     def __enter__(self) -> Self:
         for server in self.servers.values():
@@ -96,16 +124,12 @@ class VirtualTestbed:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """host:port of the P4Runtime and gNMI services, by switch."""
+        """host:port of the service that holds the tables, by switch."""
         return {name: server.address for name, server in self.servers.items()}
 
     @property
     def switches(self) -> Mapping[str, VirtualSwitch]:
         return self._network.switches
-
-    def rpc_log(self, switch: str) -> Sequence[tuple[int, str]]:
-        """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
-        return self._devices[switch].rpc_log
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
         """Hand each frame that arrives at `host` to `receiver(now_ns, frame)`."""
@@ -120,27 +144,25 @@ class VirtualTestbed:
         if receiver is not None:
             receiver(now_ns, frame)
 
-    def _program(self, name: str, node: VirtualSwitch, device: Device, switch: Switch) -> None:
-        node.switch = switch
-        report = switch.on_digest
-        assert report is not None, "the device listens to every switch that it makes"
+    def _report_later(self, switch: str, now_ns: int, report: Callable[[], None]) -> None:
+        """Call `report`, which tells the controller of a flow event at `now_ns`, when the control latency has passed.
 
-        def deliver(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
-            report(now_ns, digest, list_id, values)
+        It is an event of its own, so that the packet that caused it leaves first.
+        """
+
+        def deliver() -> None:
+            report()
             # The lock is released meanwhile, so that a reactive controller can read counters and write.
-            if not device.wait_acknowledged(_ACKNOWLEDGE_TIMEOUT_S):
+            if not self._await_controller(switch):
                 raise ControllerSilentError(
-                    f"switch {name}: its controller did not acknowledge a flow event within "
-                    f"{_ACKNOWLEDGE_TIMEOUT_S:g} s (check whether it is stuck)"
+                    f"switch {switch}: its controller did not acknowledge a flow event within "
+                    f"{ACKNOWLEDGE_TIMEOUT_S:g} s (check whether it is stuck)"
                 )
-            self._decided()
+            if self._decided is not None:
+                self._decided()
 
-        def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
-            self.digests[name] += 1
-            # The digest is an event of its own, so that the packet that caused it leaves first.
-            self.clock.at(now_ns + self._latency_ns, deliver, now_ns, digest, list_id, values)
-
-        switch.on_digest = on_digest
+        self.digests[switch] += 1
+        self.clock.at(now_ns + self._latency_ns, deliver)
 
     def run(self, done: Callable[[], bool]) -> None:
         """Advance virtual time until `done()`, or until nothing is left to happen.
@@ -150,6 +172,43 @@ class VirtualTestbed:
         while not done() and self.clock.pending:
             with self._lock:
                 self.clock.run(max_events=_BATCH_EVENTS)
-                for device in self._devices.values():
-                    device.tick(self.clock.now_ns)
+                self._tick()
         self._network.check()
+
+
+class VirtualTestbed(Testbed[Server]):
+    """A fabric of embedded switches that serve P4Runtime and gNMI. Virtual time waits until a controller has
+    acknowledged a report, if the switch was told to await that."""
+
+    def __init__(
+        self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
+    ) -> None:
+        self._devices: dict[str, Device] = {}
+        super().__init__(fabric, control_latency_s, queue_bytes)
+
+    def rpc_log(self, switch: str) -> Sequence[tuple[int, str]]:
+        """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
+        return self._devices[switch].rpc_log
+
+    def _serve(self, node: VirtualSwitch, device_id: int) -> Server:
+        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
+        device.on_pipeline = partial(self._program, node)
+        self._devices[node.name] = device
+        return Server(device)
+
+    def _program(self, node: VirtualSwitch, switch: Switch) -> None:
+        node.switch = switch
+        report = switch.on_digest
+        assert report is not None, "the device listens to every switch that it makes"
+
+        def on_digest(now_ns: int, digest: str, list_id: int, values: tuple[int, ...]) -> None:
+            self._report_later(node.name, now_ns, partial(report, now_ns, digest, list_id, values))
+
+        switch.on_digest = on_digest
+
+    def _await_controller(self, switch: str) -> bool:
+        return self._devices[switch].wait_acknowledged(ACKNOWLEDGE_TIMEOUT_S)
+
+    def _tick(self) -> None:
+        for device in self._devices.values():
+            device.tick(self.clock.now_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
+    from echelon.targets.rates import QueueRates
+    from echelon.targets.virtual import VirtualFabricFactory
 
 
 class Tofino(Target[TofinoOptions]):
@@ -25,7 +28,7 @@ class Tofino(Target[TofinoOptions]):
     def capabilities(self, options: TofinoOptions) -> Capabilities:
         from echelon.targets.tofino.capabilities import tofino
 
-        return tofino()
+        return tofino(options.depth, options.mtu)
 
     def queue_driver(self, options: TofinoOptions, site: Site) -> QueueDriver:
         from echelon.targets.tofino.queues import BfrtQueues
@@ -36,6 +39,16 @@ class Tofino(Target[TofinoOptions]):
         from echelon.targets.tofino.session import BfrtSession
 
         return partial(BfrtSession, device=options.device)
+
+    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
+        from echelon.targets.tofino.rates import BfrtRates
+
+        return BfrtRates(str(entry["address"]), int(str(entry.get("device", 0))))
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        from echelon.targets.tofino.virtual import TofinoTestbed
+
+        return TofinoTestbed
 
     def launcher(self) -> SwitchLauncher:
         from echelon.targets.tofino.launcher import TofinoLauncher

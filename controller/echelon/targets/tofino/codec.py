@@ -8,16 +8,33 @@ of its key, here with the value that matches everything where an intent has none
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from bfrt_proto import bfruntime_pb2 as bfrt
-from echelon.lowering.intent import Interval, Match, Prefix, TableEntry
+from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
 from echelon.southbound.template import EncodedEntry
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
-from echelon.targets.tofino.info import PRIORITY, BfRtInfo, BfRtTable, Field
+from echelon.targets.tofino.info import (
+    ACTION_PROFILE,
+    GROUP,
+    MEMBER,
+    PRIORITY,
+    SELECTOR,
+    SPREADING,
+    STATUS,
+    BfRtInfo,
+    BfRtTable,
+    Field,
+)
 
 HIGHEST_PRIORITY = (1 << 24) - 1
 """The largest `$MATCH_PRIORITY`, which is looked at last."""
+
+
+_GROUP_MEMBERS = 256
+"""The number of members that a group may have; those of group n have the numbers from 256 * n on."""
+_GROUPS = 1 << 24
 
 
 class BfrtCodec:
@@ -26,8 +43,30 @@ class BfrtCodec:
     def __init__(self, info: BfRtInfo) -> None:
         self._tables = info.tables
         self._names = {table.id: name for name, table in info.tables.items()}
-        # A description lists tables in the order in which packets meet them.
+        self._by_id = {table.id: table for table in info.tables.values()}
+        # What entries point to comes after them.
         self.stages: Mapping[str, int] = {name: stage for stage, name in enumerate(reversed(list(info.tables)))}
+
+    def spread(self, entry: TableEntry) -> tuple[TableEntry, ...]:
+        """Return an entry whose actions packets are spread over as members, their group, and what points to the group.
+
+        The group has the number that is the entry's key, so that it is the same in every session.
+        """
+        table = self._tables.get(entry.table)
+        if table is None or table.kind != SPREADING:
+            return (entry,)
+        kinds = {self._by_id[number].kind: self._names[number] for number in table.depends_on}
+        match entry.match:
+            case ((_, int(number)),) if 0 < number < _GROUPS and len(entry.actions) <= _GROUP_MEMBERS:
+                members = {number * _GROUP_MEMBERS + place: call for place, call in enumerate(entry.actions)}
+            case _:
+                return (entry,)
+        group = ActionCall("", tuple((MEMBER, member) for member in members))
+        return (
+            *(TableEntry(kinds[ACTION_PROFILE], ((MEMBER, member),), (call,)) for member, call in members.items()),
+            TableEntry(kinds[SELECTOR], ((GROUP, number),), (group,)),
+            replace(entry, actions=(ActionCall("", ((GROUP, number),)),)),
+        )
 
     def encode(self, entry: TableEntry) -> EncodedEntry:
         """Return the bytes of `entry`. Raise ValueError, naming table and field, for what the program does not know or
@@ -68,6 +107,9 @@ class BfrtCodec:
         if len(entry.actions) != 1:
             raise ValueError(f"{len(entry.actions)} actions are given; over BF Runtime an entry has one")
         (call,) = entry.actions
+        if not table.actions:
+            self._write_pointers(table, call, data)
+            return
         action = table.actions.get(call.name)
         if action is None:
             raise ValueError(f"no action {call.name!r}; there are: {', '.join(table.actions) or 'none'}")
@@ -83,15 +125,38 @@ class BfrtCodec:
             except ValueError as error:
                 raise ValueError(f"action {call.name}: parameter {name}: {error}") from None
 
+    def _write_pointers(self, table: BfRtTable, call: ActionCall, data: bfrt.TableData) -> None:
+        """Write the members of a group, all of them active, or the group to which an entry points."""
+        numbers: dict[str, list[int]] = {}
+        for name, value in call.arguments:
+            numbers.setdefault(name, []).append(value)
+        if call.name or not numbers or numbers.keys() - {MEMBER, GROUP}:
+            raise ValueError(f"no action {call.name!r}; its entries point to groups, which have up to {_GROUP_MEMBERS}")
+        for name, values in numbers.items():
+            field = table.data[name]
+            part = data.fields.add(field_id=field.id)
+            if not field.repeated:
+                (value,) = values
+                part.stream = _number(field, value)
+                continue
+            part.int_arr_val.val.extend(values)
+            data.fields.add(field_id=table.data[STATUS].id).bool_arr_val.val.extend([True] * len(values))
+
     def of_message(self, message: bfrt.TableEntry) -> EncodedEntry:
         """Return key and action of `message` in the canonical order, without what the switch adds, such as counters."""
         table = self._tables[self._names[message.table_id]]
         key = bfrt.TableEntry(table_id=message.table_id)
         key.key.fields.extend(sorted(message.key.fields, key=lambda part: part.field_id))
         data = bfrt.TableData(action_id=message.data.action_id)
-        common = {field.id for field in table.data.values()}
+        common = {field.id for name, field in table.data.items() if name not in (MEMBER, GROUP, STATUS)}
+        # An entry points to a group or to a member; the other one is read as 0.
+        unset = {(table.data[name].id, bytes(4)) for name in (MEMBER, GROUP) if name in table.data}
         # Ids of an action's parameters and of an entry's other fields differ.
-        own = [part for part in message.data.fields if part.field_id not in common]
+        own = [
+            part
+            for part in message.data.fields
+            if part.field_id not in common and (part.field_id, part.stream) not in unset
+        ]
         data.fields.extend(sorted(own, key=lambda part: part.field_id))
         wire = bfrt.TableEntry(data=data)
         wire.MergeFrom(key)
@@ -116,7 +181,7 @@ class BfrtCodec:
 
     def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
         """Describe an entry for people. Raise ValueError as `encode` does."""
-        encoded = self.encode(entry) if isinstance(entry, TableEntry) else entry
+        encoded = self.encode(self.spread(entry)[-1]) if isinstance(entry, TableEntry) else entry
         message = bfrt.TableEntry.FromString(encoded.wire)
         name = self._names[message.table_id]
         table = self._tables[name]
@@ -130,7 +195,13 @@ class BfrtCodec:
                 match[alias] = text
         action = next((one for one in table.actions.values() if one.id == message.data.action_id), None)
         if action is None:
-            return EntryText(name, match, "", priority)
+            names = {field.id: alias for alias, field in table.data.items()}
+            pointers = [
+                f"{names[part.field_id]}={list(part.int_arr_val.val) or int.from_bytes(part.stream, 'big')}"
+                for part in message.data.fields
+                if names[part.field_id] in (MEMBER, GROUP)
+            ]
+            return EntryText(name, match, ", ".join(pointers), priority)
         names = {field.id: alias for alias, field in action.fields.items()}
         arguments = [
             f"{names.get(part.field_id, part.field_id)}={int.from_bytes(part.stream, 'big')}"

@@ -13,6 +13,16 @@ from typing import Any
 
 PRIORITY = "$MATCH_PRIORITY"
 COUNTED_BYTES = "$COUNTER_SPEC_BYTES"
+MEMBER = "$ACTION_MEMBER_ID"
+GROUP = "$SELECTOR_GROUP_ID"
+STATUS = "$ACTION_MEMBER_STATUS"
+
+ACTION_PROFILE, SELECTOR = "Action", "Selector"
+SPREADING = "MatchAction_Indirect_Selector"
+"""The kind of a table whose entries point to groups."""
+_KINDS = ("MatchAction", SELECTOR, ACTION_PROFILE)
+"""Entries of a kind may point to those of the kinds after it."""
+_TYPE = "_t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +33,7 @@ class Field:
     name: str
     bits: int
     match_type: str = ""
+    repeated: bool = False
 
     @property
     def length_bytes(self) -> int:
@@ -38,7 +49,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class BfRtTable:
-    """A match-action table."""
+    """A match-action table, the members of an action profile, or the groups of a selector."""
 
     id: int
     name: str
@@ -47,6 +58,9 @@ class BfRtTable:
     data: Mapping[str, Field]
     """The fields of an entry besides those of its action."""
     is_constant: bool
+    kind: str
+    depends_on: tuple[int, ...] = ()
+    """The ids of the tables to which entries point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +82,19 @@ def parse(text: bytes, place: str) -> BfRtInfo:
     """Return the description in `text`. Raise ValueError that begins with `place`."""
     try:
         document = json.loads(text)
-        tables = [_table(raw) for raw in document["tables"] if raw["table_type"].startswith("MatchAction")]
-        digests = [Digest(raw["id"], raw["name"], _fields(raw["fields"])) for raw in document["learn_filters"]]
+        # A description lists match-action tables in the order in which packets meet them.
+        tables = [_table(raw) for kind in _KINDS for raw in document["tables"] if raw["table_type"].startswith(kind)]
+        digests = [_digest(raw) for raw in document["learn_filters"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{place}: not a bf-rt.json: {error!r}; compile the program again") from None
     return BfRtInfo(_by_alias(tables, place), _by_alias(digests, place))
+
+
+def _digest(raw: Mapping[str, Any]) -> Digest:
+    """Return a digest under the name of its type, as P4Info of v1model has it. TNA names a digest by its instance,
+    which the program calls after the type."""
+    name = raw["name"]
+    return Digest(raw["id"], name if name.endswith(_TYPE) else name + _TYPE, _fields(raw["fields"]))
 
 
 def _by_alias(things: Iterable[Any], place: str) -> dict[str, Any]:
@@ -93,7 +115,7 @@ def _table(raw: Mapping[str, Any]) -> BfRtTable:
     actions = [
         Action(action["id"], _last(action["name"]), _fields(action["data"])) for action in raw.get("action_specs", ())
     ]
-    singles = [outer["singleton"] for outer in raw["data"] if "singleton" in outer]
+    singles = [inner for outer in raw["data"] for inner in outer.get("oneof", [outer.get("singleton")]) if inner]
     return BfRtTable(
         raw["id"],
         raw["name"],
@@ -101,6 +123,8 @@ def _table(raw: Mapping[str, Any]) -> BfRtTable:
         {action.name: action for action in actions},
         _fields(singles),
         "ConstTable" in raw.get("attributes", ()),
+        raw["table_type"],
+        tuple(raw.get("depends_on", ())),
     )
 
 
@@ -112,6 +136,7 @@ def _fields(raw: Iterable[Mapping[str, Any]]) -> dict[str, Field]:
             field["name"],
             field["type"]["width"] if field["type"]["type"] == "bytes" else widths.get(field["type"]["type"], 0),
             field.get("match_type", ""),
+            field.get("repeated", False),
         )
         for field in raw
     }

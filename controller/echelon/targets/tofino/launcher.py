@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from echelon.targets.launching import Place, Ports
 from echelon.targets.softswitch.launcher import SoftswitchLauncher
 
+_FRAME_BYTES = 1514
+"""A full packet at the default MTU."""
+
 
 class TofinoLauncher(SoftswitchLauncher):
     """A launcher of `softswitch` with a Tofino's traffic manager. The controller reaches it by BF Runtime only."""
@@ -17,7 +20,8 @@ class TofinoLauncher(SoftswitchLauncher):
         return [*super().arguments(place, ports), "--bf-runtime", f"127.0.0.1:{ports.other}"]
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
-        return {"address": f"127.0.0.1:{ports.other}"}
+        address = {"address": f"127.0.0.1:{ports.other}"}
+        return address if place.queue_bytes is None else {**address, "depth": -(-place.queue_bytes // _FRAME_BYTES)}
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)

@@ -30,7 +30,7 @@ _PORT = "tf1.tm.port.cfg"
 _SCHEDULING = "tf1.tm.queue.sched_cfg"
 _SHAPING = "tf1.tm.queue.sched_shaping"
 _LEVELS = {"LOW": 0, **{str(level): level for level in range(8)}, "HIGH": 7}
-_PORTS_PER_PIPE_BITS = 7
+PORTS_PER_PIPE_BITS = 7
 _RATE_TOLERANCE = 0.02
 """Share by which a rate that is read may differ from the one written: shapers have a mantissa of a few bits."""
 
@@ -84,7 +84,7 @@ class BfrtQueues:
                     f"physical ones; give each its own in tf1.tm.port.group, group {values['pg_id']}"
                 )
             for qid, queue in enumerate(queues):
-                self._places[port, qid] = _Place(port >> _PORTS_PER_PIPE_BITS, values["pg_id"], queue)
+                self._places[port, qid] = _Place(port >> PORTS_PER_PIPE_BITS, values["pg_id"], queue)
 
     async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
         settings: dict[tuple[int, int], QueueSetting] = {}

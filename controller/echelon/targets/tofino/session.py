@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.codec import OWNER, EncodedEntry
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.queues import QueueDriver
@@ -33,6 +34,7 @@ from echelon.southbound.wire import UpdateKind
 from echelon.southbound.writer import Found, LookUp, Send
 from echelon.targets.tofino.channel import BfrtChannel
 from echelon.targets.tofino.codec import BfrtCodec
+from echelon.targets.tofino.flow_events import TnaFlowEvents
 from echelon.targets.tofino.info import COUNTED_BYTES, Digest, parse
 from echelon.targets.tofino.queues import BfrtQueues
 
@@ -75,6 +77,7 @@ class BfrtSession(IntentSession):
         *,
         election_id: int | None = None,
         credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
         queues: QueueDriver | None = None,
         device: int = 0,
     ) -> None:
@@ -165,13 +168,14 @@ class BfrtSession(IntentSession):
     async def _follow(self) -> None:
         """Take messages from the stream until it ends."""
         digests = {digest.id: (alias, digest) for alias, digest in self._info.digests.items()}
+        events = TnaFlowEvents()
         try:
             while (message := await self._stream.read()) is not grpc.aio.EOF:
                 if message.WhichOneof("update") != "digest":
                     self._answers.put_nowait(message)
                 elif (found := digests.get(message.digest.digest_id)) is not None:
                     alias, digest = found
-                    self._reports[alias].put_nowait(_report(digest, message.digest))
+                    self._reports[alias].put_nowait(_report(digest, message.digest, events))
             code, details = await self._ended()
             self._why = f"{details or 'the switch ended the stream'} [{code}]"
         except grpc.aio.AioRpcError as error:
@@ -371,13 +375,14 @@ class BfrtSession(IntentSession):
         """Do nothing: the switch's own server acknowledges lists of digests."""
 
 
-def _report(digest: Digest, message: bfrt.DigestList) -> DigestReport:
+def _report(digest: Digest, message: bfrt.DigestList, events: TnaFlowEvents) -> DigestReport:
     names = {field.id: name for name, field in digest.fields.items()}
-    fields = tuple(
+    now_s = time.monotonic()
+    raw = (
         {names[part.field_id]: int.from_bytes(part.stream, "big") for part in data.fields if part.field_id in names}
         for data in message.data
     )
-    return DigestReport(fields, message)
+    return DigestReport(tuple(events.report(fields, now_s) for fields in raw), message)
 
 
 def _query(key: bytes) -> bfrt.Entity:

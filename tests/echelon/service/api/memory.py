@@ -13,6 +13,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.service.interface import Registered
 from echelon.service.resources import (
     DistanceReport,
+    EventResource,
     FlowPlanResource,
     IntentResource,
     JobResource,
@@ -35,6 +36,7 @@ class MemoryService:
         self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "varys": {}})
         self._link = LinkResource(a="s1", b="s2", rate_bps=10**9, delay_s=0.0, state="up")
         self.problem_list: list[str] = []
+        self.event_list: list[EventResource] = []
         self.reports: list[DistanceReport] = []
         self.fault: Exception | None = None
         """The fault that the next calls raise."""
@@ -57,6 +59,10 @@ class MemoryService:
 
     def problems(self) -> Sequence[str]:
         return self.problem_list
+
+    def events(self) -> Sequence[EventResource]:
+        self._check()
+        return self.event_list
 
     def jobs(self) -> Sequence[JobSummary]:
         self._check()

@@ -311,7 +311,8 @@ def test_the_access_log_has_a_line_for_each_and_no_token(
         ("request", "GET", "/jobs", 401, None),
         ("request", "GET", "/healthz", 200, None),
     ]
-    assert [record.levelno for record in records] == [logging.INFO] * 3 + [logging.DEBUG]
+    assert [record.levelno for record in records] == [logging.DEBUG, logging.DEBUG, logging.WARNING, logging.DEBUG]
+    assert len({one["request"] for one in told}) == 4
     everything = caplog.text + "".join(str(record.__dict__) for record in caplog.records)
     for token in (api.operator, api.reader, "echelon_unknown"):
         assert token not in everything

@@ -40,7 +40,7 @@ def with_store(url: str, body: Callable[[Store], Awaitable[None]]) -> None:
 def test_a_new_store_is_empty_and_led_by_nobody(url: str) -> None:
     async def body(store: Store) -> None:
         snapshot = await store.load()
-        assert {name: dict(snapshot[name]) for name in COLLECTIONS} == {"jobs": {}, "numbers": {}, "settings": {}}
+        assert {name: dict(snapshot[name]) for name in COLLECTIONS} == {name: {} for name in COLLECTIONS}
         assert await store.leader() is None
         assert store.problem is None
 
@@ -61,6 +61,7 @@ def test_what_is_committed_is_there_after_the_store_is_opened_again(url: str) ->
             "jobs": {"bert": job},
             "numbers": {"1": {"job": "bert"}},
             "settings": {"policy": {"name": "echelon"}},
+            "events": {},
         }
 
     with_store(url, writes)

@@ -59,11 +59,13 @@ BEFORE: dict[str, dict[str, Any]] = {
     "jobs": {str(n): {"n": n} for n in range(COUNT)},
     "numbers": {},
     "settings": {"ranking": {"name": "fair"}},
+    "events": {},
 }
 AFTER: dict[str, dict[str, Any]] = {
     "jobs": {str(n): {"n": n, "version": 2} for n in range(COUNT)},
     "numbers": {},
     "settings": {"policy": {"name": "fair"}},
+    "events": {},
 }
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from echelon.lowering.intent import Intent
 from echelon.p4program import P4Program, program
 from echelon.targets.tofino.queues import BfrtQueues
 from echelon.targets.tofino.session import BfrtSession
@@ -76,24 +74,8 @@ def rig(described: P4Program) -> Iterator[Rig]:
         yield made
 
 
-def without_groups(intent: Intent) -> Intent:
-    """Return an intent without ECMP groups, which need an action selector."""
-    parts = tuple(
-        replace(
-            part,
-            entries=tuple(
-                entry
-                for entry in part.entries
-                if entry.table != "ecmp" and all(call.name != "spread" for call in entry.actions)
-            ),
-        )
-        for part in intent.parts
-    )
-    return replace(intent, parts=parts)
-
-
 @pytest.fixture(scope="session")
 def make_intent() -> Any:
     from tests.echelon.southbound.conftest import intent_of
 
-    return lambda **changes: without_groups(intent_of(**changes))
+    return intent_of

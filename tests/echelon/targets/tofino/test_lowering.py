@@ -55,7 +55,15 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
 
     keys = [dict(entry.match)["key"] for entry in _entries(tofinos, "level")]
     assert all(isinstance(key, Interval) and key.high < 1 << 20 for key in keys)
-    # Without ECMP groups, every host has one next hop.
-    assert not _entries(intents["s1"].entries, "ecmp")
-    assert all(entry.actions[0].name == "route" for entry in _entries(intents["s1"].entries, "ipv4_lpm"))
+    # Each profile says how far times are shifted, and where keys go that are too large.
+    (period,) = (dict(entry.actions[0].arguments) for entry in _entries(tofinos, "period"))
+    assert (period["is_relative"], period["lowest"]) == (0, 0)
+    assert DEADLINES[-1] * 10**9 / 1024 / 2 ** period["right"] < 1 << 19
+    assert not _entries(ours, "period")
+    assert {name for entry in _entries(tofinos, "level") for name, _ in entry.actions[0].arguments} == {"queue"}
+    # A port has one hold time, in ticks, and queues that are never let out have none.
+    assert {entry.match for entry in _entries(tofinos, "promotion_hold")} == {
+        (("port", port),) for port in fabric.ports["s3"]
+    }
+    assert not _entries(ours, "promotion_hold")
     assert {"cells"} == {name for e in _entries(tofinos, "ecn_threshold") for name, _ in e.actions[0].arguments}

@@ -34,6 +34,11 @@ def during(rig: Rig, work: Callable[[BfrtSession], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def written(intent: Intent) -> int:
+    """Return how many entries a switch holds: a group's members and the group are entries of their own."""
+    return len(intent.entries) + sum(len(e.actions) + 1 for e in intent.entries if e.table == "ecmp")
+
+
 def counts(applied: Applied) -> tuple[int, int, int, int]:
     return applied.inserts, applied.modifies, applied.deletes, len(applied.refused)
 
@@ -43,17 +48,18 @@ def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(
 
     async def work(session: BfrtSession) -> None:
         first = await session.reconcile(intent)
-        assert counts(first) == (len(intent.entries), 0, 0, 0)
+        assert written(intent) > len(intent.entries)
+        assert counts(first) == (written(intent), 0, 0, 0)
         assert first.queues == len(PORTS) * LEVELS
         again = await session.reconcile(intent)
         assert not again
         assert not await session.compare(intent)
-        assert session.entries == len(intent.entries)
+        assert session.entries == written(intent)
 
     during(rig, work)
     assert rig.device.program is not None
     assert rig.device.program.name == "echelon"
-    assert len(rig.held()) == len(intent.entries)
+    assert len(rig.held()) == written(intent)
     # Both priorities are set, for every queue of every port.
     assert [rig.ports[3].config(queue) for queue in range(LEVELS)] == [
         QueueConfig(level=level, guaranteed_level=level, weight=level + 1) for level in range(LEVELS)
@@ -67,13 +73,43 @@ def test_entries_are_what_the_intent_says(rig: Rig, make_intent: Any) -> None:
     during(rig, work)
     held = rig.held()
     routes = {key: data for (table, key), data in held.items() if table.endswith("ipv4_lpm")}
-    assert {key[0] for key in routes} == {Lpm(0x0A000001, 32)}
+    assert {key[0] for key in routes} == {Lpm(0x0A000001, 32), Lpm(0x0A000002, 32)}
     levels = {key: data for (table, key), data in held.items() if table.endswith(".level")}
     assert levels
     for (_, key_range, priority), data in levels.items():
         assert isinstance(key_range, Range)
         assert priority == HIGHEST_PRIORITY - 1
         assert data.fields["lowest"] == key_range.low
+
+
+def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -> None:
+    intent: Intent = make_intent()
+    (ecmp,) = (entry for entry in intent.entries if entry.table == "ecmp")
+
+    async def work(session: BfrtSession) -> None:
+        await session.reconcile(intent)
+        assert rig.device.program is not None
+        held, schema = rig.held(), rig.device.program.schema
+        (spreading,) = (data for (table, _), data in held.items() if table.endswith(".ecmp"))
+        groups = {key[0]: data for (table, key), data in held.items() if table.endswith("_sel")}
+        group = groups[spreading.fields["$SELECTOR_GROUP_ID"]]
+        assert group.fields["$ACTION_MEMBER_STATUS"] == (True,) * len(ecmp.actions)
+        members = {
+            key[0]: (str(data.action).rpartition(".")[2], dict(data.fields))
+            for (table, key), data in held.items()
+            if schema.tables[table].type == "Action" and key[0] in group.fields["$ACTION_MEMBER_ID"]
+        }
+        assert [members[number] for number in group.fields["$ACTION_MEMBER_ID"]] == [
+            (call.name, dict(call.arguments)) for call in ecmp.actions
+        ]
+        # Less members, then none: nothing stays behind.
+        one = replace(ecmp, actions=ecmp.actions[:1])
+        for entries, expected in (((one,), 3), ((), 0)):
+            await session.reconcile(Intent("s1", (Part("test", entries),)))
+            assert len(rig.held()) == expected
+            assert not await session.compare(Intent("s1", (Part("test", entries),)))
+
+    during(rig, work)
 
 
 def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, make_intent: Any) -> None:
@@ -232,11 +268,11 @@ def test_a_connection_survives_a_restart_of_the_switch(described: P4Program, mak
         )
         running = asyncio.create_task(connection.run())
         connection.set_intent(intent, 1)
-        assert (await installed.get()).applied.inserts == len(intent.entries)
+        assert (await installed.get()).applied.inserts == written(intent)
         await asyncio.to_thread(first.server.stop, 0)
         second = Rig(described, address)
         with second.server:
-            while len(second.held_or_nothing()) < len(intent.entries):
+            while len(second.held_or_nothing()) < written(intent):
                 await asyncio.sleep(0.02)
             assert second.ports[1].config(7).level == 7
             running.cancel()

@@ -1,0 +1,256 @@
+"""The connections of clients: how many there may be, and how long a client may take to send a request.
+
+A client needs no token to connect, so connections are limited before any request arrives. Each one takes a file
+descriptor of the process, as the sessions with switches and the files of the store do. At a limit, the connection that
+has been idle for longest makes room for a new one, so that clients that only hold connections lock nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from echelon.service import logs
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+ACCEPTS_AT_A_TIME = 64
+"""Number of connections accepted before other work of the event loop has its turn."""
+RETRY_S = 1.0
+"""How long to wait before accepting again after a failure, for example when the machine has no descriptors left."""
+DESCRIPTORS_IN_RESERVE = 24
+"""File descriptors kept for the store, threads and the log, beside those for switches."""
+DESCRIPTORS_PER_SWITCH = 6
+"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
+FEWEST = 4
+"""Number of connections that are accepted however few descriptors the process has."""
+
+log = logs.get("echelon.api")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    total: int = 1000
+    """Maximum number of connections."""
+    per_address: int = 200
+    """Maximum number of connections from one IPv4 address or IPv6 /64 network. A Unix socket has only `total`."""
+    request_s: float = 10.0
+    """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
+    stalled_s: float = 30.0
+    """Longest time for which a client may read nothing of its answer."""
+
+
+def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimits, str | None]:
+    """Return `limits`, lowered to what the process's limit of descriptors allows, and a warning if it lowered them.
+
+    Descriptors for `switches` sessions, the store and the log stay in reserve.
+    """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return limits, None
+    in_use = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    reserved = in_use + DESCRIPTORS_IN_RESERVE + DESCRIPTORS_PER_SWITCH * switches
+    total = max(FEWEST, descriptors - reserved)
+    if total >= limits.total:
+        return limits, None
+    warning = (
+        f"the API accepts {total} connections at a time, not {limits.total}: this process may open {descriptors} "
+        f"files, and {reserved} of these are for {switches} switches, store and log "
+        f"(raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower limits.connections)"
+    )
+    return replace(limits, total=total), warning
+
+
+class ClientConnection(H11Protocol):
+    """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
+
+    def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
+        super().__init__(config, state, {})
+        self.origin = origin
+        """The address or network that counts it; empty: a Unix socket."""
+        self.idle_since = time.monotonic()
+        """When it was accepted or its last request was answered, in seconds of the monotonic clock."""
+        self.closed: Callable[[], None] = lambda: None
+        """Called when the connection has closed."""
+        self._asking = _Timeout(limits.request_s)
+        self._reading = _Timeout(limits.stalled_s)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._asking.start(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_idle:
+            self._asking.stop()
+        else:
+            # Perhaps the first bytes of a later request on a connection that was kept.
+            self._asking.start(self.transport)
+
+    def on_response_complete(self) -> None:
+        self.idle_since = time.monotonic()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.start(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._asking.stop()
+        self._reading.stop()
+        self.closed()
+        super().connection_lost(exc)
+
+
+class _Timeout:
+    """A timer that aborts a connection unless it is stopped in time."""
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, transport: asyncio.Transport) -> None:
+        """Start the timer, unless it runs already."""
+        if self._timer is None and not transport.is_closing():
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, transport.abort)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Listener:
+    """Accepts connections on a listening socket, within limits."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        limits: ConnectionLimits,
+        connection: Callable[[ConnectionLimits, str], ClientConnection],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """`connection` makes the protocol of a connection from limits and origin."""
+        self._socket = listening
+        self._limits = limits
+        self._connection = connection
+        self._tls = tls
+        self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
+        """Connections whose TLS handshake is not over."""
+        self._open: set[ClientConnection] = set()
+        """All connections, those included."""
+        self._retry: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Accept connections from now on, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        # Requests that have arrived are read before a new connection takes the place of an idle one.
+        loop.add_reader(self._socket.fileno(), loop.call_soon, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting, and close connections whose TLS handshake is not over. Idempotent."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._socket.fileno() != -1:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+        for task in self._opening.values():
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_AT_A_TIME):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if self._socket.fileno() == -1:
+                    return  # closed since the event loop saw the connection
+                log.error("cannot accept connections", problem=f"{error.strerror or error} (raise 'ulimit -n')")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._socket.fileno())
+                self._retry = loop.call_later(RETRY_S, self.start)
+                return
+            origin = _origin(address)
+            rivals = self._rivals(origin)
+            if not rivals:
+                self._serve(accepted, origin)
+                continue
+            idle = min((one for one in rivals if one.is_idle), key=lambda one: one.idle_since, default=None)
+            problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
+            if idle is None:
+                log.warning("connection refused", address=origin, problem=problem)
+                accepted.close()
+            else:
+                log.warning("idle connection closed", address=idle.origin, problem=problem)
+                self._drop(idle)
+                self._serve(accepted, origin)
+            # Its descriptor is free in the next turn of the event loop, and not before.
+            return
+
+    def _rivals(self, origin: str) -> Collection[ClientConnection]:
+        """Return the connections of which one must close for another one from `origin`; empty: none needs to."""
+        neighbours = [one for one in self._open if one.origin == origin]
+        if origin and len(neighbours) >= self._limits.per_address:
+            return neighbours
+        return self._open if len(self._open) >= self._limits.total else ()
+
+    def _drop(self, connection: ClientConnection) -> None:
+        self._open.discard(connection)
+        if connection in self._opening:
+            self._opening[connection].cancel()
+        else:
+            connection.transport.abort()
+
+    def _serve(self, accepted: socket.socket, origin: str) -> None:
+        connection = self._connection(self._limits, origin)
+        connection.closed = lambda: self._open.discard(connection)
+        handshake_s = None if self._tls is None else self._limits.request_s
+        loop = asyncio.get_running_loop()
+        opening = loop.create_task(
+            loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s)
+        )
+
+        def opened(task: asyncio.Task[object]) -> None:
+            del self._opening[connection]
+            if task.cancelled() or task.exception() is not None:
+                # A faulty handshake is the client's, and the task may have been cancelled before it began.
+                self._open.discard(connection)
+                accepted.close()
+
+        self._open.add(connection)
+        self._opening[connection] = opening
+        opening.add_done_callback(opened)
+
+
+def _origin(address: object) -> str:
+    """Return the IPv4 address or the IPv6 /64 network of a peer; empty for a Unix socket."""
+    if not isinstance(address, tuple):
+        return ""
+    found = ipaddress.ip_address(address[0].partition("%")[0])
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))

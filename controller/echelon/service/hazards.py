@@ -1,0 +1,63 @@
+"""What is unsafe in a configuration although the service runs with it: one line for each, with what to do."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from echelon.documents import DocumentError
+from echelon.service.api.exposure import ExposureError, check_exposure, is_loopback
+
+if TYPE_CHECKING:
+    from echelon.service.config import ServiceConfig
+
+_NAMED = 3
+"""Number of switches that a warning names."""
+
+
+def hazards(config: ServiceConfig) -> list[str]:
+    """Return the warnings. Raise `DocumentError` if anybody on the network could give orders."""
+    found = [f"{key}: {problem}" for key, path in private_files(config) if (problem := readable_by_others(path))]
+    try:
+        exposed = check_exposure(
+            config.api.listen.host, tokens=config.api.tokens is not None, tls=config.api.tls is not None
+        )
+    except ExposureError as error:
+        raise DocumentError(str(config.file), "api.listen", str(error)) from None
+    if exposed is not None:
+        found.append(exposed)
+    plain = [name for name, switch in config.switches.items() if switch.tls is None and _is_remote(switch.address)]
+    if plain:
+        more = f" and {len(plain) - _NAMED} more" if len(plain) > _NAMED else ""
+        found.append(
+            f"the network carries the sessions with {', '.join(plain[:_NAMED])}{more} without TLS: others on it can "
+            "read them and write to these switches (give tls)"
+        )
+    return found
+
+
+def private_files(config: ServiceConfig) -> Iterator[tuple[str, Path]]:
+    """Yield the files with private keys, each once, with the key of the configuration that names it."""
+    seen: set[Path] = set()
+    named = [("api.tls.key", getattr(config.api.tls, "key", None))]
+    named += [(f"switches.{name}.tls.key", getattr(one.tls, "key", None)) for name, one in config.switches.items()]
+    for key, path in named:
+        if path is not None and path not in seen:
+            seen.add(path)
+            yield key, path
+
+
+def readable_by_others(path: Path) -> str | None:
+    """Return what is wrong if every user of this machine may read `path`; None: all is well, or there is no file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return None
+    return f"{path} can be read by every user of this machine (chmod o-rwx {path})" if mode & stat.S_IROTH else None
+
+
+def _is_remote(address: str) -> bool:
+    host, _, _ = address.rpartition(":")
+    return not is_loopback(host.strip("[]"))

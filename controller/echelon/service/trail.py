@@ -1,0 +1,121 @@
+"""The audit trail: who asked for which change, kept in the store together with the change.
+
+A record becomes durable in the commit of its change, so there is neither a change without a record nor a record of a
+change that failed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from echelon.control import events
+from echelon.control.records import Changes, Document, Key
+
+KEPT = 1000
+"""Number of records that the store keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The request that asks for a change."""
+
+    request: str
+    """The id, which the answer and the log have, too."""
+    client: str | None
+    """The name of the token; None: no tokens are configured."""
+    address: str | None
+    """The address of the client; None: a Unix socket."""
+
+
+ORIGIN: ContextVar[Origin | None] = ContextVar("origin", default=None)
+"""The request that the current task answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change."""
+
+    at: float
+    """Seconds since the epoch."""
+    action: str
+    object: str
+    request: str
+    client: str | None
+    address: str | None
+
+
+class Trail:
+    """The records of a store. Requests are known by the numbers that the leader gives them."""
+
+    def __init__(self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._records = deque((Record(**document) for _, document in sorted(documents.items())), maxlen=KEPT)
+        self._numbers = itertools.count(1 + max(map(int, documents), default=0))
+        self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
+        self._saving: dict[int, Record] = {}
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records of changes that are saved, oldest first."""
+        return tuple(self._records)
+
+    def ask(self, number: int, request: events.Request) -> None:
+        """Remember who asks for `request`."""
+        origin = ORIGIN.get()
+        if origin is not None and not isinstance(request, events.AwaitJob):
+            self._asked[number] = origin, request
+
+    def fields(self, number: int | None) -> dict[str, Any]:
+        """Return the fields of log records about the request of that number; empty: it is not known."""
+        asked = None if number is None else self._asked.get(number)
+        return {} if asked is None else {"request": asked[0].request, "client": asked[0].client}
+
+    def recorded(self, number: int | None, changes: Changes) -> Changes:
+        """Return the changes of a request with their record."""
+        asked = None if number is None else self._asked.get(number)
+        if number is None or asked is None:
+            return changes
+        origin, request = asked
+        record = self._saving[number] = Record(self._clock(), *_told(request), **asdict(origin))
+        place = next(self._numbers)
+        return Changes(
+            {**changes.puts, _key(place): asdict(record)},
+            [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
+        )
+
+    def saved(self, number: int | None) -> None:
+        """Take up the record of a change that is on disk."""
+        if number is not None and (record := self._saving.pop(number, None)) is not None:
+            self._records.append(record)
+
+    def forget(self, number: int) -> None:
+        """Forget a request that was answered."""
+        self._asked.pop(number, None)
+        self._saving.pop(number, None)
+
+
+def _key(place: int) -> Key:
+    return "events", f"{place:012d}"
+
+
+def _told(request: events.ChangeRequest) -> tuple[str, str]:
+    """Return what is done to what."""
+    match request:
+        case events.RegisterJob(replace=replace, spec=spec):
+            return "replace job" if replace else "register job", spec.job
+        case events.RemoveJob(job=job):
+            return "remove job", job
+        case events.ReportDistances(job=job, echelonflow=echelonflow):
+            return "report distances", f"{job} {echelonflow}"
+        case events.ChoosePolicy(policy=policy):
+            return "choose policy", " ".join(
+                [policy.name, *(f"{key}={value}" for key, value in policy.parameters.items())]
+            )
+        case events.SetLink(a=a, b=b, drained=drained):
+            return "drain link" if drained else "restore link", f"{a} - {b}"

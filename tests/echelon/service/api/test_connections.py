@@ -1,0 +1,216 @@
+"""Connections: how many there may be, which one makes room, and how long a client may hesitate."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.client import Client
+from echelon.service.api import connections as module
+from echelon.service.api import create_app
+from echelon.service.api.connections import FEWEST, ConnectionLimits, affordable
+from echelon.service.api.server import ServerSettings
+from echelon.service.config import ServerTls
+from echelon.service.config_file import ListenAddress
+from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
+from tests.softswitch.p4runtime.test_tls import make_authority
+
+APP = create_app(MemoryService())
+ASKED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+ANSWER = b'{"alive":true}'
+PATIENT = 1000.0
+SOON = 0.05
+
+
+@contextmanager
+def limited(service: MemoryService | None = None, **limits: Any) -> Iterator[Serving]:
+    """Serve with these limits; times that are not given are too long to end."""
+    chosen = ConnectionLimits(**{"request_s": PATIENT, "stalled_s": PATIENT, **limits})
+    app = APP if service is None else create_app(service)
+    with serving(app, ServerSettings(LOCALHOST, connections=chosen)) as running:
+        yield running
+
+
+def connect(running: Serving, source: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S, (source, 0))
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the server closes the connection or answers."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def ask(connection: socket.socket) -> None:
+    """Send a request and read its answer."""
+    connection.sendall(ASKED)
+    received = b""
+    while not received.endswith(ANSWER):
+        piece = connection.recv(1000)
+        assert piece, received
+        received += piece
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_longest_idle_connection_makes_room() -> None:
+    with limited(per_address=3) as running, ExitStack() as held:
+        first, second, third = (held.enter_context(connect(running)) for _ in range(3))
+        for connection in (first, second, third, first):
+            ask(connection)
+        fourth = held.enter_context(connect(running))
+        assert is_closed(second), "the first was in use later"
+        for connection in (first, third, fourth):
+            ask(connection)
+
+
+def test_an_address_leaves_others_their_connections() -> None:
+    with limited(per_address=2) as running, ExitStack() as held:
+        other = held.enter_context(connect(running, "127.0.0.2"))
+        ask(other)
+        mine = [held.enter_context(connect(running)) for _ in range(5)]
+        for connection in mine[:3]:
+            assert is_closed(connection)
+        for connection in (*mine[3:], other):
+            ask(connection)
+
+
+def test_all_addresses_together_are_limited() -> None:
+    with limited(total=3) as running, ExitStack() as held:
+        several = [held.enter_context(connect(running, f"127.0.0.{number}")) for number in range(1, 6)]
+        for connection in several[:2]:
+            assert is_closed(connection)
+        for connection in several[2:]:
+            ask(connection)
+
+
+def test_a_unix_socket_has_no_address(tmp_path: Path) -> None:
+    listen = ListenAddress(None, 0, tmp_path / "s")
+    settings = ServerSettings(listen, connections=ConnectionLimits(total=3, per_address=1, request_s=PATIENT))
+    with serving(APP, settings), ExitStack() as held:
+        several = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4)]
+        for connection in several:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(str(listen.path))
+        assert is_closed(several[0])
+        for connection in several[1:]:
+            ask(connection)
+
+
+def test_a_request_under_way_is_never_closed() -> None:
+    service = MemoryService()
+    service.busy = True
+    with limited(service, per_address=2) as running, ExitStack() as held:
+        busy = [held.enter_context(connect(running)) for _ in range(2)]
+        for number, connection in enumerate(busy, 1):
+            connection.sendall(b"GET /switches/s1/difference HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            while running.call(lambda: service.waiting) < number:
+                pass
+        assert is_closed(held.enter_context(connect(running)))
+        running.call(service.release.set)
+        for connection in busy:
+            assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
+        ask(held.enter_context(connect(running)))
+
+
+# --- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET", ASKED[:-2]])
+def test_a_client_that_does_not_finish_its_request_is_closed(sent: bytes) -> None:
+    with limited(request_s=SOON) as running, connect(running) as connection:
+        connection.sendall(sent)
+        assert is_closed(connection)
+
+
+def test_a_later_request_has_the_same_time() -> None:
+    with limited(request_s=SOON) as running, ExitStack() as held:
+        connection = held.enter_context(connect(running))
+        ask(connection)
+        connection.sendall(ASKED[:-2])
+        assert is_closed(connection)
+
+
+def test_a_client_that_does_not_read_its_answers_is_closed() -> None:
+    with limited(stalled_s=SOON) as running, connect(running) as connection:
+        request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with pytest.raises(ConnectionError):
+            connection.sendall(100_000 * request)
+
+
+def test_a_client_that_begins_no_handshake_is_closed(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path / "ca")
+    authority.issue("server")
+    tls = ServerTls(authority.home / "server.crt", authority.home / "server.key", None)
+    limits = ConnectionLimits(per_address=2, request_s=SOON)
+    with serving(APP, ServerSettings(LOCALHOST, tls, limits)) as running, connect(running) as connection:
+        assert is_closed(connection)
+    limits = ConnectionLimits(per_address=2, request_s=PATIENT)
+    with serving(APP, ServerSettings(LOCALHOST, tls, limits)) as running, ExitStack() as held:
+        several = [held.enter_context(connect(running)) for _ in range(5)]
+        for connection in several[:3]:
+            assert is_closed(connection)
+        url = running.url.replace("127.0.0.1", "localhost")
+        with Client(url, ca=authority.home / "ca.crt") as client:
+            assert client.is_alive()
+        assert is_closed(several[3])
+
+
+# --- descriptors -----------------------------------------------------------------------------------------------------
+
+
+class _Exhausted(socket.socket):
+    """A listening socket that finds no descriptor at first."""
+
+    failures = 0
+
+    def accept(self) -> Any:
+        if self.failures < 1:
+            self.failures += 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_no_descriptor_is_one_line_and_a_later_try(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    monkeypatch.setattr(socket, "socket", _Exhausted)
+    with limited() as running, connect(running) as connection:
+        ask(connection)
+    (record,) = [one for one in caplog.records if "cannot accept" in str(one.msg)]
+    assert record.exc_info is None
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """Let this process open 512 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    yield 512
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_connections_leave_descriptors_for_switches(few_files: int) -> None:
+    wanted = ConnectionLimits(total=1000, request_s=7.0)
+    lowered, warning = affordable(wanted, switches=10)
+    assert lowered.total < few_files - 10
+    assert lowered.request_s == wanted.request_s
+    assert warning is not None
+    assert str(lowered.total) in warning
+    fewer, _ = affordable(wanted, switches=20)
+    assert fewer.total < lowered.total - 10
+    assert affordable(wanted, switches=10_000)[0].total == FEWEST
+    small = ConnectionLimits(total=50)
+    assert affordable(small, switches=10) == (small, None)
