@@ -27,12 +27,14 @@ def resolve(kind: str, wanted: str, names: Iterable[str], aliases: Mapping[str, 
 def resolve_field(table: str, wanted: str, names: tuple[str, ...]) -> int:
     """Return the position of the match field ``wanted``; ``h$0.f`` is ``h[0].f`` and ``h.valid`` is ``h.isValid()``.
 
+    A Tofino assembly spells an element of a stack ``h$0`` itself.
+
     Raises ValueError with one line if there is none, or more than one.
     """
     head, dollar, rest = wanted.partition("$")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     name = f"{head}[{digits}]{rest[len(digits) :]}" if dollar and digits else wanted
-    forms = [name, f"{name}$", f"{name}.$valid$"]
+    forms = [wanted, name, f"{name}$", f"{name}.$valid$"]
     if name == "valid" or name.endswith(".valid"):
         forms += [f"{name.removesuffix('valid')}$valid$", f"{name.removesuffix('valid')}isValid()"]
     for found in (

@@ -19,6 +19,9 @@ from softswitch.tofino.tables import ActionSpec, TableEntry
 _NOTES = frozenset({"p4_param_order", "hit_allowed", "default_action", "default_only_action", "handle", "next_table"})
 _MORE_NOTES = frozenset({"next_table_miss", "mod_cond_value", "context_json", "user_annotations"})
 
+Following = int | tuple[str | None] | None
+"""The next table: its place in the match table's list, its name (None at the pipeline's end), or nothing said."""
+
 
 @dataclass(slots=True)
 class StageAction:
@@ -29,9 +32,8 @@ class StageAction:
     handle: int
     flags: set[str]
     """``no_hit`` if entries may not use it, ``no_default`` if it cannot be the default action."""
-    next_hit: int | str | None
-    next_miss: str | None
-    has_next_miss: bool
+    next_hit: Following
+    next_miss: Following
     uses: tuple[Use, ...]
     instructions: tuple[Do, ...]
     packs: tuple[Pack, ...]
@@ -55,19 +57,17 @@ class StageAction:
 
     def following(self, hits: tuple[str | None, ...]) -> str | None:
         """Return the next table after a hit."""
-        if isinstance(self.next_hit, int) and len(hits) > 1:
-            return hits[self.next_hit] if self.next_hit < len(hits) else None
-        if isinstance(self.next_hit, str):
-            return self.next_hit
-        return hits[0] if hits else None
+        return _resolved(self.next_hit, hits)
 
     def following_miss(self, hits: tuple[str | None, ...], miss: str | None) -> str | None:
-        """Return the next table after the action ran as the default."""
-        if self.has_next_miss:
-            return self.next_miss
-        if len(hits) > 1 or isinstance(self.next_hit, str):
-            return self.following(hits)
-        return miss
+        """Return the next table after the action ran as the default.
+
+        The driver sets a table's next table after a miss by its default action: ``next_table_miss`` if the compiler
+        wrote one, else ``next_table``. ``miss`` is for actions that have neither.
+        """
+        if self.next_miss is not None:
+            return _resolved(self.next_miss, hits)
+        return miss if self.next_hit is None else _resolved(self.next_hit, hits)
 
     def spec(self, flags: set[str], default: str | None) -> ActionSpec:
         """Return the action as the control plane sees it."""
@@ -145,19 +145,27 @@ def _finished(
         flags.add("no_hit")
     if _is_false(notes.get("default_action")):
         flags.add("no_default")
-    hit: int | str | None = None
-    following = notes.get("next_table")
-    if isinstance(following, Number):
-        hit = following.value
-    elif following is not None:
-        hit = target(following)
-    miss = target(notes.get("next_table_miss"))
+    hit, miss = (_following(notes.get(note)) for note in ("next_table", "next_table_miss"))
     handle = number(notes.get("handle"), 0)
-    named = (hit if isinstance(hit, str) else None, miss)
+    named = tuple([place[0] for place in (hit, miss) if isinstance(place, tuple)])
     return StageAction(
-        name, data.params, handle, flags, hit, miss, "next_table_miss" in notes, tuple(uses), tuple(steps),
-        tuple(compiler.packs), named,
-    )  # fmt: skip
+        name, data.params, handle, flags, hit, miss, tuple(uses), tuple(steps), tuple(compiler.packs), named
+    )
+
+
+def _following(note: Term | None) -> Following:
+    """Return what a ``next_table`` or ``next_table_miss`` says."""
+    if note is None:
+        return None
+    return note.value if isinstance(note, Number) else (target(note),)
+
+
+def _resolved(following: Following, hits: tuple[str | None, ...]) -> str | None:
+    """Return the next table, given those that the match table lists."""
+    if isinstance(following, tuple):
+        return following[0]
+    place = 0 if following is None else following
+    return hits[place] if place < len(hits) else None
 
 
 def _is_false(note: Term | None) -> bool:

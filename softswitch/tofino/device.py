@@ -2,7 +2,7 @@
 
 The entries are kept as clients wrote them, by :mod:`softswitch.bfruntime.store`, and passed on to the program; counters
 and registers are read from it. Names in `bf-rt.json` begin with the pipe's (``pipe.Ingress.route``), those of the
-assembly do not. Fields of a key meet by their order, because the two files spell them differently.
+assembly do not. Fields of keys and digests meet by their order, because the two files spell them differently.
 """
 
 from __future__ import annotations
@@ -73,12 +73,17 @@ class TofinoDevice:
         entries = _entries(program.schema, loaded)
         self._traffic.reset()
         switch.queue_nr = self._traffic.queue_nr
-        digests = {name.rpartition(".")[2]: name for name in program.schema.digests}
+        digests = {name.rpartition(".")[2]: digest for name, digest in program.schema.digests.items()}
+        for name, report in loaded.digests.items():
+            described = digests.get(name.rpartition(".")[2])
+            if described is not None and len(described.fields) != len({field.name for field in report.fields}):
+                raise ValueError(f"{program.name}.bfa: the digest '{name}' and its description have different fields")
 
         def learned(_now_ns: int, name: str, fields: Mapping[str, int]) -> None:
             described = digests.get(name.rpartition(".")[2])
             if self.on_digest is not None and described is not None:
-                self.on_digest(described, [fields])
+                names = (field.name for field in described.fields)
+                self.on_digest(described.name, [dict(zip(names, fields.values(), strict=True))])
 
         switch.on_digest = learned
         self._program, self._entries, self.switch = program, entries, switch
@@ -214,21 +219,30 @@ class _TableEntries(_Passed):
         if target.is_indirect:
             if not is_new:
                 target.delete(matches, priority)
-            group = data.fields.get(_GROUP) or None
-            entry = target.insert_indirect(
-                matches, member=None if group else data.fields.get(_MEMBER), group=group, priority=priority
-            )
+            group = data.fields.get(_GROUP)
+            member = data.fields.get(_MEMBER) if group is None else None
+            entry = target.insert_indirect(matches, member=member, group=group, priority=priority)
         else:
-            assert data.action is not None
-            args = {name: data.fields[name] for name in target.actions[data.action].params}
+            action, args = self._call(data)
             if is_new:
-                entry = target.insert(matches, data.action, args, priority)
+                entry = target.insert(matches, action, args, priority)
             else:
-                target.modify(matches, data.action, args, priority)
+                target.modify(matches, action, args, priority)
                 entry = target.entry(matches, priority)
         if is_new:
             entry.packets = data.fields.get(_PACKETS, 0)
             entry.bytes = data.fields.get(_BYTES, 0)
+
+    def _call(self, data: Data) -> tuple[str, dict[str, int]]:
+        """Return the action and its arguments.
+
+        The port metadata has no action in the description; its fields are the parameters of the only one, in order.
+        """
+        actions = self._target.actions
+        if data.action is not None:
+            return data.action, {name: data.fields[name] for name in actions[data.action].params}
+        action = next(iter(actions.values()))
+        return action.name, dict(zip(action.params, data.fields.values(), strict=True))
 
     def _remove(self, key: Key) -> None:
         matches, priority = self._split(key)

@@ -62,7 +62,7 @@ class ChecksumStep:
     """One step of a checksum unit: a sum over the bytes of ``spans``; words in ``swap`` have their bytes exchanged.
 
     VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the bytes summed, and those
-    parsed from ``end_position`` of the last step on, are subtracted from it.
+    parsed behind the byte ``end_position`` of the last step, are subtracted from it.
     """
 
     unit: int
@@ -362,7 +362,7 @@ class PhvParser:
                     if step.verify:
                         _put(vector, step.target, int(total != 0xFFFF))
                     else:
-                        residuals.append((step.target, total, at + step.end_position))
+                        residuals.append((step.target, total, at + step.end_position + 1))
             for register, first, last in row.loads:
                 registers[register] = int.from_bytes(
                     data[at + first : at + last + 1].ljust(last - first + 1, b"\0"), "big"

@@ -91,7 +91,9 @@ def _load(sections: tuple[Section, ...], name: str) -> TofinoProgram:
                 deparsers[direction] = load_deparser(section, names[direction])
             case "stage":
                 loaders[_direction(section, 1)].load(section)
-            case "version" | "phv" | "flexible_headers" | "primitives" | "context_json" | "dynhash":
+            case "version" | "phv" | "flexible_headers" | "primitives" | "context_json" | "dynhash" | "error_mode":
+                # These describe the program for tools. `error_mode` says what a broken memory does to a packet, and
+                # the memories here never break.
                 pass
             case _:
                 raise refusal(section.line, f"the section '{section.name}' is not supported")

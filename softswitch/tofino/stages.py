@@ -22,6 +22,7 @@ from softswitch.tofino.assembly import (
 )
 from softswitch.tofino.assembly import Mapping as Pairs
 from softswitch.tofino.attached import Attached, load_attached
+from softswitch.tofino.data import name_of
 from softswitch.tofino.gateways import Gateway, load_gateway, target
 from softswitch.tofino.hashing import HashGroups, load_units
 from softswitch.tofino.phv import FieldNames, Read, Vector
@@ -29,7 +30,7 @@ from softswitch.tofino.profiles import Profile
 from softswitch.tofino.run import PacketRun
 from softswitch.tofino.tables import KeyField, MatchTable, TableEntry
 
-_MATCH_KINDS = ("exact_match", "ternary_match", "hash_action", "proxy_hash")
+_MATCH_KINDS = ("exact_match", "ternary_match", "atcam_match", "hash_action", "proxy_hash")
 _MEMORIES = ("counter", "meter", "stateful")
 _PARTS = ("ternary_indirect", "action", "selection")
 _PROFILE_SIZE = 1024
@@ -46,6 +47,9 @@ _KNOWN = frozenset({
     "meter_color", "stateful", "hash_dist", "context_json", "idletime", "search_bus", "result_bus", "vpns",
     "dynamic_key_masks", "size", "indirect_bus", "unit", "proxy_hash_width", "proxy_hash_algorithm", "logical_bus",
     "selector", "selector_length",
+    # An algorithmic TCAM, whose partitions only say where the driver keeps an entry:
+    "number_partitions", "partition_field_name", "subtrees_per_partition", "bins_per_partition", "atcam_subset_width",
+    "shift_granularity", "proxy_hash_group",
 })
 # fmt: on
 """What may stand in a match table. Anything else is refused."""
@@ -299,15 +303,19 @@ class StageLoader:
             if not isinstance(key, Name) or key.text not in _KNOWN:
                 what = key.name if isinstance(key, Invocation) else key.text if isinstance(key, Name) else "this"
                 raise refusal(key.line, f"'{what}' is not supported in a match table")
+        if kind == "atcam_match":
+            _check_partitions(body)
         groups = HashGroups(self._names, stage)
         units = {}
         for source in {id(body): body, id(inner): inner}.values():
             groups.load(source.get("input_xbar"))
         for source in {id(body): body, id(inner): inner}.values():
             units.update(load_units(source, groups))
+        if not items(inner.get("actions")) and not mapping(inner.get("actions")).pairs:
+            raise refusal(body.line - 1, f"the table '{label}' has no actions: the compiler may have ended early")
         references = _references(inner)
         actions = load_actions(mapping(inner.get("actions")), self._names, stage, units, memories, references)
-        table, reads = self._control(label, stage, body, inner, actions)
+        table, reads = self._control(label, kind, stage, body, inner, actions)
         profile = self._profile(label, body, inner, blocks, actions)
         table.is_indirect = profile is not None
         gateway = body.get("gateway")
@@ -382,12 +390,12 @@ class StageLoader:
         return groups.only(low, high, body.line)
 
     def _control(
-        self, label: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
+        self, label: str, kind: str, stage: int, body: Pairs, inner: Pairs, actions: list[StageAction]
     ) -> tuple[MatchTable, list[Read]]:
         """Return the control plane's table, made for the first of its parts, and how to read its key here."""
         p4 = mapping(body.get("p4"))
         given = p4.get("name")
-        name = label if given is None else text(given)
+        name = label if given is None or _is_preclassifier(kind, p4) else text(given)
         keys, reads = [], []
         for key, settings in mapping(body.get("p4_param_order")).pairs:
             details = mapping(settings)
@@ -397,11 +405,12 @@ class StageLoader:
             reads.append(self._names.field_reader(phv_name, start, field_.width, stage, key.line, field_.mask))
             keys.append(field_)
         table = self._loaded.tables.get(name)
+        static = items(mapping(body.get("context_json")).get("static_entries"))
         default = inner.get("default_action") or inner.get("default_only_action")
         if table is None:
             const_default = None if default is None else text(default)
             specs = [action.spec(action.flags, const_default) for action in actions]
-            table = MatchTable(name, keys, specs, number(p4.get("size"), 1))
+            table = MatchTable(name, keys, specs, number(p4.get("size"), max(len(static), 1)))
             self._loaded.tables[name] = table
         table.packers[label] = {action.name: action.pack for action in actions}
         if default is not None and table.default is None:
@@ -413,13 +422,32 @@ class StageLoader:
             table.set_default(text(default), {param: args.get(param, 0) for param in spec.params})
         else:
             table.repack()
-        static = mapping(body.get("context_json")).get("static_entries")
-        for entry in items(static):
+        for entry in static:
             try:
                 _insert_static(table, mapping(entry))
             except (TableError, ValueError) as error:
                 raise refusal(entry.line, str(error)) from None
         return table, reads
+
+
+def _is_preclassifier(kind: str, p4: Pairs) -> bool:
+    """Return whether a table finds the partition of an algorithmic LPM table, which has the same name in ``p4``.
+
+    Entries belong to the table that it precedes. They are matched by value there, whatever the partition.
+    """
+    how = p4.get("match_type")
+    return kind == "ternary_match" and how is not None and text(how) == "alpm"
+
+
+def _check_partitions(body: Pairs) -> None:
+    """Refuse an algorithmic LPM table that matches only a part of its key, because its partition stands for the rest.
+
+    Its entries cannot be matched by value.
+    """
+    left_out = mapping(body.get("context_json")).get("excluded_field_msb_bits")
+    subset = [key for key, _ in mapping(body.get("p4_param_order")).pairs if name_of(key).endswith("_partition_key")]
+    if items(left_out) or subset:
+        raise refusal(body.line - 1, "an LPM table whose partitions hold only a part of the key is not supported")
 
 
 def _insert_static(table: MatchTable, entry: Pairs) -> None:
@@ -428,7 +456,9 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
     for match, node in zip(table.keys, items(entry.get("match_key_fields_values")), strict=True):
         values = mapping(node)
         if match.match == "range":
-            key.append((number(values.get("range_start")), number(values.get("range_end"))))
+            single = values.get("value")  # a range of one number is written as that number
+            ends = (values.get("range_start"), values.get("range_end")) if single is None else (single, single)
+            key.append((number(ends[0]), number(ends[1])))
         elif match.match == "ternary":
             mask = number(values.get("mask"), (1 << match.width) - 1)
             key.append((number(values.get("value")) & mask, mask))

@@ -1,7 +1,10 @@
 """The run of a test in STF against a :class:`TofinoSwitch`, as :mod:`softswitch.stf.runner` runs them for v1model.
 
-Priorities have STF's sense for Tofino: among ternary entries the lower number wins. Without a priority, entries are
-tried in the order of the test.
+Among ternary entries the higher priority wins, as for v1model. Without a priority, entries are tried in the order of
+the test, and before those that have one.
+
+A port of Tofino receives no frame below Ethernet's minimum, and p4c's egress parsers rely on that. So a shorter packet
+of a test is padded with zeros, and the padding is taken off the end of what leaves.
 """
 
 from __future__ import annotations
@@ -49,6 +52,13 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
     for command in commands:
         test.execute(command)
     return test.result()
+
+
+_LOWEST_PRIORITY = (1 << 24) - 1
+"""The table's number for STF's priority 0. In a table of BF Runtime the lower number wins."""
+
+MINIMUM_FRAME_BYTES = 60
+"""The length of the shortest Ethernet frame, without its frame check sequence."""
 
 
 class TofinoTest:
@@ -107,7 +117,9 @@ class TofinoTest:
         self._next_ns = None
         self._packets.append(command.line)
         self._expectations.received(command.port)
-        self._last = self._switch.process(command.port, command.data, self._now_ns)
+        padding = bytes(max(MINIMUM_FRAME_BYTES - len(command.data), 0))
+        left = self._switch.process(command.port, command.data + padding, self._now_ns)
+        self._last = [(port, data.removesuffix(padding)) for port, data in left]
         for port, data in self._last:
             self._expectations.sent(command.line, port, data)
 
@@ -151,7 +163,7 @@ class TofinoTest:
             place = resolve_field(table.name, match.field, names)
             field = table.keys[place]
             key[place] = element(match.value, field.match, field.width)
-        priority = self._added if command.priority is None else command.priority
+        priority = self._added if command.priority is None else _LOWEST_PRIORITY - command.priority
         self._added += 1
         table.insert(key, *_call(table, command.action), priority=priority)
 

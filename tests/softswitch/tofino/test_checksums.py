@@ -38,7 +38,7 @@ parser ingress:
           start: 1
           end: 1
           dest: H2
-          end_pos: 6
+          end_pos: 5
         0..1: H0
         2..3: H1
         shift: 6

@@ -86,3 +86,20 @@ def test_packets_pass_in_real_time(tmp_path: Path) -> None:
     assert said == "packets: in 1, out 1\n"
     for end in sockets.values():
         end.close()
+
+
+def test_the_higher_priority_wins_and_entries_without_one_come_first(tmp_path: Path) -> None:
+    """The packet is shorter than Ethernet's shortest frame, and leaves as short as it came."""
+    setup = "remove all\nadd route dst:0x0a000000/8 forward(port:5, next:9)\n" + "".join(
+        f"add translation meta.class:{port} translate(port:{port})\n" for port in (7, 8, 9)
+    )
+    low, high, none = (
+        f"add classes {priority} hdr.udp.dst:0->0xffff hdr.ipv4.tos:0&&&0 set_class(class:{port})\n"
+        for priority, port in (("1", 7), ("2", 8), ("", 9))
+    )
+    datagram = "4500001c 00000000 4011 66cf 0a000001 0a000002 03e8 07d0 0008 0000"
+    for entries, port in ((low + high, 8), (high + low, 8), (low + none + high, 9)):
+        sent = f"000000000009 020000000001 0800 45b8001c 00010000 3f11 {'*' * 20} 03e8 {port:04x} 0008 **** $"
+        test = tmp_path / "priorities.stf"
+        test.write_text(f"{setup}{entries}packet 3 020000000002 020000000001 0800 {datagram}\nexpect 5 {sent}\n")
+        assert main(["stf", str(PROGRAMS / "gate.bfa"), str(test)]) == 0

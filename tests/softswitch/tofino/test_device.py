@@ -65,7 +65,9 @@ DESCRIPTION = {
             [],
         ),
     ],
-    "learn_filters": [{"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "src", 48), field(2, "port", 9)]}],
+    "learn_filters": [
+        {"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "source", 48), field(2, "port", 9)]}
+    ],
 }
 GATEWAY = 0x020000000009
 
@@ -162,7 +164,14 @@ def test_digests_have_the_names_of_the_description(running: Running) -> None:
     running.device.on_digest = lambda name, messages: heard.append((name, messages))
     running.entries("pipe.Ingress.route").insert(ROUTE, Data("Ingress.forward", {"out": 5, "mac": GATEWAY}))
     running.ports()
-    assert heard == [("pipe.Ingress.unknown", [{"src": 0x020000000001, "port": 1}])]
+    assert heard == [("pipe.Ingress.unknown", [{"source": 0x020000000001, "port": 1}])]
+
+
+def test_a_digest_of_other_fields_is_refused(running: Running) -> None:
+    one = {**DESCRIPTION, "learn_filters": [{"id": 9, "name": "pipe.Ingress.unknown", "fields": [field(1, "a", 48)]}]}
+    schema = parse(json.dumps(one).encode(), "bf-rt.json")
+    with pytest.raises(ValueError, match=r"edge\.bfa: the digest 'Ingress\.unknown'"):
+        running.device.load(BfrtProgram("edge", schema, binary=running.program.binary))
 
 
 def test_a_program_is_replaced_as_a_whole_or_not_at_all(running: Running) -> None:
