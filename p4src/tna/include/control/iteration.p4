@@ -62,7 +62,7 @@ control Iteration(inout metadata_t meta) {
         actions = { is_equal; is_newer; is_newer_later; is_stale; }
         const default_action = is_newer();
         const entries = {
-            (0x00, _): is_equal();
+            (0x00 &&& 0xFF, _): is_equal();
             (0xF0 &&& 0xF0, _): is_stale();
             (_, 1): is_newer_later();
         }
