@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from echelon.shipped import shipped
+
 _DEFINE = re.compile(r"^#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*$", re.MULTILINE)
 _SOURCE_SUFFIXES = (".p4", ".h")
-_PACKAGE = Path(__file__).parent
+_RANKING_ID = re.compile(r"\(RANKING_ACTION\)\s+@id\((0x[0-9a-fA-F]+)\)")
+_RANKING_SECTIONS = ("VALUE", "METADATA", "ACTION", "NAME", "CONTROL", "INSTANCE", "APPLY", "KEY_LASTS")
 _BINARIES = {"v1model": ("echelon.json", "p4"), "tna": ("echelon.bfa", "p4-tofino")}
 """What p4c makes for an architecture, and the target of the Makefile that makes it."""
-_CHECKOUT = _PACKAGE.parent.parent / "p4src"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +34,10 @@ class P4Program:
     """The file that the target loads: BMv2's JSON, or a Tofino's assembly."""
 
 
-def _sources() -> Path:
-    """Return the directory of the files that Python reads of the sources, in an installed package or in a checkout."""
-    installed = _PACKAGE / "_p4src"
-    return installed if installed.is_dir() else _CHECKOUT
-
-
 def program(architecture: str = "v1model", directory: Path | None = None) -> P4Program:
     """Return the Echelon program compiled for `architecture`: the one that comes with the package, or another build in
     `directory`. Raise FileNotFoundError if it was not compiled."""
-    directory = directory or _sources() / "build" / architecture
+    directory = directory or shipped() / "p4src" / "build" / architecture
     binary, target = _BINARIES.get(architecture, _BINARIES["v1model"])
     found = P4Program("echelon", directory / "echelon.p4info.txtpb", directory / binary)
     for path in (found.p4info, found.binary):
@@ -61,7 +57,10 @@ def constants(architecture: str = "v1model") -> Mapping[str, int]:
 
     Raise FileNotFoundError if there is no such program.
     """
-    files = (_sources() / "shared" / "constants.h", _sources() / architecture / f"sizes_{architecture}.h")
+    files = (
+        shipped() / "p4src" / "shared" / "constants.h",
+        shipped() / "p4src" / architecture / f"sizes_{architecture}.h",
+    )
     return {name: number for path in files for name, number in parse_constants(path.read_text()).items()}
 
 
@@ -74,3 +73,34 @@ def source_digest(p4src: Path, architecture: str = "v1model") -> str:
             digest.update(f"{path.relative_to(p4src).as_posix()}\n".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def ranking_list(p4src: Path, architecture: str) -> str:
+    """Return the P4 file that includes all rankings of an architecture, in the order of their actions' identifiers.
+
+    A ranking is `shared/rankings/NAME.p4`, `ARCHITECTURE/include/rankings/NAME.p4`, or both. The program includes the
+    list once for each section of these files, after defining RANKING_ and the section's name.
+
+    Raise ValueError if a ranking's action has no identifier, or that of another ranking.
+    """
+    files: dict[str, list[Path]] = {}
+    for folder in (p4src / "shared" / "rankings", p4src / architecture / "include" / "rankings"):
+        for path in sorted(folder.glob("*.p4")):
+            files.setdefault(path.stem, []).append(path)
+    names: dict[int, str] = {}
+    for name, paths in files.items():
+        found = _RANKING_ID.search("".join(path.read_text() for path in paths))
+        if found is None:
+            raise ValueError(f"{paths[0]}: section RANKING_ACTION has no @id; give the action the next free one")
+        number = int(found[1], 16)
+        if number in names:
+            raise ValueError(f"{paths[0]}: @id({found[1]}) belongs to ranking {names[number]}; take the next free one")
+        names[number] = name
+    listed = [path.relative_to(p4src).as_posix() for _, name in sorted(names.items()) for path in files[name]]
+    return "".join(
+        [
+            "// The rankings of p4src, as `make p4-rankings` lists them.\n",
+            *(f'#include "../../{path}"\n' for path in listed),
+            *(f"#undef RANKING_{section}\n" for section in _RANKING_SECTIONS),
+        ]
+    )

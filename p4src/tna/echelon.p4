@@ -6,8 +6,9 @@
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
 // Each register is accessed once per pass, in ingress; a packet that opens an iteration is resubmitted once.
 //
-// A ranking is an action of table `flow` (shared/rankings) and, if it has state, a control of the same name
-// (include/rankings), which makes the key of table `level`.
+// A ranking is an action of table `flow` (shared/rankings) and, if it keeps state, a control of the same name
+// (include/rankings), which makes the key of table `level`. build/tna/rankings.p4 lists these files. It is included
+// once for each section of them, RANKING_ACTION and others; docs/extending.md explains the sections.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -20,11 +21,6 @@
 #include "../shared/constants.h"
 #include "../shared/headers.p4"
 #include "include/types.p4"
-#include "../shared/path.p4"
-#include "../shared/rankings/fixed.p4"
-#include "../shared/rankings/deadline.p4"
-#include "../shared/rankings/attained.p4"
-#include "../shared/rankings/window.p4"
 #include "include/parser.p4"
 #include "include/control/clock.p4"
 #include "include/control/classifier.p4"
@@ -32,9 +28,8 @@
 #include "include/control/forwarding.p4"
 #include "include/control/iteration.p4"
 #include "include/control/unit.p4"
-#include "include/rankings/deadline.p4"
-#include "include/rankings/attained.p4"
-#include "include/rankings/window.p4"
+#define RANKING_CONTROL
+#include "../build/tna/rankings.p4"
 #include "include/control/level.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
@@ -43,6 +38,10 @@
 const bit<3> DIGEST_FLOW_EVENT = 1;
 const bit<3> RESUBMIT = 1;
 
+// What no statement has written is 0, as in v1model: the compiler lets fields share a container one after the other.
+INITIALIZED_METADATA
+// p4c describes the fields of a digest wrongly where two share a container and leave bits between them.
+@pa_solitary("ingress", "meta.first")
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                        in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -55,18 +54,14 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Iteration() iteration;
     Profile() profile;
     Unit() unit;
-    Deadline() by_deadline;
-    Memory() memory;
-    Lateness() lateness;
-    Top() top;
-    Attained() by_attained;
-    Window() by_window;
+#define RANKING_INSTANCE
+#include "../build/tna/rankings.p4"
     Level() level;
     Pause() pause;
     First() first;
     StreamQueue() stream_queue;
 
-    // Egress gets the queue of a packet without a ranking as the one that it asks for.
+    // Egress uses the wanted queue for a packet without a ranking.
     @id(0x01000001)
     action set_class_queue(queue_t queue) {
         ig_tm_md.qid = (QueueId_t)queue;
@@ -245,7 +240,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         } else if (hdr.ipv4.isValid()) {
             ipv4_header.apply();
         }
-        // What the packet's first pass found, or what its sender knows about the iteration.
+        // The memory that the packet's first pass found, or that its sender knows.
         if (meta.pass == PASS_OPEN) {
             take_memory();
         } else if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION) {
@@ -293,6 +288,11 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         if (meta.ranking == Ranking.DEADLINE) {
             memory.apply(meta);
         }
+        // The branches of rankings without state. The statements of the others stand where a stage has room for them.
+        if (false) {
+        }
+#define RANKING_APPLY
+#include "../build/tna/rankings.p4"
         by_attained.apply(meta);
         iteration.apply(meta);
         if (meta.ranking == Ranking.DEADLINE) {
@@ -343,7 +343,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         top.apply(meta);
         lateness.apply(meta);
         first.apply(meta);
-        // Egress asks for the queue of a packet that nothing ranks.
+        // The queue of a packet that no ranking applies to.
         if (meta.forwarded == 1 && (meta.ranking == Ranking.NONE || meta.is_stale == 1)) {
             traffic_class.apply();
         }

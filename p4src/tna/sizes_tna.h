@@ -42,6 +42,7 @@
 
 /* Times are ticks. */
 #define DURATION(name) name##_ticks
+#define PERIOD offset_ticks
 /* Where metadata keep the queue that a packet's rank asks for: what is bridged is kept once. */
 #define WANTED bridge.wanted
 /* Width of a key of table level: the widest range that Tofino's TCAM matches. */
@@ -52,8 +53,8 @@
 #define ATTAINED_SHIFT 12
 /* Nanoseconds of the time stamp in a tick of the clock: two to the power of this. */
 #define TICK_SHIFT 10
-/* What a packet of another flow takes off the rank of the most urgent. */
-#define TOP_DECAY 1
+/* What a packet of another flow takes off the rank of the most urgent: 1,024 of them forget one unit of the job. */
+#define TOP_DECAY 64
 /* No flow is at a port: the lowest rank. */
 #define NO_RANK -0x40000000
 

@@ -4,10 +4,11 @@
 //   classify -> flow: path and ranking -> forward -> rank -> level -> promotion -> mark -> queue
 //
 // Tables hold offsets and thresholds, never absolute times; no decision needs the control plane within an iteration.
-// All state that decides is written in ingress, which BMv2 runs in one thread; egress only records what has left.
+// Ingress, which BMv2 runs in one thread, writes all state that decides; egress only records departures.
 //
-// A ranking is an action of table `flow` (shared/rankings) and, if it has state, a control of the same name
-// (include/rankings), which makes the key of table `level`.
+// A ranking is an action of table `flow` and a branch that makes the key of table `level`. Each has one file in
+// shared/rankings and, if it keeps state, one in include/rankings. build/v1model/rankings.p4 lists these files. It is
+// included once for each section of them, RANKING_ACTION and others; docs/extending.md explains the sections.
 
 #include <core.p4>
 #include <v1model.p4>
@@ -17,29 +18,23 @@
 #include "../shared/headers.p4"
 #include "include/types.p4"
 #include "../shared/epochs.p4"
-#include "../shared/path.p4"
-#include "../shared/rankings/fixed.p4"
-#include "../shared/rankings/deadline.p4"
-#include "../shared/rankings/attained.p4"
-#include "../shared/rankings/window.p4"
 #include "include/parser.p4"
 #include "include/checksum.p4"
 #include "include/control/classifier.p4"
 #include "include/control/flow.p4"
-#include "include/rankings/deadline.p4"
-#include "include/rankings/attained.p4"
-#include "include/rankings/window.p4"
+#define RANKING_CONTROL
+#include "../build/v1model/rankings.p4"
 #include "include/control/forwarding.p4"
 #include "include/control/level.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"
 
-// Sequence number of the packet that left last, by port and queue: written in egress, read by Promotion in ingress.
+// The sequence number of the packet that left last, by port and queue: egress writes it, Promotion in ingress reads it.
 register<bit<32>>(PORT_QUEUES) queue_left;
-// When a packet of the stream left last: likewise.
+// The time when a packet of the stream left last: egress writes it, Promotion in ingress reads it.
 register<time_us_t>(STREAMS) stream_left_us;
-// The largest tardiness of a flow that ended in this iteration, by EchelonFlow: written in egress, read by Deadline.
+// The largest tardiness of a flow that ended in this iteration, by EchelonFlow: egress writes it, Deadline reads it.
 register<bit<32>>(ECHELONFLOWS) late_us;
 
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
@@ -47,9 +42,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     Classifier() classifier;
     Flow() flow;
     Forwarding() forwarding;
-    Deadline() by_deadline;
-    Attained() by_attained;
-    Window() by_window;
+#define RANKING_INSTANCE
+#include "../build/v1model/rankings.p4"
     Level() level;
     Promotion() promotion;
     Marking() marking;
@@ -93,20 +87,21 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             forwarding.apply(hdr, meta, standard_metadata);
             if (meta.forwarded == 1) {
                 standard_metadata.egress_spec = meta.egress_port;
-                if (meta.ranking == Ranking.DEADLINE) {
-                    by_deadline.apply(hdr, meta, now, late_us);
-                } else if (meta.ranking == Ranking.ATTAINED) {
-                    by_attained.apply(meta, standard_metadata.packet_length);
-                } else if (meta.ranking == Ranking.WINDOW) {
-                    by_window.apply(meta, now);
+                // The branches that the rankings add.
+                if (false) {
                 }
+#define RANKING_APPLY
+#include "../build/v1model/rankings.p4"
                 if (meta.ranking == Ranking.NONE) {
                     traffic_class.apply();
                 } else if (meta.ranking != Ranking.FIXED) {
                     level.apply(meta);
                 }
                 // These keys do not run out while the packet waits.
-                if (meta.is_relative == 1 || meta.ranking == Ranking.ATTAINED) {
+                if (meta.is_relative == 1
+#define RANKING_KEY_LASTS
+#include "../build/v1model/rankings.p4"
+                ) {
                     meta.rank_holds_us = 0xFFFFFFFF;
                 }
                 promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us);
@@ -132,14 +127,14 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 
     apply {
         if (meta.sequenced == 1) {
-            // First: whoever sees the packet's number finds its time, too.
+            // The time first: a reader that sees the packet's number must find its time, too.
             if (meta.ranking != Ranking.NONE) {
                 stream_left_us.write((bit<32>)meta.stream, standard_metadata.egress_global_timestamp);
             }
             queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);
         }
-        // A packet keeps its rank while it waits. If that is out of date by now, the rest of the flow's window has to
-        // leave the queue before the flow can be ranked anew: ask the sender for it.
+        // A packet keeps its rank while it waits. If the rank is out of date, the rest of the flow's window has to
+        // leave the queue before the flow can be ranked anew, and DRAIN asks the sender for that.
         if (meta.ranking != Ranking.NONE && hdr.shim.isValid()
             && standard_metadata.deq_timedelta > meta.rank_holds_us) {
             hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;

@@ -41,6 +41,7 @@
 
 /* Times are microseconds. */
 #define DURATION(name) name##_us
+#define PERIOD period_us
 /* Where metadata keep the queue that a packet's rank asks for. */
 #define WANTED wanted
 /* Egress knows how long a packet has waited. */

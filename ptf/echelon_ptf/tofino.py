@@ -28,7 +28,7 @@ T = TypeVar("T")
 _NUMBERS = constants("tna")
 _KEY_BITS = _NUMBERS["LEVEL_KEY_BITS"]
 _CELL_BYTES = 80
-_BRIDGED_BYTES = 16
+_BRIDGED_BYTES = 14
 _FCS_BYTES = 4
 
 
@@ -208,7 +208,9 @@ class TofinoController:
 
     def queue_counter(self, port: int, queue: int) -> Count:
         """Return what has left a queue."""
-        return self.counter("EchelonEgress.sent", port * _NUMBERS["QUEUES"] + queue)
+        found = self.counter("EchelonEgress.sent", port * _NUMBERS["QUEUES"] + queue)
+        # Egress counts the header by which ingress tells it things.
+        return Count(found.packets, found.bytes - found.packets * _BRIDGED_BYTES)
 
     def direct_counter(self, entry: TableEntry) -> Count:
         """Return what an entry has counted."""

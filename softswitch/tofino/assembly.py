@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from softswitch.errors import ProgramError
 
@@ -162,6 +163,8 @@ class _Line:
     text: str
 
 
+# A fabric loads the same file once for each of its switches.
+@lru_cache(maxsize=2)
 def read_sections(source: str) -> tuple[Section, ...]:
     """Return the sections of a file. Raises :class:`ProgramError` with the line that cannot be read."""
     blocks = _Blocks(list(_lines(source)))

@@ -31,6 +31,10 @@ class _Row:
     """(shift, set) for each nibble of the range bits: bit n of the set tells whether the nibble may be n."""
     verdict: Verdict
 
+    def contains(self, key: int) -> bool:
+        """Return whether each nibble of the range bits is in its set."""
+        return all(nibbles >> (key >> at & 15) & 1 for at, nibbles in self.ranges)
+
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
@@ -45,7 +49,7 @@ class Gateway:
         """Return the verdict of the first row that matches."""
         key = self.read(vector)
         for row in self.rows:
-            if key & row.mask == row.value and all(nibbles >> (key >> at & 15) & 1 for at, nibbles in row.ranges):
+            if key & row.mask == row.value and (not row.ranges or row.contains(key)):
                 return row.verdict
         return self.miss
 

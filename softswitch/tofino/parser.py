@@ -59,7 +59,7 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class ChecksumStep:
-    """One step of a checksum unit: a sum over the bytes of ``spans``; words in ``swap`` have their bytes exchanged.
+    """One step of a checksum unit: a sum over the bytes ``places``; words in ``swap`` have their bytes exchanged.
 
     VERIFY writes whether the sum is wrong. RESIDUAL writes what is left of a checksum when the bytes summed, and those
     parsed behind the byte ``end_position`` of the last step, are subtracted from it.
@@ -67,7 +67,7 @@ class ChecksumStep:
 
     unit: int
     verify: bool
-    spans: tuple[tuple[int, int], ...]
+    places: tuple[int, ...]
     swap: int
     start: bool
     end: bool
@@ -265,6 +265,15 @@ def _counter(node: Term) -> CounterLoad | int:
     )
 
 
+def _places(mask: Term | None) -> tuple[int, ...]:
+    """Return the bytes of a mask, each once: p4c lists a byte for every field that has bits of it."""
+    found: set[int] = set()
+    for span in items(mask):
+        low, high = bounds(span)
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
 def _checksum(unit: int, body: Mapping, names: FieldNames) -> ChecksumStep:
     kind = body.get("type")
     if kind is None or text(kind) not in ("VERIFY", "RESIDUAL"):
@@ -273,7 +282,7 @@ def _checksum(unit: int, body: Mapping, names: FieldNames) -> ChecksumStep:
     return ChecksumStep(
         unit,
         text(kind) == "VERIFY",
-        tuple(bounds(span) for span in items(body.get("mask"))),
+        _places(body.get("mask")),
         number(body.get("swap"), 0),
         bool(number(body.get("start"), 0)),
         bool(number(body.get("end"), 0)),
@@ -399,11 +408,10 @@ class PhvParser:
 def _summed(step: ChecksumStep, data: bytes, at: int, sums: dict[int, int]) -> int:
     """Return the sum of a checksum unit after one more step."""
     total = 0 if step.start else sums.get(step.unit, 0)
-    for first, last in step.spans:
-        for place in range(first, last + 1):
-            byte = data[at + place] if at + place < len(data) else 0
-            is_high = (place % 2 == 0) != bool(step.swap >> place // 2 & 1)
-            total += byte << 8 if is_high else byte
+    for place in step.places:
+        byte = data[at + place] if at + place < len(data) else 0
+        is_high = (place % 2 == 0) != bool(step.swap >> place // 2 & 1)
+        total += byte << 8 if is_high else byte
     return folded(total)
 
 

@@ -460,7 +460,9 @@ def _insert_static(table: MatchTable, entry: Pairs) -> None:
             ends = (values.get("range_start"), values.get("range_end")) if single is None else (single, single)
             key.append((number(ends[0]), number(ends[1])))
         elif match.match == "ternary":
-            mask = number(values.get("mask"), (1 << match.width) - 1)
+            # p4c gives some keys that are slices a mask as wide as the whole field.
+            full = (1 << match.width) - 1
+            mask = number(values.get("mask"), full) & full
             key.append((number(values.get("value")) & mask, mask))
         else:
             key.append(number(values.get("value")))

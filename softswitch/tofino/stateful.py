@@ -238,7 +238,7 @@ class StatefulRegister:
             args = list(node.args) if isinstance(node, Invocation) else []
             base, _, kind = mnemonic.partition(".")
             if base in _COMPARES:
-                conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(base, kind, args[1:])
+                conditions[text(args[0]) in ("hi", "cmp1", "p1")] = self._compare(base, kind, args[1:], node.line)
             elif mnemonic.removesuffix("_at") in _BIT_RESULTS:
                 bit = mnemonic.removesuffix("_at")
             elif mnemonic == "output":
@@ -249,13 +249,21 @@ class StatefulRegister:
                 results.append(self._result(mnemonic, args, conditions, node.line))
         return StatefulAction(name, tuple(results), output, output_condition, (conditions[0], conditions[1]), bit)
 
-    def _compare(self, name: str, kind: str, args: list[Term]) -> Condition:
-        test = _COMPARES[name]
-        is_signed = kind == "s"
-        terms = [self._value(node, is_signed=is_signed) for node in args]
+    def _compare(self, name: str, kind: str, args: list[Term], line: int) -> Condition:
+        """Return the compare ``name``. ``kind`` says how its sum is made: ``s`` from signed operands, ``u`` from
+        unsigned ones, ``uus`` from unsigned ones modulo the width, as a signed number.
+
+        The last is the sign of a difference that wraps.
+        """
+        test, width = _COMPARES[name], self.width
+        if kind not in ("", "s", "u", "uus"):
+            raise refusal(line, f"the stateful instruction '{name}.{kind}' is not supported")
+        terms = [self._value(node, is_signed=kind == "s") for node in args]
         if name in ("equ", "neq"):
-            mask = (1 << self.width) - 1
+            mask = (1 << width) - 1
             return lambda cell: test(sum(term(cell) for term in terms) & mask)
+        if kind == "uus":
+            return lambda cell: test(_signed(sum(term(cell) for term in terms), width))
         return lambda cell: test(sum(term(cell) for term in terms))
 
     def _result(self, mnemonic: str, args: list[Term], conditions: list[Condition | None], line: int) -> _Result:

@@ -1,13 +1,14 @@
 """The committed output of p4c belongs to the committed sources."""
 
 import itertools
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from echelon.p4program import constants, parse_constants, program, source_digest
+from echelon.p4program import constants, parse_constants, program, ranking_list, source_digest
 
 P4SRC = Path(__file__).parents[2] / "p4src"
 ARCHITECTURES = ["v1model", "tna"]
@@ -16,8 +17,8 @@ ARCHITECTURES = ["v1model", "tna"]
 @pytest.mark.parametrize(("built", "sources", "target"), [("v1model", "v1model", "p4"), ("tna", "tna", "p4-tofino")])
 def test_output_was_made_from_these_sources(built: str, sources: str, target: str) -> None:
     recorded = P4SRC / "build" / built / "SOURCE.sha256"
-    if not recorded.parent.is_dir():
-        pytest.skip(f"{recorded.parent.name} is not compiled: make {target}")
+    if not recorded.is_file():
+        pytest.skip(f"{built} is not compiled: make {target}")
     assert recorded.read_text().strip() == source_digest(P4SRC, sources), f"run `make {target}`, commit p4src/build"
 
 
@@ -26,6 +27,48 @@ def test_digest_sees_every_change(tmp_path: Path) -> None:
     header = copy / "shared" / "headers.p4"
     header.write_text(header.read_text() + "\n")
     assert source_digest(copy) != source_digest(P4SRC)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_programs_include_every_ranking(architecture: str) -> None:
+    committed = (P4SRC / "build" / architecture / "rankings.p4").read_text()
+    assert committed == ranking_list(P4SRC, architecture), "run `make p4`, commit p4src/build"
+    included = [
+        (P4SRC / "build" / architecture / line.split('"')[1]).resolve()
+        for line in committed.splitlines()
+        if line.startswith("#include")
+    ]
+    assert len(included) == len(set(included))
+    assert set(included) == set(P4SRC.glob("shared/rankings/*")) | set(P4SRC.glob(f"{architecture}/**/rankings/*"))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_rankings_have_different_values(architecture: str) -> None:
+    files = [*P4SRC.glob("shared/rankings/*"), *P4SRC.glob(f"{architecture}/**/rankings/*")]
+    values = [int(value) for path in files for value in re.findall(r"RANKING_VALUE\)\s+\w+ = (\d+),", path.read_text())]
+    assert len(values) == len({path.stem for path in files})
+    # Three bits, of which 0 means that no ranking applies.
+    assert len(set(values)) == len(values)
+    assert set(values) <= set(range(1, 8))
+
+
+@pytest.mark.parametrize("folder", ["shared/rankings", "v1model/include/rankings"])
+def test_a_ranking_with_a_new_identifier_comes_last(tmp_path: Path, folder: str) -> None:
+    copy = shutil.copytree(P4SRC, tmp_path / "p4src")
+    before = ranking_list(copy, "v1model").splitlines()
+    (copy / folder / "added.p4").write_text("#if defined(RANKING_ACTION)\n    @id(0x010001FF)\n#endif\n")
+    after = ranking_list(copy, "v1model").splitlines()
+    (line,) = (line for line in after if line not in before)
+    assert line == f'#include "../../{folder}/added.p4"'
+    assert [place for place, each in enumerate(after) if each.startswith("#include")][-1] == after.index(line)
+
+
+@pytest.mark.parametrize("action", ["action added() {}", "@id(0x01000111) action added() {}"])
+def test_a_ranking_needs_an_identifier_of_its_own(tmp_path: Path, action: str) -> None:
+    copy = shutil.copytree(P4SRC, tmp_path / "p4src")
+    (copy / "shared" / "rankings" / "zeta.p4").write_text(f"#if defined(RANKING_ACTION)\n    {action}\n#endif\n")
+    with pytest.raises(ValueError, match=r"zeta\.p4"):
+        ranking_list(copy, "v1model")
 
 
 def test_constants_are_numbers() -> None:

@@ -101,3 +101,27 @@ class Execution(Protocol[R_contra]):
         Flows with the same value have their rates set together. All flows `counted` in a rank must have the same value
         as the flow that is ranked.
         """
+
+
+class OneQueue(Protocol):
+    """A ranking by which all packets of a flow enter the same queue."""
+
+    @property
+    def queue(self) -> int:
+        """The queue, at every port."""
+
+
+class StatelessExecution:
+    """The execution of rankings for which switches keep no state."""
+
+    def started(self, now_s: Number, flow: ActiveFlow, ranking: OneQueue) -> None:
+        pass
+
+    def finished(self, now_s: Number, flow: ActiveFlow, ranking: OneQueue) -> None:
+        pass
+
+    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, OneQueue]]) -> list[Rank]:
+        return [Rank(ranking.queue) for _, ranking in flows]
+
+    def neighbourhood(self, flow: ActiveFlow, ranking: OneQueue) -> None:
+        return None

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Link, Number
@@ -153,7 +154,7 @@ class Deadline:
         rank of the packet is behind that of the most urgent flow. Raise `ValueError` for thresholds that decrease.
         """
         if self.relative is not None:
-            return self.relative.profile(self.lowest, self.highest, units)
+            return _relative_profile(self.relative, self.lowest, self.highest, units)
         if any(a > b for a, b in pairwise(self.thresholds_s)):
             raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
         bits = units.key_bits - 1
@@ -175,6 +176,12 @@ class Deadline:
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
         return DeadlineExecution(number)
+
+
+@lru_cache(maxsize=1024)
+def _relative_profile(relative: Relative, lowest: int, highest: int, units: Units) -> LevelProfile:
+    # Every switch of every job asks, and many jobs are alike.
+    return relative.profile(lowest, highest, units)
 
 
 @dataclass(slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, Rank
+from echelon.allocation import Number
+from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, StatelessExecution
 from echelon.rankings.in_switches import RankingAction, SwitchNumbers
 
 
@@ -28,21 +28,5 @@ class Fixed:
         return IN_ORDER_OF_START
 
     @staticmethod
-    def execution(number: Callable[[Fraction], Number]) -> FixedExecution:
-        return FixedExecution()
-
-
-class FixedExecution:
-    """The execution of `Fixed`, which keeps no state."""
-
-    def started(self, now_s: Number, flow: ActiveFlow, ranking: Fixed) -> None:
-        pass
-
-    def finished(self, now_s: Number, flow: ActiveFlow, ranking: Fixed) -> None:
-        pass
-
-    def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Fixed]]) -> list[Rank]:
-        return [Rank(ranking.queue) for _, ranking in flows]
-
-    def neighbourhood(self, flow: ActiveFlow, ranking: Fixed) -> None:
-        return None
+    def execution(number: Callable[[Fraction], Number]) -> StatelessExecution:
+        return StatelessExecution()

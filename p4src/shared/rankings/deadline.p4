@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking `deadline`, the part without state: packets are ranked by the reference time of their EchelonFlow.
 
-@id(0x01000112)
-action deadline(inout headers_t hdr, inout metadata_t meta, port_t port, mac_t dst_mac, echelonflow_id_t echelonflow,
-                profile_id_t profile, bit<32> DURATION(offset)) {
-    take_path(hdr, meta, port, dst_mac);
-    meta.ranking = Ranking.DEADLINE;
-    meta.echelonflow = echelonflow;
-    meta.profile = profile;
-    meta.DURATION(offset) = DURATION(offset);
-}
+#if defined(RANKING_VALUE)
+    DEADLINE = 2,
+#elif defined(RANKING_ACTION)
+    @id(0x01000112) @name(".deadline")
+    action deadline(port_t port, mac_t dst_mac, echelonflow_id_t echelonflow, profile_id_t profile,
+                    bit<32> DURATION(offset)) {
+        take_path(port, dst_mac);
+        meta.ranking = Ranking.DEADLINE;
+        meta.echelonflow = echelonflow;
+        meta.profile = profile;
+        meta.DURATION(offset) = DURATION(offset);
+    }
+#elif defined(RANKING_NAME)
+            deadline;
+#endif

@@ -14,19 +14,16 @@ typedef bit<QUEUE_BITS>          queue_t;
 typedef bit<9>                   port_t;
 // 1.024 microseconds, modulo 2^32: times are compared by the sign of their difference.
 typedef bit<32>                  ticks_t;
-// A rank that all jobs share: 1/RANK_UNIT of the job's unit, two's complement. The larger, the more urgent.
+// A rank that is comparable between jobs: in 1/RANK_UNIT of the job's unit, two's complement. Larger is more urgent.
 typedef bit<32>                  rank_t;
 
 enum bit<3> Ranking {
-    NONE     = 0,
-    FIXED    = 1,
-    DEADLINE = 2,
-    ATTAINED = 3,
-    WINDOW   = 4
+    NONE = 0,
+#define RANKING_VALUE
+#include "../../build/tna/rankings.p4"
 }
 
 // A memory as packets carry it, as a rank.
-#define period_ticks offset_ticks
 #define MEMORY_AS_RANK(memory) (bit<(16 - MEMORY_SHIFT)>)0 ++ memory ++ (bit<MEMORY_SHIFT>)0
 
 // Why a packet passes the pipeline: it came from a port, or was resubmitted because registers must be written that were
@@ -37,7 +34,7 @@ const bit<2> PASS_ITERATION = 1;
 // The packet is the first of its EchelonFlow's or group's iteration.
 const bit<2> PASS_OPEN = 2;
 
-// What the packet's epoch is beside that of its EchelonFlow or group.
+// The packet's epoch, compared with that of its EchelonFlow or group.
 const bit<2> EPOCH_EQUAL = 0;
 const bit<2> EPOCH_NEWER = 1;
 const bit<2> EPOCH_STALE = 2;
@@ -132,6 +129,8 @@ struct metadata_t {
     // A time, then a rank: see control Unit.
     int<32>          raw;
     bit<32>          level_key;
+#define RANKING_METADATA
+#include "../../build/tna/rankings.p4"
 
     // Where does it go? (controls Flow, Forwarding, Promotion)
     port_t           egress_port;
@@ -160,7 +159,23 @@ struct egress_metadata_t {
     bit<1>   has_threshold;
 }
 
-// Told to the control plane when a flow starts and when its last packet passes.
+// On Tofino 2, p4c ends with an internal error if it is to initialize all metadata.
+#if __TARGET_TOFINO__ == 1
+#define INITIALIZED_METADATA @pa_auto_init_metadata
+#else
+#define INITIALIZED_METADATA \
+    @pa_no_overlay("ingress", "meta.starts") \
+    @pa_no_overlay("ingress", "meta.forwarded") \
+    @pa_no_overlay("ingress", "meta.flooded") \
+    @pa_no_overlay("ingress", "meta.is_stale") \
+    @pa_no_overlay("ingress", "meta.reopens") \
+    @pa_no_overlay("ingress", "meta.first") \
+    @pa_no_overlay("ingress", "meta.level_key") \
+    @pa_no_overlay("ingress", "meta.idle") \
+    @pa_no_overlay("egress", "meta.has_threshold")
+#endif
+
+// The digest that the control plane gets when a flow starts and when its last packet passes.
 struct flow_event_t {
     bit<1>    last;
     bit<1>    first;

@@ -13,18 +13,16 @@ typedef bit<15>                  stream_id_t;
 typedef bit<3>                   queue_t;
 typedef bit<9>                   port_t;
 typedef bit<48>                  time_us_t;
-// The upper bit tells that the lower eight were ever written.
+// The upper bit is set once the lower eight have been written.
 typedef bit<9>                   valid_epoch_t;
 
-// A rank that all jobs share: 1/RANK_UNIT of the job's period, two's complement. The larger, the more urgent.
+// A rank that is comparable between jobs: in 1/RANK_UNIT of the job's period, two's complement. Larger is more urgent.
 typedef bit<48>                  rank_t;
 
 enum bit<3> Ranking {
-    NONE     = 0,
-    FIXED    = 1,
-    DEADLINE = 2,
-    ATTAINED = 3,
-    WINDOW   = 4
+    NONE = 0,
+#define RANKING_VALUE
+#include "../../build/v1model/rankings.p4"
 }
 
 struct metadata_t {
@@ -57,11 +55,13 @@ struct metadata_t {
     bit<16>          memory;
     group_id_t       group;
     bit<32>          period_us;
+#define RANKING_METADATA
+#include "../../build/v1model/rankings.p4"
 
     // Where does it go? (controls Flow, Forwarding, Promotion)
     port_t           egress_port;
     bit<16>          ecmp_group;
-    // Of TCP or UDP, for the hash over the members of a group; 0 elsewhere.
+    // The ports of TCP or UDP, for the hash over the members of a group; 0 for other packets.
     bit<16>          src_port;
     bit<16>          dst_port;
     bit<1>           forwarded;
@@ -73,7 +73,7 @@ struct metadata_t {
     bit<32>          sequence;
 }
 
-// Told to the control plane when a flow starts and when its last packet passes.
+// The digest that the control plane gets when a flow starts and when its last packet passes.
 struct flow_event_t {
     bit<8>    event;
     flow_id_t flow;

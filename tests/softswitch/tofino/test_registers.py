@@ -75,11 +75,33 @@ def test_wrapping_subtraction_and_signed_compare(stamp: int, period: int) -> Non
     assert cell(work, 2)[0] == ((before + period) % 2**32 if passed else before)
 
 
+@given(WORD, WORD)
+def test_the_later_of_two_times_that_wrap(stamp: int, before: int) -> None:
+    """``later - earlier >= 0`` for signed numbers of the cell's width, whose difference wraps."""
+    work = register("geq.uus lo, phv_lo, -lo; alu_a cmplo, lo, phv_lo; output alu_lo")
+    work.program.registers["reg"].register.write(0, before)
+    is_later = (stamp - before) % 2**32 < 2**31
+    assert work(stamp, 0, 0, 0, 0, 0)[0] == (stamp if is_later else before)
+
+
 def test_outputs() -> None:
     for output, expected in (("mem_lo", 7), ("mem_hi", 9), ("phv_lo", 1), ("phv_hi", 2), ("alu_lo", 8), ("alu_hi", 9)):
         work = register(f"add lo, lo, 1; output {output}")
         work.program.registers["reg"].register.write(0, 7, 9)
         assert work(1, 2, 0, 0, 0, 0)[0] == expected
+
+
+def test_an_action_without_an_output_writes_0_to_its_destination() -> None:
+    """p4c leaves out the output of a RegisterAction whose result is always 0, but not the instruction that uses it."""
+    work = register("alu_a lo, phv_hi")
+    assert work(11, 5, 0, 0, 1, 0)[0] == 0
+    assert cell(work, 1)[0] == 5
+
+
+def test_an_output_whose_predicate_is_false_is_0() -> None:
+    work = register("grt.u lo, lo, -phv_lo; output cmplo, mem_lo")
+    work.program.registers["reg"].register.write(0, 7, 0)
+    assert [work(word, 0, 0, 0, 0, 0)[0] for word in (6, 7)] == [7, 0]
 
 
 def test_the_high_alu_of_a_single_register_is_scratch() -> None:
@@ -103,7 +125,9 @@ def test_an_index_beyond_the_end_changes_nothing_and_is_counted() -> None:
         cell(work, 4)
 
 
-@pytest.mark.parametrize("line", ["multiply lo, lo, 2", "output nothing", "add lo, lo, b.a", "add cmphi, lo, lo, 1"])
+@pytest.mark.parametrize(
+    "line", ["multiply lo, lo, 2", "output nothing", "add lo, lo, b.a", "add cmphi, lo, lo, 1", "lss.x lo, lo"]
+)
 def test_what_a_stateful_alu_cannot_do_is_refused(line: str) -> None:
     with pytest.raises(ProgramError, match=r"words\.bfa, line \d+"):
         register(line)

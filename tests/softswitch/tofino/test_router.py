@@ -79,6 +79,19 @@ def test_a_dead_packet_and_a_wrong_checksum_end(router: Router) -> None:
     assert len(router.send(frame(ttl=2))) == 1
 
 
+def test_a_byte_that_a_checksum_lists_twice_counts_once(router: Router) -> None:
+    """p4c lists the byte of the flags and the fragment offset for both fields."""
+    old, new = "mask: [ 0..19 ]", "mask: [ 0, 0..5, 6, 6..7, 8..19 ]"
+    assert old in TEXT
+    other = Router(TofinoSwitch(load_assembly(TEXT.replace(old, new), "edge.bfa")))
+    other.switch.program.tables["Ingress.route"].insert(
+        [(0x0A000000, 8)], "Ingress.forward", {"out": 5, "mac": GATEWAY}
+    )
+    sent = frame()
+    sent[IP].flags = "DF"
+    assert router.send(sent) == other.send(sent) != []
+
+
 def test_other_packets_have_no_port(router: Router) -> None:
     assert router.send(Ether(type=0x0806) / Raw(bytes(46))) == []
     assert router.switch.process(1, bytes(10), 0) == []
@@ -98,6 +111,18 @@ def test_ranges_and_port_metadata_choose_the_queue(router: Router) -> None:
     classes = router.switch.program.tables["Ingress.classes"]
     classes.set_default("Ingress.enqueue", {"queue": 0})
     assert queue(1, 1000) == 0
+
+
+def test_the_mask_of_a_constant_entry_is_cut_to_the_width_of_its_field() -> None:
+    """p4c writes the mask of the whole field where the key is a slice of it."""
+    narrow = 'value: "0x2"\n          mask: "0xff"'
+    assert narrow in TEXT
+    wide = narrow.replace("0xff", "0xffffffff")
+    found = []
+    for text in (TEXT, TEXT.replace(narrow, wide)):
+        classes = load_assembly(text, "edge.bfa").tables["Ingress.classes"]
+        found.append([(entry.key, entry.action, entry.args) for entry in classes.entries()])
+    assert found[0] == found[1]
 
 
 def test_multicast_copies_have_their_replication_ids(router: Router) -> None:

@@ -13,6 +13,7 @@ from finsy.proto import gnmi
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError, deadline
+from echelon.southbound.queues import QueueCount
 
 ANSWER_S = 10.0
 """How long to wait for the answer to one gNMI call."""
@@ -20,6 +21,8 @@ ANSWER_S = 10.0
 _QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
 
 _EVERY_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config")
+
+_EVERY_STATE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state")
 
 
 def _path(setting: QueueSetting) -> GNMIPath:
@@ -67,6 +70,19 @@ class GnmiQueues:
                 config["softswitch:max-rate"] or None,
             )
             for (port, queue), config in leaves.items()
+        }
+
+    async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
+        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+        async with self._calling("reading counters of queues"):
+            updates = await self._connected().get(_EVERY_STATE)
+        for update in updates:
+            if update.path.last != "name":
+                place = int(update.path["interface", "interface-id"]), int(update.path["queue", "name"])
+                leaves[place][update.path.last] = int(update.value)
+        return {
+            place: QueueCount(state["transmit-pkts"], state["transmit-octets"], state["dropped-pkts"])
+            for place, state in leaves.items()
         }
 
     async def write(self, settings: Sequence[QueueSetting]) -> None:

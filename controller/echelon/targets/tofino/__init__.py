@@ -38,7 +38,7 @@ class Tofino(Target[TofinoOptions]):
     def session_factory(self, options: TofinoOptions) -> SessionFactory:
         from echelon.targets.tofino.session import BfrtSession
 
-        return partial(BfrtSession, device=options.device)
+        return partial(BfrtSession, device=options.device, binary=options.binary)
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         from echelon.targets.tofino.rates import BfrtRates

@@ -9,7 +9,7 @@ from echelon.targets.tofino.queues import QUEUES
 
 _ARCHITECTURE = "tna"
 _CELL_BYTES = 80
-_BRIDGED_BYTES = 16
+_BRIDGED_BYTES = 14
 """The most that ingress puts before a packet for egress."""
 _ETHERNET_BYTES = 14
 _SHIFTS = RankShifts(most_right=12, most_left=6)

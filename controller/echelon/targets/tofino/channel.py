@@ -7,23 +7,11 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS
-from finsy.proto import rpc_status
 
 from bfrt_proto import bfruntime_pb2 as bfrt
-from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, CallError, UpdateStatus
+from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, failure, open_channel
 
 _SERVICE = "/bfrt_proto.BfRuntime/"
-_STATUS_KEY = "grpc-status-details-bin"
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 4 << 20),
-    ("grpc.absolute_max_metadata_size", 8 << 20),
-    ("grpc.keepalive_time_ms", 300_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-)
 _PROGRAM_TIMEOUT_S = 60.0
 """How long to wait for a switch to load a program."""
 
@@ -45,10 +33,7 @@ class BfrtChannel:
     ) -> None:
         self.client_id = client_id
         self.device = device
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, _OPTIONS)
-        else:
-            self._channel = grpc.aio.secure_channel(address, credentials.to_client_credentials(), _OPTIONS)
+        self._channel = open_channel(address, credentials)
         self._write = self._unary("Write", bfrt.WriteResponse)
         self._set = self._unary("SetForwardingPipelineConfig", bfrt.SetForwardingPipelineConfigResponse)
         self._get = self._unary("GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse)
@@ -78,7 +63,7 @@ class BfrtChannel:
         try:
             await self._set(request, timeout=_PROGRAM_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
-            raise _failure(error) from None
+            raise failure(error, bfrt.Error) from None
 
     async def config(self, timeout_s: float = READ_TIMEOUT_S) -> bfrt.GetForwardingPipelineConfigResponse:
         """Return the descriptions of the program and of the fixed tables. Raise `CallError`."""
@@ -86,7 +71,7 @@ class BfrtChannel:
         try:
             answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            raise _failure(error) from None
+            raise failure(error, bfrt.Error) from None
         return answer
 
     async def write(self, updates: list[bfrt.Update], pipe: int = ALL_PIPES) -> None:
@@ -96,7 +81,7 @@ class BfrtChannel:
         try:
             await self._write(request, timeout=WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates))
         except grpc.aio.AioRpcError as error:
-            raise _failure(error) from None
+            raise failure(error, bfrt.Error) from None
 
     async def read(
         self, entities: list[bfrt.Entity], pipe: int = ALL_PIPES, timeout_s: float = READ_TIMEOUT_S
@@ -109,24 +94,10 @@ class BfrtChannel:
             async for answer in call:
                 yield answer
         except grpc.aio.AioRpcError as error:
-            raise _failure(error) from None
+            raise failure(error, bfrt.Error) from None
         finally:
             call.cancel()
 
     async def close(self) -> None:
         """Close the connection and end what is under way. Idempotent."""
         await self._channel.close()
-
-
-def _failure(error: grpc.aio.AioRpcError) -> CallError:
-    whole = UpdateStatus(error.code().value[0], error.details() or "no reason given")
-    for key, value in error.trailing_metadata() or ():
-        if key == _STATUS_KEY:
-            parts = []
-            for detail in rpc_status.Status.FromString(value).details:
-                part = bfrt.Error()
-                if not detail.Unpack(part):
-                    return CallError(whole)
-                parts.append(UpdateStatus(part.canonical_code, part.message))
-            return CallError(whole, tuple(parts))
-    return CallError(whole)

@@ -8,7 +8,6 @@ of its key, here with the value that matches everything where an intent has none
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
@@ -65,7 +64,7 @@ class BfrtCodec:
         return (
             *(TableEntry(kinds[ACTION_PROFILE], ((MEMBER, member),), (call,)) for member, call in members.items()),
             TableEntry(kinds[SELECTOR], ((GROUP, number),), (group,)),
-            replace(entry, actions=(ActionCall("", ((GROUP, number),)),)),
+            entry._replace(actions=(ActionCall("", ((GROUP, number),)),)),
         )
 
     def encode(self, entry: TableEntry) -> EncodedEntry:

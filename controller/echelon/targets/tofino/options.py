@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from echelon.documents import Section
+
+
+def _beside_context(path: Path) -> Path:
+    for file in (path, path.with_name("context.json")):
+        if not file.is_absolute():
+            raise ValueError(f"{file} is not an absolute path (write it from / on)")
+        if not file.is_file():
+            raise ValueError(f"{file} does not exist (name the tofino.bin that bfas made, with context.json beside it)")
+    return path
 
 
 class TofinoOptions(Section):
@@ -20,3 +30,8 @@ class TofinoOptions(Section):
         int, Field(strict=True, ge=1, le=100_000, description="full packets that each queue of a port holds at most")
     ] = 700
     mtu: Annotated[int, Field(strict=True, ge=68, le=65_521, description="the MTU of the links in bytes")] = 1500
+    binary: Annotated[
+        Path | None,
+        AfterValidator(lambda path: path and _beside_context(path)),
+        Field(description="absolute path of the tofino.bin that a chip loads; without it, softswitch's assembly"),
+    ] = None

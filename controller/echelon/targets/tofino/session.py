@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -60,12 +61,13 @@ class BfrtSession(IntentSession):
         name: of the switch, for messages.
         address: host:port of its BF Runtime service.
         device_id: not used: BF Runtime counts the chips of one switch, see `device`.
-        program: loaded if the switch runs another one. Its `bf-rt.json`, and `context.json` if there is one, are beside
-            its P4Info.
+        program: loaded if the switch runs another one. Its `bf-rt.json` is beside its P4Info.
         election_id: of the leader; the client id follows from it.
         credentials: of TLS; None is plain text.
         queues: the driver of the switch's queues.
         device: the number of the chip.
+        binary: what the switch executes, if not the program's assembly. Its `context.json`, if there is one, is beside
+            it.
     """
 
     def __init__(
@@ -80,9 +82,10 @@ class BfrtSession(IntentSession):
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
         device: int = 0,
+        binary: Path | None = None,
     ) -> None:
         self._address = address
-        self._program = program
+        self._program = program if binary is None else replace(program, binary=binary)
         described = program.p4info.with_name("bf-rt.json")
         self._described = described.read_bytes()
         self._info = parse(self._described, str(described))
@@ -210,7 +213,7 @@ class BfrtSession(IntentSession):
 
     def _config(self) -> bfrt.ForwardingPipelineConfig:
         config = bfrt.ForwardingPipelineConfig(p4_name=self._program.name, bfruntime_info=self._described)
-        context = self._program.p4info.with_name("context.json")
+        context = self._program.binary.with_name("context.json")
         config.profiles.add(
             profile_name="pipe",
             context=_content(context),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranking `attained` (Aalo, SIGCOMM '15; MLTCP, HotNets '24): the bytes that a group of flows has sent in this iteration
-// before the packet, by the length in the IP header: ingress does not know the length of a frame. Retransmissions count.
+// Ranking `attained` (Aalo, SIGCOMM '15; MLTCP, HotNets '24): the bytes that a group of flows has sent in this
+// iteration before the packet, by the length in the IP header, because ingress does not know the length of a frame.
+// Retransmissions count.
+
+#if defined(RANKING_CONTROL)
 
 struct attained_t {
     bit<32> epoch;
@@ -44,3 +47,7 @@ control Attained(inout metadata_t meta) {
         }
     }
 }
+
+#elif defined(RANKING_INSTANCE)
+    Attained() by_attained;
+#endif

@@ -6,6 +6,8 @@
 // multiplies by a variable. Everything is kept by EchelonFlow together with the epoch for which it holds, so that a
 // packet of another iteration changes nothing. Control Iteration says when an iteration is opened (PASS_OPEN).
 
+#if defined(RANKING_CONTROL)
+
 struct reference_t {
     int<32> epoch;
     int<32> at;
@@ -77,7 +79,7 @@ control Memory(inout metadata_t meta) {
     }
 }
 
-// What is late in this iteration makes up the memory of the next. After control Unit.
+// The delays of this iteration, from which the memory of the next follows. Applied after control Unit.
 control Lateness(inout metadata_t meta) {
     // The largest tardiness of a flow's last packet, less the largest that the job has alone.
     Register<int<32>, echelonflow_id_t>(ECHELONFLOWS, 0) late;
@@ -125,10 +127,11 @@ control Lateness(inout metadata_t meta) {
     }
 }
 
-// The rank of the most urgent flow at each port. After control Unit.
+// The rank of the most urgent flow at each port. Applied after control Unit.
 //
-// A flow that ended without its last packet, or pauses, must not hold the port for ever, and there is no stage for a
-// time: every packet of another flow takes a little off the rank, which the most urgent flow restores with its next.
+// A flow that ended or pauses must not hold the port for ever, and there is no stage for a time. So every packet of
+// another flow takes a little off the rank, and the most urgent flow restores it with its next packet. When that has
+// ended, flows that waited behind it keep their order: their ranks grow with time until the next is the most urgent.
 control Top(inout metadata_t meta) {
     Register<int<32>, port_t>(PORTS, NO_RANK) top_rank;
     // By how much the packet is behind, which is nothing for the most urgent.
@@ -143,20 +146,8 @@ control Top(inout metadata_t meta) {
             }
         }
     };
-    // The last packet of a flow: whoever was less urgent may be the most urgent now.
-    RegisterAction<int<32>, port_t, bit<32>>(top_rank) leave = {
-        void apply(inout int<32> top, out bit<32> behind) {
-            behind = 0;
-            if (meta.raw - top >= 0) {
-                top = NO_RANK;
-            } else {
-                behind = (bit<32>)(top - meta.raw);
-                top = top - TOP_DECAY;
-            }
-        }
-    };
 
-    // Ranks that stand for themselves only pass the unit that compares: no less than zero.
+    // Ranks that are not compared with others pass the same stateful ALU, which makes them at least zero.
     RegisterAction<int<32>, port_t, bit<32>>(top_rank) clamp = {
         void apply(inout int<32> top, out bit<32> key) {
             key = 0;
@@ -170,11 +161,14 @@ control Top(inout metadata_t meta) {
         if (meta.ranking == Ranking.WINDOW || (meta.ranking == Ranking.DEADLINE && meta.bridge.is_relative == 0)) {
             meta.level_key = clamp.execute(meta.egress_port);
         } else if (meta.ranking == Ranking.DEADLINE && meta.epoch_is == EPOCH_EQUAL) {
-            if (meta.last == 1) {
-                meta.level_key = leave.execute(meta.egress_port);
-            } else {
-                meta.level_key = compete.execute(meta.egress_port);
-            }
+            meta.level_key = compete.execute(meta.egress_port);
         }
     }
 }
+
+#elif defined(RANKING_INSTANCE)
+    Deadline() by_deadline;
+    Memory() memory;
+    Lateness() lateness;
+    Top() top;
+#endif

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking `window` (CASSINI, NSDI '24): the time left in the group's period. The register holds the end of the running
 // period. A packet that comes then or later moves it on by one period, so after a silence of a few periods as many
-// packets find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin anew.
+// packets find no time left. After a silence of 2^SILENT_SHIFT periods the packet is resubmitted, and periods begin
+// anew.
+
+#if defined(RANKING_CONTROL)
 
 control Window(inout metadata_t meta) {
     Register<int<32>, group_id_t>(GROUPS) window_end;
@@ -21,7 +24,7 @@ control Window(inout metadata_t meta) {
         }
     };
 
-    // Fields of ranking `deadline` take what lies between: containers are few.
+    // Intermediate results are in fields of ranking `deadline`, because containers are few.
     apply {
         if (meta.pass == PASS_OPEN) {
             meta.begun = begin.execute(meta.group);
@@ -30,3 +33,7 @@ control Window(inout metadata_t meta) {
         }
     }
 }
+
+#elif defined(RANKING_INSTANCE)
+    Window() by_window;
+#endif

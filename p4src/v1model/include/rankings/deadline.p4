@@ -3,9 +3,12 @@
 // tardiness with memory against the most urgent flow at the port.
 //
 // The reference time of each EchelonFlow is re-learnt in every iteration: the self-correction of EchelonFlow (HotNets
-// '22, section 3.1). The first packet of a newer iteration that arrives opens it, with reference = now - its own offset.
+// '22, section 3.1). The first packet of a newer iteration that arrives opens it, with reference = now - its offset.
 // For the head flow (offset 0) that is the definition; for any other it is the estimate that holds if the flow is on
-// time, so that a switch which the head flow does not pass, or a lost head, still leaves a usable reference.
+// time. A switch that the head flow does not pass, or that its first packets do not reach, therefore has a usable
+// reference, too.
+
+#if defined(RANKING_CONTROL)
 
 // Slack = reference + offset - now, in microseconds, saturated to 32 bits and biased to an unsigned key that orders as
 // slacks do.
@@ -28,8 +31,8 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
     register<valid_epoch_t>(ECHELONFLOWS) reference_epoch;
     register<bit<16>>(ECHELONFLOWS) memory;
     // The most urgent flow at each port: 1 and its number, its rank, and when it is forgotten unless it sends again.
-    // After its last packet, it still counts for a while. Those that waited behind it then go before flows that begin
-    // just now, whose packets would otherwise find nobody more urgent, and overtake them in the highest queue.
+    // After its last packet, it still counts for a while. Flows that waited behind it then go before flows that begin
+    // just now. The packets of these would otherwise find no flow more urgent, and overtake in the highest queue.
     register<bit<15>>(PORTS) top_flow;
     register<rank_t>(PORTS) top_rank;
     register<time_us_t>(PORTS) top_until_us;
@@ -138,7 +141,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
     }
 }
 
-// What egress sees of a packet of a ranking that is relative: it writes what the switch knows into the shim, and
+// The departure of a packet that is ranked relative to others: writes the switch's knowledge into the shim, and
 // remembers the largest tardiness of a flow's last packet in this iteration.
 control Departure(inout headers_t hdr, inout metadata_t meta, in time_us_t now, register<bit<32>> late_us) {
     apply {
@@ -158,3 +161,11 @@ control Departure(inout headers_t hdr, inout metadata_t meta, in time_us_t now, 
         }
     }
 }
+
+#elif defined(RANKING_INSTANCE)
+    Deadline() by_deadline;
+#elif defined(RANKING_APPLY)
+                else if (meta.ranking == Ranking.DEADLINE) {
+                    by_deadline.apply(hdr, meta, now, late_us);
+                }
+#endif

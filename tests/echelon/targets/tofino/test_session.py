@@ -103,7 +103,7 @@ def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -> None
             (call.name, dict(call.arguments)) for call in ecmp.actions
         ]
         # Less members, then none: nothing stays behind.
-        one = replace(ecmp, actions=ecmp.actions[:1])
+        one = ecmp._replace(actions=ecmp.actions[:1])
         for entries, expected in (((one,), 3), ((), 0)):
             await session.reconcile(Intent("s1", (Part("test", entries),)))
             assert len(rig.held()) == expected
@@ -140,10 +140,10 @@ def test_a_refused_entry_does_not_keep_others_from_being_written(rig: Rig) -> No
     good = TableEntry("station", (("dst", 5),), (ActionCall("forward", (("port", 1),)),))
     entries = (
         good,
-        replace(good, match=(("dst", 1 << 48),)),
-        replace(good, table="nowhere"),
-        replace(good, actions=(ActionCall("forward", (("port", 1), ("more", 2))),)),
-        replace(good, actions=good.actions * 2),
+        good._replace(match=(("dst", 1 << 48),)),
+        good._replace(table="nowhere"),
+        good._replace(actions=(ActionCall("forward", (("port", 1), ("more", 2))),)),
+        good._replace(actions=good.actions * 2),
         TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000001, 8)),), good.actions),
         TableEntry("level", (("profile", 1), ("key", Interval(9, 3))), (ActionCall("set_queue", ()),), 1),
     )
@@ -216,7 +216,7 @@ def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> None:
         await session.acknowledge(report)
         await reports.aclose()  # type: ignore[attr-defined]
         flow = next(iter(intent.flow_entries.values()))
-        unknown = replace(flow, match=(("flow", 4000),))
+        unknown = flow._replace(match=(("flow", 4000),))
         with rig.lock:
             entries = rig.device.entries(next(t for t, _ in rig.held() if t.endswith(".flow")), None)
             assert entries is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from echelon.execution import duration_s
 from echelon.p4program import P4Program
 from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scenario import load_scenario
+from echelon.scenarios.scale import scaled
+from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets.tofino import Tofino
 from echelon.targets.tofino.virtual import TofinoTestbed
 from echelon.targets.virtual import VirtualFabricFactory
@@ -53,43 +55,40 @@ def from_sources(directory: Path) -> FromSources:
         pytest.param(
             "sources", marks=[pytest.mark.p4c, pytest.mark.skipif(not HAS_P4C, reason="p4c is not installed")]
         ),
-        "compiled",
+        "compiled, a tenth",
+        pytest.param("compiled", marks=pytest.mark.long),
     ],
 )
-def tofino(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run the target `tofino` on the program's sources, or on what p4c's Tofino back end made of them."""
-    target = Tofino()
-    if request.param == "sources":
-        target = from_sources(tmp_path_factory.mktemp("tna"))
-    else:
-        try:
-            target.program()
-        except FileNotFoundError as error:
-            pytest.skip(str(error))
+def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
+    """Run the target `tofino` on the program's sources, or on what p4c's Tofino back end made of them.
+
+    The compiled program takes a millisecond a packet: a tenth of the rates and sizes gives a tenth of the packets.
+    """
+    target = from_sources(tmp_path_factory.mktemp("tna")) if request.param == "sources" else Tofino()
+    fig2 = load_scenario(FIG2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("echelon.virtual.run.TARGETS", {"tofino": target})
-        yield
+        yield scaled(fig2, Fraction(1, 10)).scenario if request.param.endswith("tenth") else fig2
 
 
-def fig2(policy: str) -> PolicyRun:
-    scenario = load_scenario(FIG2)
+def outcome(scenario: Scenario, policy: str) -> PolicyRun:
     return run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, target="tofino")
 
 
-@pytest.mark.usefixtures("tofino")
 @pytest.mark.parametrize(("policy", "expected_s"), [("fair", 8.5), ("echelon", 8.0)])
-def test_fig2_takes_as_long_as_published(policy: str, expected_s: float) -> None:
+def test_fig2_takes_as_long_as_published(scenario: Scenario, policy: str, expected_s: float) -> None:
     """Fig. 2 of EchelonFlow (HotNets '22)."""
-    outcome = fig2(policy)
-    (job,) = outcome.records.values()
-    assert float(duration_s(job.finished[0])) == pytest.approx(expected_s, rel=1e-3)
-    assert not any(outcome.reordered.values())
+    found = outcome(scenario, policy)
+    (job,) = found.records.values()
+    # To a packet of a flow: 0.1 % of the whole scenario's.
+    packets = next(iter(scenario.jobs[0].flows)).size_bytes / scenario.transport.packet_bytes
+    assert float(duration_s(job.finished[0])) == pytest.approx(expected_s, rel=1 / packets)
+    assert not any(found.reordered.values())
     # Each of three flows starts and finishes, at each switch.
-    assert {name: switch.digests for name, switch in outcome.switches.items()} == {"s1": 6, "s2": 6}
+    assert {name: switch.digests for name, switch in found.switches.items()} == {"s1": 6, "s2": 6}
 
 
-@pytest.mark.usefixtures("tofino")
-def test_a_run_repeats() -> None:
-    first, second = fig2("fair"), fig2("fair")
+def test_a_run_repeats(scenario: Scenario) -> None:
+    first, second = outcome(scenario, "fair"), outcome(scenario, "fair")
     assert first.records == second.records
     assert first.switches == second.switches
