@@ -34,13 +34,13 @@ PROGRAMS = (
 PATIENCE_S = 300
 
 ELSEWHERE = {
-    r"^sudo |^mn |demo-mininet|--fabric (mininet|namespaces)": "root",
+    r"^sudo |^mn |demo-mininet|--on (mininet|namespaces)": "root",
     r"^ptf |^make ptf": "root",
     r"systemctl|pip install|-m venv|^/opt/": "an installation",
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
+    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
@@ -52,6 +52,7 @@ ELSEWHERE = {
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
+    r"^echelon run .*--target tofino": "minutes; tests/echelon/targets/tofino runs scenarios so",
     r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""

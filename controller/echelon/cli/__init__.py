@@ -6,13 +6,18 @@ it needs when it runs, so that `--help` and checks of files are quick.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from echelon.cli import (
+    about,
     changes,
     checks,
     coflows,
+    completion,
     evaluations,
+    examples,
     experiments,
     fabrics,
     importing,
@@ -25,10 +30,12 @@ from echelon.cli import (
     runs,
     serving,
     shell,
+    status,
     stores,
     sweeps,
     switches,
     tokens,
+    top,
     traffic,
     watch,
 )
@@ -42,12 +49,16 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 _EXPERIMENTS = "Experiments and files"
 _SERVICE = "The service"
 _OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 
+app.command(name="help", rich_help_panel=_EXPERIMENTS)(about.show_help)
+app.command(rich_help_panel=_EXPERIMENTS)(examples.init)
+app.command(name="examples", rich_help_panel=_EXPERIMENTS)(examples.examples)
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
 app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
@@ -63,6 +74,8 @@ app.command(rich_help_panel=_SERVICE)(serving.serve)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
 app.command(rich_help_panel=_SERVICE)(stores.backup)
 app.command(rich_help_panel=_SERVICE)(stores.restore)
+app.command(rich_help_panel=_OPERATION)(status.status)
+app.command(rich_help_panel=_OPERATION)(top.top)
 app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)
 app.add_typer(switches.app, name="switch", rich_help_panel=_OPERATION)
 app.add_typer(plans.app, name="plan", rich_help_panel=_OPERATION)
@@ -71,8 +84,19 @@ app.add_typer(links.app, name="link", rich_help_panel=_OPERATION)
 app.command(rich_help_panel=_OPERATION)(changes.events)
 app.command(rich_help_panel=_OPERATION)(watch.watch)
 app.command(rich_help_panel=_OPERATION)(shell.shell)
+app.command(rich_help_panel=_OPERATION)(completion.completion)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=about.print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
     """Entry point of the command."""
+    completion.prepare()
     app(prog_name="echelon")

@@ -108,9 +108,12 @@ def service(
     from echelon.client import Client, ClientError
     from echelon.client.client import read_token
     from echelon.documents import DocumentError
+    from echelon.service.hazards import readable_by_others
 
     try:
         token = None if token_file is None else read_token(token_file)
+        if token_file is not None and (hazard := readable_by_others(token_file)) is not None:
+            typer.echo(f"warning: {hazard}", err=True)
         client = Client(url, token=token, ca=ca, certificate=certificate, timeout_s=timeout_s)
     except ClientError as error:
         _fail(error, BAD_INPUT, as_json)

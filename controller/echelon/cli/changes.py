@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 def events(
     client: Client,
     last: Annotated[int, typer.Option("--last", help="How many of the latest to list.", min=1, max=1000)] = 20,
+    by: Annotated[str | None, typer.Option("--client", help="List only changes by this token.", metavar="NAME")] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", help="List only changes of this job, link or policy.", metavar="OBJECT")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", help="List only changes before this request's.", metavar="REQUEST")
+    ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
-    """List who changed what. The request's id finds the change in the log."""
-    found = client.events(last)
+    """List who changed what. The request's id finds the change in the log.
+
+    Example: echelon events --json
+    """
+    found = client.events(last, by, of, before)
     if as_json:
         tables.show_json(found)
         return

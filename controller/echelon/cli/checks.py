@@ -70,7 +70,9 @@ def check(
 ) -> None:
     """Check files without running anything.
 
-    Ends with status 2 if any file is bad, after one line about each on standard error.
+    Ends with status 2 if any file is bad, after one line about each mistake on standard error.
+
+    Example: echelon check *.yaml
     """
     from echelon.documents import DocumentError
 
@@ -80,7 +82,8 @@ def check(
             typer.echo(f"{file}: {_kind_of(file).load(file)} is good")
         except DocumentError as error:
             failed = True
-            typer.echo(str(error), err=True)
+            for mistake in (error, *error.others):
+                typer.echo(str(mistake), err=True)
     if failed:
         raise typer.Exit(BAD_INPUT)
 

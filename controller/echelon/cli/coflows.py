@@ -39,7 +39,10 @@ def coflows(
         ),
     ] = "0 s",
 ) -> None:
-    """Replay a trace of coflows on one big switch, and print how long coflows take under each policy."""
+    """Replay a trace of coflows on one big switch, and print how long coflows take under each policy.
+
+    Example: echelon coflows FB2010-1Hr-150-0.txt --policy varys --policy fair
+    """
     from echelon.documents import DocumentError
     from echelon.experiments.coflow_trace import load_trace
     from echelon.quantities import QuantityError, duration_s, rate_bps

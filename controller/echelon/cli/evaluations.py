@@ -55,7 +55,10 @@ def evaluate(
         int | None, typer.Option(help="Number of processes that measure. Default: one for each processor.", min=1)
     ] = None,
 ) -> None:
-    """Run every policy on random scenarios, and compare it with fair sharing and the physical limit."""
+    """Run every policy on random scenarios, and compare it with fair sharing and the physical limit.
+
+    Example: echelon evaluate --scenarios 20 -o report
+    """
     with one_line_errors(out):
         from echelon.experiments.evaluation import run
         from echelon.fluid import can_compile

@@ -46,7 +46,10 @@ def experiment(
 def report(
     directory: Annotated[Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)],
 ) -> None:
-    """Redraw tables, figures and reports from what was measured; nothing is run."""
+    """Redraw tables, figures and reports from what was measured; nothing is run.
+
+    Example: echelon experiment report results
+    """
     with one_line_errors(directory):
         from echelon.experiments import run
 
@@ -59,6 +62,8 @@ def _command(name: str) -> Callable[..., None]:
         out: Annotated[
             Path,
             typer.Option(
+                "--out",
+                "-o",
                 help="The directory for points, tables, figures and the report. Existing points are kept.",
                 metavar=_DIRECTORY,
             ),
@@ -75,7 +80,10 @@ def _command(name: str) -> Callable[..., None]:
         ] = None,
         policy: Annotated[list[str] | None, typer.Option(help="Measure only this policy; repeatable.")] = None,
         fabric: Annotated[
-            str, typer.Option(help="virtual, or real sockets in real time (root): namespaces, mininet.")
+            str,
+            typer.Option(
+                "--on", metavar="HOSTS", help="virtual, or real sockets in real time (root): namespaces, mininet."
+            ),
         ] = "virtual",
         target: Annotated[
             str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
@@ -83,7 +91,7 @@ def _command(name: str) -> Callable[..., None]:
         scale: Annotated[
             str, typer.Option(help="Factor of rates and sizes against the published ones.", metavar="FRACTION")
         ] = "1/100",
-        seed: Annotated[int, typer.Option(help="The seed of everything random.", min=0, max=2**32 - 1)] = 0,
+        seed: Annotated[int, typer.Option(help="Seed for all random choices.", min=0, max=2**32 - 1)] = 0,
         workers: Annotated[
             int | None,
             typer.Option(
@@ -127,7 +135,7 @@ def _command(name: str) -> Callable[..., None]:
             for path in files:
                 typer.echo(path)
 
-    command.__doc__ = f"{EXPERIMENTS[name].about}."
+    command.__doc__ = f"{EXPERIMENTS[name].about}.\n\nExample: echelon experiment {name} --quick -o results"
     return command
 
 

@@ -48,7 +48,10 @@ _DELAY = "1 us"
 
 @app.command("one-tor")
 def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Write a fabric of servers at one top-of-rack switch."""
+    """Write a fabric of servers at one top-of-rack switch.
+
+    Example: echelon fabric one-tor --servers 8 -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     build = partial(builders.one_tor, servers)
@@ -57,7 +60,10 @@ def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY
 
 @app.command("thesis-a")
 def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Write four servers whose bottleneck is the NIC of s0, as a switch nic0 (Salamy 2022, configuration A)."""
+    """Write four servers whose bottleneck is the NIC of s0, as a switch nic0 (Salamy 2022, configuration A).
+
+    Example: echelon fabric thesis-a -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = (
@@ -70,7 +76,10 @@ def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 
 @app.command("thesis-b")
 def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
-    """Write four servers whose bottleneck is their switch's port to s0 (Salamy 2022, configuration B)."""
+    """Write four servers whose bottleneck is their switch's port to s0 (Salamy 2022, configuration B).
+
+    Example: echelon fabric thesis-b -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = (
@@ -84,7 +93,10 @@ def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 def dumbbell(
     pairs: Pairs = 2, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
 ) -> None:
-    """Write pairs of hosts on either side of one link."""
+    """Write pairs of hosts on either side of one link.
+
+    Example: echelon fabric dumbbell --pairs 4 -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = f"{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck."
@@ -95,7 +107,10 @@ def dumbbell(
 def line(
     switches: Switches = 3, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
 ) -> None:
-    """Write switches in a line, with a host at each."""
+    """Write switches in a line, with a host at each.
+
+    Example: echelon fabric line --switches 3 -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = f"A host at each of {switches} switches in a line; the links between switches are the bottlenecks."
@@ -112,7 +127,10 @@ def leaf_spine(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Write a leaf-spine fabric, in which every leaf is linked to every spine."""
+    """Write a leaf-spine fabric, in which every leaf is linked to every spine.
+
+    Example: echelon fabric leaf-spine --leaves 4 --spines 2 -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = (
@@ -130,7 +148,10 @@ def fat_tree(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Write a fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008)."""
+    """Write a fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008).
+
+    Example: echelon fabric fat-tree -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = f"The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008)."
@@ -147,7 +168,10 @@ def rail_optimised(
     delay: Delay = _DELAY,
     out: Out = None,
 ) -> None:
-    """Write a rail-optimised fabric, in which each NIC of a server is a host at the switch (rail) of its rank."""
+    """Write a rail-optimised fabric, in which each NIC of a server is a host at the switch (rail) of its rank.
+
+    Example: echelon fabric rail-optimised --servers 4 --rails 4 -o fabric.yaml
+    """
     from echelon.fabric import builders
 
     about = (

@@ -59,7 +59,10 @@ def import_workload(
         ),
     ] = None,
 ) -> None:
-    """Write the job file of a workload in another tool's format, and say what was read, derived and ignored."""
+    """Write the job file of a workload in another tool's format, and say what was read, derived and ignored.
+
+    Example: echelon import chakra rank*.et --hosts 8 -o job.yaml
+    """
     from echelon.documents import DocumentError
 
     given: dict[str, object] = {

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from echelon.cli import figures, tables
+from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import on_service
 from echelon.cli.usage import BAD_INPUT, FAILED, fail, fraction
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from echelon.client import Client
     from echelon.service.resources import EchelonFlowReport, JobResource
 
 app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME")]
+Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)]
 
 NOT_FOUND = 404
+REFUSALS = frozenset({409, 413, 422})
+"""Statuses of an answer that says what is wrong with one job."""
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
@@ -31,25 +35,40 @@ _FLOWS_SHOWN = 20
 @on_service
 def submit(
     client: Client,
-    files: Annotated[list[Path], typer.Argument(help="Job files.", metavar="FILE")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Job files; a file may hold several jobs, with --- between them.", metavar="FILE"),
+    ] = None,
+    more: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="The same as FILE; - is standard input.", metavar="FILE"),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another job of the same name.")] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until every reachable switch has the plan with the job.")
     ] = False,
     timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
+    dry_run: dryruns.DryRun = False,
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
-    Submitting the same file again changes nothing. With --wait, status 1 means that a job was not installed.
+    Nothing is sent if a document is faulty. A job that the service refuses does not keep the others; the status then is
+    2. Submitting the same job again changes nothing. With --wait, status 1 means that a job was not installed.
+
+    Example: echelon job submit job.yaml --wait
     """
-    # All files are read first: a list with a bad file changes nothing.
-    specs = [_spec(file) for file in files]
-    jobs = [_register(client, file, spec, replace) for file, spec in zip(files, specs, strict=True)]
+    specs = _specs([*(files or ()), *(more or ())])
+    if dry_run:
+        _rehearse(client, specs, replace)
+        return
+    jobs = [job for source, spec in specs.items() if (job := _register(client, source, spec, replace)) is not None]
     if wait:
         deadline = time.monotonic() + timeout
         waiting = [_wait(client, job, deadline) for job in jobs]
-        if not all(waiting):
+        if not all(waiting) and len(jobs) == len(specs):
             raise typer.Exit(FAILED)
+    if len(jobs) < len(specs):
+        raise typer.Exit(BAD_INPUT)
 
 
 @app.command()
@@ -76,7 +95,10 @@ def new(
     ] = "45%",
     name: Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")] = None,
 ) -> None:
-    """Print the job file of a model that is trained on so many GPUs."""
+    """Print the job file of a model that is trained on so many GPUs.
+
+    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16
+    """
     from echelon.documents import DocumentError
     from echelon.jobs.models.command import new_job_file
 
@@ -101,9 +123,21 @@ def new(
 
 @app.command("list")
 @on_service
-def list_jobs(client: Client, as_json: tables.AsJson = False) -> None:
-    """List all jobs, with what switches saw of their latest iteration."""
-    jobs = client.jobs()
+def list_jobs(
+    client: Client,
+    state: Annotated[
+        Literal["accepted", "planned", "installed", "unplanned"] | None,
+        typer.Option(help="List only jobs in this state."),
+    ] = None,
+    worker: Annotated[str | None, typer.Option(help="List only jobs with this host.", metavar="HOST")] = None,
+    limit: Annotated[int | None, typer.Option(help="List so many at most. Default: all.", min=1)] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """List jobs by name, with what switches saw of their latest iteration.
+
+    Example: echelon job list
+    """
+    jobs = client.jobs(state, worker, limit)
     if as_json:
         tables.show_json(jobs)
         return
@@ -142,7 +176,10 @@ def show(
     ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Show one job: its state, its iterations, its EchelonFlows."""
+    """Show one job: its state, its iterations, its EchelonFlows.
+
+    Example: echelon job show bert
+    """
     job = client.job(name)
     if as_json:
         tables.show_json(job)
@@ -158,12 +195,24 @@ def show(
 
 @app.command()
 @on_service
-def remove(client: Client, names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME")]) -> None:
-    """Remove jobs. A name that cannot be removed does not keep the others; the status then is 2."""
+def remove(
+    client: Client,
+    names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME", autocompletion=completion.jobs)],
+    dry_run: dryruns.DryRun = False,
+) -> None:
+    """Remove jobs. A name that cannot be removed does not keep the others; the status then is 2.
+
+    Example: echelon job remove bert
+    """
     from echelon.client import ClientError
 
     refused = 0
     for name in names:
+        if dry_run:
+            if len(names) > 1:
+                typer.echo(f"without job '{name}' alone:")
+            dryruns.show(client.rehearse_removal(name))
+            continue
         try:
             client.remove_job(name)
         except ClientError as error:
@@ -192,37 +241,56 @@ def distances(
         ),
     ],
 ) -> None:
-    """Report a profiled arrangement function, to replace the one that the job's file implies."""
+    """Report a profiled arrangement function, to replace the one that the job's file implies.
+
+    Example: echelon job distances bert h1 '0 ms' '10 ms' '20 ms'
+    """
     client.report_distances(name, echelonflow, offsets)
     typer.echo(f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force")
 
 
-def _spec(file: Path) -> dict[str, Any]:
-    """Return the mapping in a valid job file. Raise `DocumentError`."""
-    from echelon.documents import parse_document, read_document
+def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Return the mappings of valid jobs, by where they are from. Raise `DocumentError`."""
+    from echelon.documents import DocumentError, parse_document, read_documents
     from echelon.jobs.spec import JobSpec
 
-    data = read_document(file)
-    parse_document(JobSpec, data, str(file))
-    return data
+    if not files:
+        fail("no job is given (name a FILE, or - for standard input)")
+    specs: dict[str, dict[str, Any]] = {}
+    sources: dict[str, str] = {}
+    for file in dict.fromkeys(files):
+        for source, data in read_documents(file).items():
+            name = parse_document(JobSpec, data, source).job
+            first = sources.setdefault(name, source)
+            if first != source:
+                raise DocumentError(source, "job", f"'{name}' is also in {first} (give each job its own name)")
+            specs[source] = data
+    return specs
 
 
-def _register(client: Client, file: Path, spec: dict[str, Any], replace: bool) -> JobResource:
+def _register(client: Client, source: str, spec: dict[str, Any], replace: bool) -> JobResource | None:
+    """Return the job, or say why the service refuses it, and return None."""
     from echelon.client import ClientError
 
     try:
         job = client.register_job(spec, replace=replace)
     except ClientError as error:
+        if error.status not in REFUSALS:
+            raise
+        reason = str(error)
         if error.code == "name-taken":
-            hint = "take another name, or replace it with --replace"
-            raise ClientError(
-                error.status, f"{file}: there is another job '{spec['job']}' ({hint})", code=error.code
-            ) from None
-        if error.status is not None and error.status in (409, 422):
-            raise ClientError(error.status, f"{file}: {error}") from None
-        raise
+            reason = f"there is another job '{spec['job']}' (take another name, or replace it with --replace)"
+        typer.echo(f"{source}: {reason}", err=True)
+        return None
     typer.echo(f"job '{job.name}' is {job.state}")
     return job
+
+
+def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool) -> None:
+    for number, spec in enumerate(specs.values()):
+        if len(specs) > 1:
+            typer.echo(f"{'' if number == 0 else chr(10)}job '{spec['job']}' by itself:")
+        dryruns.show(client.rehearse_job(spec, replace=replace))
 
 
 def _wait(client: Client, job: JobResource, deadline: float) -> bool:

@@ -26,6 +26,8 @@ def show(
     """Show what a job computes and sends in an iteration, and its EchelonFlows; draw it.
 
     Times are those of an infinitely fast network: ideal finish times.
+
+    Example: echelon show job.yaml -o job.png
     """
     from echelon.documents import DocumentError
     from echelon.jobs import build_job

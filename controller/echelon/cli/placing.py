@@ -30,7 +30,10 @@ def place(
         typer.Option("--out", "-o", help="Write the scenario with this placement, next to the scenario's file."),
     ] = None,
 ) -> None:
-    """Show what each placement of the jobs' ranks on hosts would cost each job."""
+    """Show what each placement of the jobs' ranks on hosts would cost each job.
+
+    Example: echelon place scenario.yaml --run echelon -o placed.yaml
+    """
     from echelon.cli.runs import policy_choice
     from echelon.cli.tables import Column, show
     from echelon.documents import DocumentError, suggestion

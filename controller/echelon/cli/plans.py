@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from echelon.cli import figures, tables
+from echelon.cli import completion, figures, tables
 from echelon.cli.calls import on_service
 from echelon.cli.usage import BAD_INPUT, FAILED
 
@@ -29,12 +29,24 @@ TROUBLE = BAD_INPUT
 @on_service
 def show(
     client: Client,
-    job: Annotated[str | None, typer.Option(help="Show only flows of this job.", metavar="NAME")] = None,
-    switch: Annotated[str | None, typer.Option(help="Show only flows through this switch.", metavar="NAME")] = None,
+    job: Annotated[
+        str | None, typer.Option(help="Show only flows of this job.", metavar="NAME", autocompletion=completion.jobs)
+    ] = None,
+    switch: Annotated[
+        str | None,
+        typer.Option(help="Show only flows through this switch.", metavar="NAME", autocompletion=completion.switches),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Show so many flows at most. Default: all.", min=1)] = None,
+    after: Annotated[
+        str | None, typer.Option(help="Show only flows that come after this one.", metavar="JOB/FLOW")
+    ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Show path and ranking of every flow."""
-    plan = client.plan(job=job, switch=switch)
+    """Show path and ranking of every flow.
+
+    Example: echelon plan show
+    """
+    plan = client.plan(job, switch, limit, after)
     if as_json:
         tables.show_json(plan)
         return
@@ -60,12 +72,16 @@ def show(
 @on_service
 def diff(
     client: Client,
-    switches: Annotated[list[str] | None, typer.Argument(help="Default: all.", metavar="SWITCH")] = None,
+    switches: Annotated[
+        list[str] | None, typer.Argument(help="Default: all.", metavar="SWITCH", autocompletion=completion.switches)
+    ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
     """Read the switches and show what would be written to them; nothing is written.
 
     Status 0: no differences; 1: differences; 2: a switch could not be read.
+
+    Example: echelon plan diff
     """
     found = [client.difference(name) for name in switches or [switch.name for switch in client.switches()]]
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli import tables
+from echelon.cli import completion, dryruns, tables
 from echelon.cli.calls import on_service
 from echelon.cli.usage import fail
 
@@ -20,7 +20,10 @@ app = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
 @app.command()
 @on_service
 def show(client: Client, as_json: tables.AsJson = False) -> None:
-    """Show the policy in force, and all that can be chosen."""
+    """Show the policy in force, and all that can be chosen.
+
+    Example: echelon policy show
+    """
     policy = client.policy()
     if as_json:
         tables.show_json(policy)
@@ -46,15 +49,18 @@ def show(client: Client, as_json: tables.AsJson = False) -> None:
 @on_service
 def set_policy(
     client: Client,
-    name: Annotated[str, typer.Argument(help="The policy.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The policy.", metavar="NAME", autocompletion=completion.policies)],
     parameters: Annotated[
         list[str] | None,
         typer.Argument(help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"),
     ] = None,
+    dry_run: dryruns.DryRun = False,
 ) -> None:
     """Change the policy: all jobs are planned anew.
 
     The service remembers it; the policy in its configuration file only applies to its first start.
+
+    Example: echelon policy set echelon order=setf
     """
     given: dict[str, str] = {}
     for text in parameters or ():
@@ -64,6 +70,9 @@ def set_policy(
         if parameter in given:
             fail(f"parameter '{parameter}' is given twice (keep one of them)")
         given[parameter] = value
+    if dry_run:
+        dryruns.show(client.rehearse_policy(name, given))
+        return
     typer.echo(f"the policy is {_text(client.set_policy(name, given))}")
 
 

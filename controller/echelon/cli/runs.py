@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 def run(
     scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
     out: Annotated[
-        Path, typer.Option(help="The directory for results.json, report.md and timeline.png.", metavar="DIRECTORY")
+        Path,
+        typer.Option(
+            "--out", "-o", help="The directory for results.json, report.md and timeline.png.", metavar="DIRECTORY"
+        ),
     ],
     target: Annotated[
         str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
@@ -35,8 +38,10 @@ def run(
     fabric: Annotated[
         str,
         typer.Option(
+            "--on",
+            metavar="HOSTS",
             help="virtual: in virtual time, in this process. namespaces, mininet: real sockets in real time, on hosts "
-            "and switches that exist only for the run (needs root)."
+            "and switches that exist only for the run (needs root).",
         ),
     ] = "virtual",
     policy: Annotated[
@@ -71,6 +76,8 @@ def run(
     """Run a scenario under each of its policies, and compare them.
 
     An interrupted run keeps the policies that have finished; the same command goes on from there.
+
+    Example: echelon run scenario.yaml --policy fair --policy echelon -o results
     """
     with _one_line_errors(str(scenario)):
         _run(scenario, out, fabric, target, policy or [], ideal, exact, scale, yes)
@@ -171,7 +178,7 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
     from echelon.scenarios.scale import scaled
 
     if fabric != VIRTUAL:
-        reason = f"goes with --fabric {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
+        reason = f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
         raise DocumentError("--scale", "", reason)
     smaller = scaled(scenario, fraction("--scale", scale))
     typer.echo(smaller.changes, err=True)

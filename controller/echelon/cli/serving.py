@@ -30,6 +30,8 @@ def serve(
 
     Runs in the foreground until it is told to stop (SIGTERM, SIGINT). SIGHUP makes it read configuration, tokens and
     certificates again. Ends with status 2 if the configuration is bad.
+
+    Example: echelon serve --config echelon.yaml
     """
     from echelon.documents import DocumentError
     from echelon.service.config import load_service_config

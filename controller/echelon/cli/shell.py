@@ -60,6 +60,8 @@ def shell(
 
     The shell needs an environment of its own, which is made at the first use in the cache directory of your user (about
     25 s and 100 MB).
+
+    Example: echelon shell leaf1 --config echelon.yaml
     """
     if config is not None:
         place = _in_configuration(switch, config)

@@ -16,7 +16,10 @@ _CONFIG = Path("echelon.yaml")
 
 
 def backup(copy: Copy, config: Config = _CONFIG) -> None:
-    """Copy jobs, policy and drained links to one file, while the service runs or not."""
+    """Copy jobs, policy and drained links to one file, while the service runs or not.
+
+    Example: echelon backup copy.db --config echelon.yaml
+    """
     from echelon.service.store import StoreError
     from echelon.service.store.sqlite import back_up
 
@@ -28,7 +31,10 @@ def backup(copy: Copy, config: Config = _CONFIG) -> None:
 
 
 def restore(copy: Copy, config: Config = _CONFIG) -> None:
-    """Replace the store of a stopped service by a copy. The former store is kept as NAME.replaced."""
+    """Replace the store of a stopped service by a copy. The former store is kept as NAME.replaced.
+
+    Example: echelon restore copy.db --config echelon.yaml
+    """
     from echelon.service.store import StoreError
     from echelon.service.store.sqlite import restore as put_back
 

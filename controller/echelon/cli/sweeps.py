@@ -29,7 +29,10 @@ def sweep(
         ),
     ] = None,
 ) -> None:
-    """Run every variant of a scenario under every policy. The same command continues an interrupted sweep."""
+    """Run every variant of a scenario under every policy. The same command continues an interrupted sweep.
+
+    Example: echelon sweep sweep.yaml -o results --workers 2
+    """
     with one_line_errors(out):
         from echelon.cli.tables import Column, show
         from echelon.points.cluster import DaskCluster

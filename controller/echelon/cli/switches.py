@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli import figures, tables
+from echelon.cli import completion, figures, tables
 from echelon.cli.calls import on_service
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ app = typer.Typer(help="Switches: list, show.", no_args_is_help=True)
 @app.command("list")
 @on_service
 def list_switches(client: Client, as_json: tables.AsJson = False) -> None:
-    """List all switches, with their state and table entries."""
+    """List all switches, with their state and table entries.
+
+    Example: echelon switch list --json
+    """
     switches = client.switches()
     if as_json:
         tables.show_json(switches)
@@ -56,13 +59,16 @@ def list_switches(client: Client, as_json: tables.AsJson = False) -> None:
 @on_service
 def show(
     client: Client,
-    name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)],
     intent: Annotated[
         bool, typer.Option("--intent", help="Also show every entry and queue that the switch should have.")
     ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Show one switch; with --intent, what it should hold."""
+    """Show one switch; with --intent, what it should hold.
+
+    Example: echelon switch show leaf1 --intent
+    """
     if as_json:
         tables.show_json(client.intent(name) if intent else client.switch(name))
         return

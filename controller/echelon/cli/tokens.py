@@ -25,6 +25,8 @@ def token(
 
     The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored nowhere. The entry
     is for the tokens file of the service, below 'tokens:'; it does not reveal the token.
+
+    Example: echelon token alice --role operator
     """
     from echelon.documents import DocumentError
     from echelon.service.api.tokens import Role, new_token

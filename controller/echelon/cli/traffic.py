@@ -89,7 +89,7 @@ DrawOption = Annotated[
         help="matched: the schedule has the requested load; printed: as in the thesis, where the load is random.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything random. The same seed gives the same schedule.", min=0)]
+Seed = Annotated[int, typer.Option(help="Seed for all random choices. The same seed gives the same schedule.", min=0)]
 
 
 @generate.command()
@@ -106,7 +106,10 @@ def consistent(
     draw: DrawOption = "matched",
     seed: Seed = 0,
 ) -> None:
-    """Generate flows of random sizes at random times (Algorithm 1 of the thesis)."""
+    """Generate flows of random sizes at random times (Algorithm 1 of the thesis).
+
+    Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
+    """
     from echelon.traffic.models import Consistent, pairs_of
 
     with _one_line_errors():
@@ -132,7 +135,10 @@ def burst(
     draw: DrawOption = "matched",
     seed: Seed = 0,
 ) -> None:
-    """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis)."""
+    """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis).
+
+    Example: echelon traffic generate burst --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
+    """
     from echelon.traffic.models import Burst, pairs_of
 
     with _one_line_errors():
@@ -153,7 +159,10 @@ def long_flows(
         str, typer.Option(help="Length of the pieces into which a flow's load is divided, e.g. 1s.", metavar="TIME")
     ] = "1s",
 ) -> None:
-    """Generate flows like iperf's: from the beginning to the end, each at a fixed rate."""
+    """Generate flows like iperf's: from the beginning to the end, each at a fixed rate.
+
+    Example: echelon traffic generate long --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
+    """
     from echelon.traffic.models import Long, pairs_of
 
     with _one_line_errors():
@@ -230,7 +239,10 @@ def show(
         Path | None, typer.Option(help="Draw the load and the flows over time to this file.", metavar="PICTURE.png")
     ] = None,
 ) -> None:
-    """Show what a schedule holds: load, sizes, pairs of hosts, bursts."""
+    """Show what a schedule holds: load, sizes, pairs of hosts, bursts.
+
+    Example: echelon traffic show flows.csv
+    """
     from echelon.traffic import statistics
     from echelon.traffic.outcome import percentile
 
@@ -300,7 +312,10 @@ def sizes(
         list[str] | None, typer.Argument(help="Show these in full: names or files.", metavar="[NAME]...")
     ] = None,
 ) -> None:
-    """List the distributions of flow sizes that come with Echelon; of those named, show the points and their source."""
+    """List the distributions of flow sizes that come with Echelon; of those named, show the points and their source.
+
+    Example: echelon traffic sizes websearch
+    """
     from echelon.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
     def row(name: str) -> tuple[str, ...]:
@@ -347,7 +362,10 @@ def receive(
     listen: Annotated[str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")] = "0.0.0.0",
     processes: Processes = None,
 ) -> None:
-    """Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM)."""
+    """Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM).
+
+    Example: echelon traffic receive
+    """
     from echelon.traffic.replay import DEFAULT_PROCESSES
     from echelon.traffic.replay import receive as receive_flows
 
@@ -408,6 +426,8 @@ def send(
     """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
 
     Status 1 means that flows failed. If interrupted (Ctrl-C or SIGTERM), it reports what was sent by then.
+
+    Example: echelon traffic send flows.csv --from h1
     """
     from echelon.quantities import duration_s, rate_bps
     from echelon.traffic.replay import DEFAULT_PROCESSES, SendOptions

@@ -3,6 +3,7 @@ asked."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -27,6 +28,7 @@ class CommandGroup(TyperGroup):
         standalone_mode = options.pop("standalone_mode", True)
         try:
             status = super().main(args, prog_name, standalone_mode=False, **options)
+            sys.stdout.flush()
         except _UsageError as error:
             # Without arguments a group shows its help, which is not an error with a text.
             if message := error.format_message():
@@ -35,9 +37,22 @@ class CommandGroup(TyperGroup):
             status = BAD_INPUT
         except typer.Abort:
             status = INTERRUPTED
+        except (BrokenPipeError, SystemExit) as error:
+            # The reader of the output, such as `head`, has seen enough. Click turns that into a status of 1.
+            if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+                raise
+            _discard_output()
+            status = 0
         if standalone_mode:
             sys.exit(status if isinstance(status, int) else 0)
         return status
+
+
+def _discard_output() -> None:
+    """Send what is still buffered to nowhere, so that the interpreter can flush it at its end."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.close(sink)
 
 
 def fail(message: str, status: int = BAD_INPUT) -> NoReturn:

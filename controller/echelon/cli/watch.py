@@ -39,6 +39,8 @@ def watch(
     """Watch switches and jobs live: states, iteration times and tardiness. q or Ctrl-C ends it.
 
     If the service does not answer, it keeps trying.
+
+    Example: echelon watch --interval 2
     """
     from rich.console import Console
 

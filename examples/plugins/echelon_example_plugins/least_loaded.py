@@ -47,7 +47,7 @@ class LeastLoaded:
         self._queues = (parameters or self.Parameters()).queues
         self._chooser = LeastLoadedPaths()
         self._paths = FlowPaths()
-        self._spread = Spread(range(self._queues))
+        self.carried = self._spread = Spread(range(self._queues))
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan that spreads flows over equal queues. Raises `PlanError` if a worker cannot be reached.

@@ -32,13 +32,17 @@ class Operated:
     tokens: dict[str, Path]
     """File of a token by its role."""
 
-    def run(self, *arguments: str | Path, role: str | None = "operator", **environment: str) -> Result:
+    def run(
+        self, *arguments: str | Path, role: str | None = "operator", stdin: str | None = None, **environment: str
+    ) -> Result:
         where = {"ECHELON_URL": self.url, "ECHELON_TOKEN_FILE": str(self.tokens[role]) if role else None}
-        return CliRunner().invoke(app, [str(argument) for argument in arguments], env={**where, **environment})
+        return CliRunner().invoke(
+            app, [str(argument) for argument in arguments], input=stdin, env={**where, **environment}
+        )
 
-    def good(self, *arguments: str | Path, **environment: str) -> str:
+    def good(self, *arguments: str | Path, stdin: str | None = None, **environment: str) -> str:
         """Return the standard output of a command that succeeds."""
-        result = self.run(*arguments, **environment)
+        result = self.run(*arguments, stdin=stdin, **environment)
         assert (result.exit_code, result.stderr) == (0, ""), result.output
         return result.stdout
 
@@ -73,6 +77,7 @@ def operated() -> Iterator[Operated]:
         tokens = {role: directory / f"{role}.token" for role in made}
         for role, file in tokens.items():
             file.write_text(made[role].token)
+            file.chmod(0o600)
         (directory / "tokens.yaml").write_text("tokens:\n" + "".join(token.entry for token in made.values()))
         lab = Lab(directory, TWO_BY_TWO, audit="1 h")
         try:

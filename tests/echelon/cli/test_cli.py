@@ -109,7 +109,7 @@ def test_check_does_not_guess(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("scenario: x", "fabric: is missing"),
+        ("{scenario: x, jobs: [JOB], policies: [fair]}", "fabric: is missing"),
         ("scenario: [", "line 2, column 1"),
         ("{scenario: x, fabric: nowhere.yaml, jobs: [], policies: [fair]}", "fabric: there is no file 'nowhere.yaml'"),
         ("{scenario: x, fabric: FABRIC, jobs: [], policies: [fair]}", "jobs: "),
@@ -267,14 +267,14 @@ def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, tar
 @pytest.mark.parametrize(
     ("fabric", "target", "said"),
     [
-        ("virtul", "softswitch", "--fabric: unknown fabric 'virtul' (did you mean 'virtual'?"),
+        ("virtul", "softswitch", "--on: unknown fabric 'virtul' (did you mean 'virtual'?"),
         ("virtual", "trident", "--target: unknown target 'trident'"),
-        ("virtual", "bmv2", "bmv2 does not run on the virtual fabric (add --fabric namespaces or mininet)"),
-        ("mininet", "fluid", "fluid does not run on the mininet fabric (add --fabric virtual)"),
+        ("virtual", "bmv2", "bmv2 does not run on the virtual fabric (add --on namespaces or mininet)"),
+        ("mininet", "fluid", "fluid does not run on the mininet fabric (add --on virtual)"),
     ],
 )
 def test_a_fabric_and_a_target_that_do_not_go_together(fabric: str, target: str, said: str, tmp_path: Path) -> None:
-    assert said in only_line(invoke("run", FIG2, "--fabric", fabric, "--target", target, "--out", tmp_path))
+    assert said in only_line(invoke("run", FIG2, "--on", fabric, "--target", target, "--out", tmp_path))
 
 
 def test_help_is_quick_and_imports_nothing_heavy() -> None:

@@ -20,7 +20,7 @@ from echelon.service.resources import (
     SwitchDifference,
     SwitchResource,
 )
-from tests.echelon.cli.conftest import Operated
+from tests.echelon.cli.conftest import JOB, Operated
 from tests.echelon.service.lab import PATIENCE_S, free_port, settle
 
 pytestmark = pytest.mark.xdist_group("cli-service")
@@ -66,6 +66,75 @@ def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refuse
     assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 8
 
 
+def test_a_dry_run_of_every_change(service: Operated) -> None:
+    """What it says of entries is for the tests of the daemon; here are the words, and that nothing changes."""
+    submit(service)
+    with service.client() as client:
+        settle(client)
+    replaced = service.file(**{"3, forward": "4, forward"})
+    for command in (
+        ("job", "submit", replaced, "--replace"),
+        ("job", "remove", "bert"),
+        ("policy", "set", "fair"),
+        ("link", "drain", "leaf1", "spine1"),
+        ("link", "restore", "leaf1", "spine1"),
+    ):
+        shown = service.good(*command, "--dry-run")
+        tables = [columns(text) for text in shown.split("\n\n")]
+        assert tables[0][0] == ["SWITCH", "TABLE", "ADDED", "CHANGED", "REMOVED"]
+        if "restore" in command:
+            assert len(tables[0]) == 1, "the link is up already"
+            continue
+        assert all(int(cell) >= 0 for row in tables[0][1:] for cell in row[2:])
+        assert any(row[:1] == ["bert"] for row in tables[-1]), shown
+        if "policy" in command:
+            assert ["SWITCH", "PORT", "QUEUE", "LEVEL", "WEIGHT", "RATE"] in tables[1]
+    assert json.loads(service.good("job", "show", "bert", "--json"))["flow_count"] == 6
+    assert json.loads(service.good("policy", "show", "--json"))["name"] == "echelon"
+    line = service.bad("job", "submit", replaced, "--dry-run")
+    assert "another job" in line
+
+
+def test_a_token_that_others_can_read(service: Operated) -> None:
+    file = service.tokens["operator"]
+    file.chmod(0o644)
+    try:
+        result = service.run("job", "list")
+    finally:
+        file.chmod(0o600)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines() == [
+        f"warning: {file} can be read by every user of this machine (chmod o-rwx {file})"
+    ]
+
+
+def test_several_jobs_in_one_file_and_from_standard_input(service: Operated) -> None:
+    both = service.file(JOB + "---\n" + JOB.replace("bert", "gpt") + "---\n")
+    assert service.good("job", "submit", both).count("is accepted") == 2
+    assert service.good("job", "submit", "-f", "-", stdin=JOB.replace("bert", "t5")) == "job 't5' is accepted\n"
+    assert [job["name"] for job in json.loads(service.good("job", "list", "--json"))] == ["bert", "gpt", "t5"]
+    again = service.bad("job", "submit", both, both.parent / both.name, "-f", service.file(bert="gpt"))
+    assert again.endswith(f"'gpt' is also in {both}, document 2 (give each job its own name)")
+
+
+def test_nothing_is_sent_if_a_document_is_faulty(service: Operated) -> None:
+    file = service.file(JOB + "---\n" + JOB.replace("bert", "gpt").replace("10 ms", "10 parsec"))
+    line = service.bad("job", "submit", file)
+    assert line.startswith(f"{file}, document 2: pipeline.forward: ")
+    assert "standard input" in service.bad("job", "submit", "-")
+    assert "no job" in service.bad("job", "submit")
+    assert service.good("job", "list", "--json") == "[]\n"
+
+
+def test_a_refused_job_does_not_keep_the_others(service: Operated) -> None:
+    file = service.file("---\n".join((JOB, JOB.replace("bert", "gpt").replace("h3", "h9"), JOB.replace("bert", "t5"))))
+    result = service.run("job", "submit", file, "--wait")
+    assert result.exit_code == 2
+    assert re.findall(r"'(\w+)' is installed in", result.stdout) == ["bert", "t5"]
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"{file}, document 2: workers[1]: ")
+
+
 def test_the_command_speaks_of_its_own_options(service: Operated) -> None:
     service.good("job", "submit", service.file())
     line = service.bad("job", "submit", service.file(**{"3, forward": "4, forward"}))
@@ -102,6 +171,24 @@ def test_who_changed_what_is_listed(service: Operated) -> None:
     shown = service.good("events", "--last", "1")
     assert "operator" in shown
     assert found[-1]["request"] in shown
+
+
+def test_parts_of_lists(service: Operated) -> None:
+    service.good("job", "submit", service.file("---\n".join(JOB.replace("bert", name) for name in ("b", "a", "c"))))
+    assert [row[0] for row in columns(service.good("job", "list", "--limit", "2"))] == ["JOB", "a", "b"]
+    with service.client() as client:
+        settle(client)
+    assert len(columns(service.good("job", "list", "--state", "installed", "--worker", "h1"))) == 4
+    assert len(columns(service.good("job", "list", "--state", "unplanned"))) == 1
+    assert "--state" in service.bad("job", "list", "--state", "gone")
+    first = json.loads(service.good("plan", "show", "--limit", "2", "--json"))["flows"]
+    rest = service.good("plan", "show", "--after", f"{first[-1]['job']}/{first[-1]['flow']}", "--json")
+    whole = json.loads(service.good("plan", "show", "--json"))["flows"]
+    assert first + json.loads(rest)["flows"] == whole
+    found = json.loads(service.good("events", "--of", "b", "--client", "operator", "--last", "1", "--json"))
+    assert [(one["action"], one["object"]) for one in found] == [("register job", "b")]
+    older = json.loads(service.good("events", "--of", "b", "--before", found[0]["request"], "--json"))
+    assert all(one["object"] == "b" and one["at"] < found[0]["at"] for one in older)
 
 
 def test_of_a_list_with_a_bad_file_nothing_is_submitted(service: Operated) -> None:
@@ -294,6 +381,7 @@ def test_roles(service: Operated) -> None:
 def test_a_token_that_is_none_is_not_repeated(service: Operated, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("echelon_" + "x" * 43)
+    file.chmod(0o600)
     line = service.bad("job", "list", "--token-file", file)
     assert "xxx" not in line
     assert "token" in line

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +28,32 @@ def root() -> Any:
     return typer.main.get_command(app)
 
 
-def commands() -> Iterator[tuple[str, ...]]:
-    def below(command: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        yield path
-        for name, inner in getattr(command, "commands", {}).items():
-            yield from below(inner, (*path, name))
+def at(path: Sequence[str]) -> Any:
+    """Return the command at a path of names."""
+    command = root()
+    for name in path:
+        command = command.commands[name]
+    return command
 
-    return below(root(), ())
+
+def below(path: Sequence[str]) -> Mapping[str, Any]:
+    """Return the commands of a group, by name."""
+    found: Mapping[str, Any] = getattr(at(path), "commands", {})
+    return found
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    paths: list[tuple[str, ...]] = [()]
+    for path in paths:  # the list grows
+        paths += [(*path, name) for name in below(path)]
+    return iter(paths)
 
 
 @pytest.mark.parametrize("path", list(commands()), ids=" ".join)
 def test_help_says_what_every_option_is_for(path: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
-    command = root()
-    for name in path:
-        command = command.commands[name]
+    command = at(path)
     assert command.help
     assert command.help.splitlines()[0] in result.stdout
     for parameter in command.params:
@@ -89,3 +101,89 @@ def test_help_imports_nothing_heavy(arguments: str) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "controller")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_version_is_that_of_the_installed_package() -> None:
+    for option in ("--version", "-V"):
+        assert CliRunner().invoke(app, [option]).stdout == f"echelon {version('echelon-p4')}\n"
+
+
+@pytest.mark.parametrize("path", [(), ("check",), ("job", "submit")], ids=" ".join)
+def test_help_has_three_spellings(path: tuple[str, ...]) -> None:
+    wanted = CliRunner().invoke(app, [*path, "--help"], prog_name="echelon").stdout
+    assert CliRunner().invoke(app, [*path, "-h"], prog_name="echelon").stdout == wanted
+    assert CliRunner().invoke(app, ["help", *path], prog_name="echelon").stdout == wanted
+
+
+def test_help_about_an_unknown_command_is_a_mistake() -> None:
+    result = CliRunner().invoke(app, ["help", "job", "sbmit"], prog_name="echelon")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("echelon job: no such command 'sbmit'. Did you mean 'submit'?")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "topologies/one_tor.yaml"], ["traffic", "sizes"]])
+def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "echelon", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    os.close(writer)
+    assert command.communicate()[1] == ""
+    assert command.returncode == 0
+
+
+def test_check_reports_every_mistake_of_a_scenario(tmp_path: Path) -> None:
+    """The mistakes of form first, in one run; those of meaning once the form is good, in another."""
+    file = tmp_path / "s.yaml"
+
+    def mistakes() -> list[str]:
+        result = CliRunner().invoke(app, ["check", str(file)])
+        assert result.exit_code == 2
+        return [line.removeprefix(f"{file}: ") for line in result.stderr.splitlines()]
+
+    text = """\
+scenario: s
+fabric: {fabric: pair, hosts: [a, b], switches: [s], links: [{between: [a, s], rate: 1 Gbt/s},
+  {betwen: [b, s], rate: 0}]}
+jobs:
+  - {job: one, parallelism: data, workers: [a, c], data: {compute: 10 m, gradient: 1 MB}}
+  - {job: one, parallelism: data, workers: [a, b], data: {compute: 10 ms}, extra: 1}
+iterations: none
+policies: [fair, fare]
+"""
+    file.write_text(text)
+    assert [line.split(": ")[0] for line in mistakes()] == [
+        "fabric.links[0].rate",
+        "fabric.links[1].betwen",
+        "fabric.links[1].rate",
+        "jobs[0].data.compute",
+        "jobs[1].extra",
+        "jobs[1].data.gradient",
+        "iterations",
+    ]
+    for bad, good in (
+        ("Gbt", "Gbit"),
+        ("betwen", "between"),
+        ("rate: 0", "rate: 1 Gbit/s"),
+        ("10 m,", "10 ms,"),
+        (", extra: 1", ""),
+        ("compute: 10 ms}", "compute: 10 ms, gradient: 1 MB}"),
+        ("none", "2"),
+    ):
+        text = text.replace(bad, good)
+    file.write_text(text)
+    assert [line.split(": ")[0] for line in mistakes()] == ["jobs[0].workers[1]", "jobs[1].job", "policies[1]"]
+
+
+@pytest.mark.parametrize("path", [path for path in commands() if not below(path)], ids=" ".join)
+def test_every_help_has_an_example_that_the_command_line_takes(path: tuple[str, ...]) -> None:
+    [example] = [line for line in at(path).help.splitlines() if line.startswith("Example: ")]
+    for part in example.removeprefix("Example: ").split(" && "):
+        words = shlex.split(part)
+        assert words.pop(0) == "echelon"
+        inner: tuple[str, ...] = ()
+        while words and words[0] in below(inner):
+            inner = (*inner, words.pop(0))
+        assert not below(inner)
+        at(inner).make_context(inner[-1], words)
