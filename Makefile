@@ -9,7 +9,8 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-tofino proto clean
+.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-rankings \
+	p4-tofino p4-report proto clean
 
 $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -28,7 +29,7 @@ demo: $(RUNS)
 # Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
 demo-mininet: $(RUNS)
-	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --fabric mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
+	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
 
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup
@@ -61,7 +62,7 @@ lint: $(STAMP)
 	$(RUN)/ruff format --check .
 	$(RUN)/lint-imports
 	$(RUN)/mypy
-	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py
+	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py
 
 bench: $(STAMP)
 	$(RUN)/python -m tests.bench
@@ -70,40 +71,55 @@ bench: $(STAMP)
 bench-switch: $(STAMP)
 	$(RUN)/python -m tests.bench.switch
 
-# The long runs: random events of the controller, random packets and messages, and a day of virtual time.
+# The long runs: random events of the controller, random packets and messages, a day of virtual time, and a real service
+# that is killed again and again, or gets random
+# requests, or whose switches lie.
 soak: $(STAMP)
 	$(RUN)/python -m tests.soak control --sequences 10000 --events 50
 	$(RUN)/python -m tests.soak packets
 	$(RUN)/python -m tests.soak p4runtime
 	$(RUN)/python -m tests.soak day
+	$(RUN)/python -m tests.soak restarts --sequences 500
+	$(RUN)/python -m tests.soak kills --runs 10 --kills 100
+	$(RUN)/python -m tests.soak requests --requests 100000
+	$(RUN)/python -m tests.soak lying --rpcs 100000
 
 format: $(STAMP)
 	$(RUN)/ruff check --fix .
 	$(RUN)/ruff format .
 
+# List the rankings of each architecture for its program, which includes the list.
+p4-rankings: $(STAMP)
+	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import ranking_list; \
+		[(Path("p4src/build") / name / "rankings.p4").write_text(ranking_list(Path("p4src"), name)) \
+			for name in ("v1model", "tna")]'
+
 # Recompile the P4 programs (needs p4c-bm2-ss on the PATH) and record which sources the output was made from.
-p4: $(STAMP)
+p4: p4-rankings
 	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -o ../build/v1model/echelon.json \
 		--p4runtime-files ../build/v1model/echelon.p4info.txtpb echelon.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		Path("p4src/build/v1model/SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n")'
 
-# Compile the TNA program for Tofino 1 and 2 and record which sources the output was made from. P4C_TOFINO is the driver of
-# a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).
-P4C_TOFINO ?= p4c
+# Compile the TNA program for Tofino 1 and 2, and keep what does not change from run to run. P4C_TOFINO is the compiler and
+# BFAS the assembler of a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).
+P4C_TOFINO ?= p4c-barefoot
+BFAS ?= bfas
 TNA_OUT := $(OUT)/p4
-p4-tofino: $(STAMP)
-	@command -v $(P4C_TOFINO) >/dev/null || { echo "$(P4C_TOFINO) is not installed: build p4c with -DENABLE_TOFINO=ON, and" \
-		"name its driver: make p4-tofino P4C_TOFINO=PATH"; exit 1; }
+p4-tofino: p4-rankings
+	@for tool in $(P4C_TOFINO) $(BFAS); do command -v $$tool >/dev/null || { echo "$$tool is not installed: build p4c with" \
+		"-DENABLE_TOFINO=ON, and name its tools: make p4-tofino P4C_TOFINO=PATH BFAS=PATH"; exit 1; }; done
 	for pair in tofino-tna tofino2-t2na; do \
-		target=$${pair%-*} arch=$${pair#*-} && mkdir -p p4src/build/$$arch $(TNA_OUT) && \
-		$(P4C_TOFINO) --target $$target --arch $$arch --std p4-16 -g -o $(TNA_OUT)/$$arch \
-			--bf-rt-schema p4src/build/$$arch/bf-rt.json \
-			--p4runtime-files p4src/build/$$arch/echelon.p4info.txtpb p4src/tna/echelon.p4 && \
-		cp $(TNA_OUT)/$$arch/pipe/echelon.bfa $(TNA_OUT)/$$arch/pipe/context.json p4src/build/$$arch/ && \
-		$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
-			Path("p4src/build/'$$arch'/SOURCE.sha256").write_text(source_digest(Path("p4src"), "tna") + "\n")' || exit 1; \
+		target=$${pair%-*} arch=$${pair#*-} && made=$(TNA_OUT)/$$arch && mkdir -p $$made && \
+		$(P4C_TOFINO) --target $$target --arch $$arch --std p4-16 -g -o $$made --bf-rt-schema $$made/bf-rt.json \
+			--p4runtime-files $$made/echelon.p4info.txtpb p4src/tna/echelon.p4 && \
+		$(BFAS) --target $$target -o $$made/pipe $$made/pipe/echelon.bfa && \
+		$(RUN)/python p4src/tofino_output.py $$arch $$made || exit 1; \
 	done
+
+# Write what the program compiled for Tofino takes of the chips into docs/tofino.md, with its picture.
+p4-report: $(STAMP)
+	$(RUN)/python p4src/tofino_report.py
 
 # Regenerate the messages of BF Runtime (needs grpcio-tools and googleapis-common-protos in the environment).
 proto: $(STAMP)

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeVar
 
 import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PlainSerializer,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from echelon.errors import Code, CodedError
 from echelon.quantities import (
@@ -65,6 +68,8 @@ class DocumentError(CodedError):
         """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column. Empty: the file as a whole."""
         self.reason = reason
         """The mistake, and in brackets its remedy."""
+        self.others: tuple[DocumentError, ...] = ()
+        """The further mistakes of the document, where they are known."""
 
     def __str__(self) -> str:
         return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
@@ -75,16 +80,27 @@ def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCust
     return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
 
 
+def refuse(faults: Iterable[PydanticCustomError]) -> None:
+    """Raise all faults that a validator of a model has found, if there are any."""
+    found = [InitErrorDetails(type=fault, input=None) for fault in faults]
+    if found:
+        raise ValidationError.from_exception_data("document", found)
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all of them."""
     choices = list(known)
-    # Nothing is similar to a word of that length, and the search would be slow.
-    near = difflib.get_close_matches(word, choices, n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
-    if near:
+    if near := _nearest(word, choices):
         return f"did you mean '{near[0]}'?"
     if len(choices) > MAX_CHOICES:
         choices[MAX_CHOICES:] = ["..."]
     return f"known: {', '.join(choices) or 'none'}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known word that is most similar to `word`, or none."""
+    # Nothing is similar to a word of that length, and the search would be slow.
+    return difflib.get_close_matches(word, [*known], n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
 
 
 class Section(BaseModel):
@@ -92,32 +108,76 @@ class Section(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _check_keys(cls, data: object) -> object:
-        if isinstance(data, Mapping):
-            for key in data:
-                if key not in cls.model_fields:
-                    raise problem(
-                        f"unknown key ({suggestion(str(key), cls.model_fields)})", str(key), code="unknown-key"
-                    )
-            for key, field in cls.model_fields.items():
-                if field.is_required() and key not in data:
-                    raise problem(f"is missing (give {field.description})", key, code="missing-key")
-        return data
+    def _check_keys(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, Mapping):
+            return validate(data)
+        unknown = [str(key) for key in data if key not in cls.model_fields]
+        meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
+        faults = [
+            problem(f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key") for key in unknown
+        ]
+        faults += [
+            problem(f"is missing (give {field.description})", key, code="missing-key")
+            for key, field in cls.model_fields.items()
+            if field.is_required() and key not in data and key not in meant
+        ]
+        if not faults:
+            return validate(data)
+        try:
+            validate({key: value for key, value in data.items() if key in cls.model_fields})
+        except ValidationError as error:
+            others = [_again(details) for details in error.errors(include_url=False) if details["type"] != "missing"]
+        else:
+            others = []
+        own = [InitErrorDetails(type=fault, input=data) for fault in faults]
+        raise ValidationError.from_exception_data(cls.__name__, [*own, *others])
 
 
 S = TypeVar("S", bound=Section)
 
 
+STANDARD_INPUT = "standard input"
+"""The name of standard input in errors."""
+
+
 def read_document(path: str | Path) -> dict[str, object]:
     """Return the mapping in the YAML file `path`. Raises `DocumentError`."""
     file = str(path)
+    with _opened(path) as stream:
+        return _mapping(_loaded(stream, file, lambda text: yaml.load(text, _Loader)), file)
+
+
+def read_documents(path: str | Path) -> dict[str, dict[str, object]]:
+    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors. Raises `DocumentError`.
+
+    The path ``-`` is standard input. Empty documents are left out, unless there is nothing else.
+    """
+    file = STANDARD_INPUT if str(path) == "-" else str(path)
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else _opened(path) as stream:
+        found = _loaded(stream, file, lambda text: list(yaml.load_all(text, _Loader)))
+    full = {number: data for number, data in enumerate(found, 1) if data is not None}
+    if not full:
+        _mapping(None, file)
+    names = {number: f"{file}, document {number}" if len(found) > 1 else file for number in full}
+    return {names[number]: _mapping(data, names[number]) for number, data in full.items()}
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
     try:
         with Path(path).open("rb") as stream:
-            raw = stream.read(MAX_DOCUMENT_BYTES + 1)
+            yield stream
     except OSError as error:
-        raise DocumentError(file, "", f"{error.strerror or error} (check the path)", code="unreadable-file") from None
+        raise DocumentError(
+            str(path), "", f"{error.strerror or error} (check the path)", code="unreadable-file"
+        ) from None
+
+
+def _loaded(stream: BinaryIO, file: str, load: Callable[[str], T]) -> T:
+    """Return what `load` makes of the text. Raises `DocumentError`."""
+    raw = stream.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise DocumentError(
             file,
@@ -133,7 +193,7 @@ def read_document(path: str | Path) -> dict[str, object]:
         ) from None
     try:
         _check_depth(text)
-        data: object = yaml.load(text, _Loader)
+        return load(text)
     except yaml.MarkedYAMLError as error:
         raise DocumentError(file, _position(error), _yaml_reason(error), code=_yaml_code(error)) from None
     except yaml.reader.ReaderError as error:
@@ -143,6 +203,9 @@ def read_document(path: str | Path) -> dict[str, object]:
         raise DocumentError(
             file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
         ) from None
+
+
+def _mapping(data: object, file: str) -> dict[str, object]:
     if data is None:
         raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)", code="empty-document")
     if not isinstance(data, dict):
@@ -153,15 +216,24 @@ def read_document(path: str | Path) -> dict[str, object]:
 
 
 def parse_document(model: type[S], data: object, file: str, context: Mapping[str, object] | None = None) -> S:
-    """Return `data` as a `model`. Raises `DocumentError` for the first fault, which says that it is in `file`."""
+    """Return `data` as a `model`. Raises `DocumentError` for the first fault in `file`, which has the others, too."""
     try:
         return model.model_validate(data, context=None if context is None else dict(context))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        at: tuple[Key, ...] = first.get("ctx", {}).get("at", ())
-        # If a key itself is at fault, pydantic appends a step that is not a key.
-        place = first["loc"][:-1] if first["loc"][-1:] == ("[key]",) else first["loc"]
-        raise DocumentError(file, path_text((*place, *at)), _reason(first), code=_code(first)) from None
+        faults = error.errors(include_url=False)
+        # A list whose items are all at fault counts as too short.
+        inner = {fault["loc"][:-depth] for fault in faults for depth in range(1, len(fault["loc"]))}
+        kept = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inner]
+        first, *others = [_document_error(file, fault) for fault in kept]
+        first.others = tuple(others)
+        raise first from None
+
+
+def _document_error(file: str, error: ErrorDetails) -> DocumentError:
+    at: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
+    # If a key itself is at fault, pydantic appends a step that is not a key.
+    place = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    return DocumentError(file, path_text((*place, *at)), _reason(error), code=_code(error))
 
 
 def path_text(path: Iterable[Key]) -> str:
@@ -375,6 +447,15 @@ def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
 def _yaml_type(value: object) -> str:
     named = {dict: "mapping", list: "list", str: "text", bool: "truth value", int: "number", float: "number"}
     return named.get(type(value), "null" if value is None else type(value).__name__)
+
+
+def _again(error: ErrorDetails) -> InitErrorDetails:
+    """Return an error in the form in which it can be raised once more."""
+    context = error.get("ctx", {})
+    kind: str | PydanticCustomError = error["type"]
+    if "reason" in context:
+        kind = PydanticCustomError(context["code"], "{reason}", context)
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
 _CODES: Mapping[str, Code] = {

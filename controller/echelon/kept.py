@@ -1,12 +1,20 @@
-"""Objects made for each job, kept for as long as the job is there."""
+"""Objects made for each job, kept for as long as the job is there, and copies of what keeps them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar, TypeVarTuple
+from copy import copy, deepcopy
+from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Of = TypeVarTuple("Of")
+
+
+def altered(thing: T, **attributes: Any) -> T:
+    """Return a shallow copy of an object, with other values of some attributes."""
+    twin = copy(thing)
+    vars(twin).update(attributes)
+    return twin
 
 
 class Kept(Generic[*Of, T]):
@@ -28,3 +36,10 @@ class Kept(Generic[*Of, T]):
             made[job] = known if known is not None and known[0] == inputs else (inputs, self._make(*inputs))
         self._made = made
         return {job: thing for job, (_, thing) in made.items()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy shares them, and so
+        does the rest of a deep copy that it is a part of."""
+        for inputs, thing in self._made.values():
+            memo.update((id(one), one) for one in (*inputs, thing))
+        return altered(self, _make=deepcopy(self._make, memo), _made=dict(self._made))

@@ -7,29 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
-from finsy.proto import rpc_status
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from softswitch.bfruntime.service import BfRuntime
 from softswitch.rpc import handlers
+from softswitch.rpc.endings import OPTIONS, abort
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["BfRuntimeServer"]
 
-_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 16 << 20),
-    ("grpc.absolute_max_metadata_size", 16 << 20),
-    ("grpc.so_reuseport", 0),
-]
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-_ERROR_URL = "type.googleapis.com/bfrt_proto.Error"
-_ERROR_TEXT_BYTES = 16 << 10
-"""The limit of the texts of a batch's errors. They travel as metadata; codes stay where texts find no room."""
 _BACKLOG = 100_000
 """The number of messages that may wait for a client that does not read. Further ones are dropped."""
 
@@ -50,9 +39,7 @@ class BfRuntimeServer:
 
     def __init__(self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32) -> None:
         self._address = address
-        self._grpc = grpc.server(
-            ThreadPoolExecutor(max_workers, thread_name_prefix="softswitch-bfrt"), options=_OPTIONS
-        )
+        self._grpc = grpc.server(ThreadPoolExecutor(max_workers, thread_name_prefix="softswitch-bfrt"), options=OPTIONS)
         self._grpc.add_generic_rpc_handlers([_handlers(_Calls(service))])
         try:
             self.port: int = self._grpc.add_insecure_port(address)
@@ -116,13 +103,13 @@ class _Calls:
                 errors_in_answer=given.get("error_in_resp") == "1",
             )
         except (RefusedError, BatchFailedError) as error:
-            _abort(context, error)
+            abort(context, error, bfrt.Error)
 
     def read(self, request: bfrt.ReadRequest, context: Any) -> Iterator[bfrt.ReadResponse]:
         try:
             yield from self._service.read(request)
         except (RefusedError, BatchFailedError) as error:
-            _abort(context, error)
+            abort(context, error, bfrt.Error)
 
     def set_pipeline(
         self, request: bfrt.SetForwardingPipelineConfigRequest, context: Any
@@ -130,7 +117,7 @@ class _Calls:
         try:
             self._service.set_pipeline(request)
         except RefusedError as error:
-            _abort(context, error)
+            abort(context, error, bfrt.Error)
         return bfrt.SetForwardingPipelineConfigResponse()
 
     def get_pipeline(
@@ -139,7 +126,7 @@ class _Calls:
         try:
             return self._service.get_pipeline(request)
         except RefusedError as error:
-            _abort(context, error)
+            abort(context, error, bfrt.Error)
 
     def stream(
         self, requests: Iterable[bfrt.StreamMessageRequest], context: Any
@@ -153,7 +140,7 @@ class _Calls:
         try:
             while (message := outbox.get()) is not None:
                 if isinstance(message, Status):
-                    _abort(context, RefusedError(message.code, message.message))
+                    abort(context, RefusedError(message.code, message.message), bfrt.Error)
                 yield message
         finally:
             session.close()
@@ -202,29 +189,3 @@ class _Session:
     def _send(self, message: bfrt.StreamMessageResponse) -> None:
         if self._outbox.qsize() < _BACKLOG:
             self._outbox.put(message)
-
-
-class _RpcStatus(grpc.Status):  # type: ignore[misc]
-    """A status with the google.rpc.Status of a batch in its trailing metadata."""
-
-    def __init__(self, details: str, status: rpc_status.Status) -> None:
-        self.code = grpc.StatusCode.UNKNOWN
-        self.details = details
-        self.trailing_metadata = (("grpc-status-details-bin", status.SerializeToString()),)
-
-
-def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
-    if isinstance(error, RefusedError):
-        context.abort(_CODES[error.status.code], error.status.message)
-    else:
-        message = str(error)[:1000]
-        whole = rpc_status.Status(code=Code.UNKNOWN, message=message)
-        budget = _ERROR_TEXT_BYTES
-        for status in error.statuses:
-            text = status.message if len(status.message) <= budget else ""
-            budget -= len(text)
-            detail = whole.details.add()
-            detail.type_url = _ERROR_URL
-            detail.value = bfrt.Error(canonical_code=status.code, message=text).SerializeToString()
-        context.abort_with_status(_RpcStatus(message, whole))
-    raise AssertionError("gRPC's abort always raises")

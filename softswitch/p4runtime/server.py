@@ -10,40 +10,19 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import grpc  # type: ignore[import-untyped]
-from finsy.proto import p4r, rpc_status
+from finsy.proto import p4r
 
 from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import ControllerStream, Device
 from softswitch.p4runtime.wire import WireRequest
 from softswitch.rpc import handlers
+from softswitch.rpc.endings import OPTIONS, abort
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["Server"]
-
-_OPTIONS = [
-    # A pipeline or a large Write may exceed gRPC's 4 MiB; the specification asks servers to raise the limit.
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_metadata_size", 16 << 20),
-    ("grpc.absolute_max_metadata_size", 16 << 20),
-    # Without this a second server on the same port would silently share its connections.
-    ("grpc.so_reuseport", 0),
-]
-
-_GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
-
-_P4_ERROR_URL = "type.googleapis.com/p4.v1.Error"
-
-_ERROR_TEXT_BYTES = 16 << 10
-"""The limit of the total length of per-update error texts. Texts beyond it are left out; the codes stay.
-
-The reply travels as metadata. With 1000 failed updates of 40 bytes each it must stay below the 64 KiB that common
-clients accept, or the client would see no error at all.
-"""
-
 
 _BACKLOG = 10_000
 """The number of messages that may wait for a slow client before further packet-ins are dropped."""
@@ -88,7 +67,7 @@ class Server:
             raise ValueError("devices: two have the same device id")
         self._address = address
         threads = ThreadPoolExecutor(max_workers or 32 + 16 * len(listed), thread_name_prefix="softswitch-rpc")
-        self._grpc = grpc.server(threads, options=_OPTIONS)
+        self._grpc = grpc.server(threads, options=OPTIONS)
         self._grpc.add_generic_rpc_handlers(
             [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()]
         )
@@ -133,14 +112,14 @@ class _P4RuntimeService:
         try:
             self._device(request.header.device_id).write_all(request)
         except (RefusedError, BatchFailedError) as error:
-            _abort(context, error)
+            abort(context, error, p4r.Error)
         return p4r.WriteResponse()
 
     def read(self, request: p4r.ReadRequest, context: Any) -> Iterator[p4r.ReadResponse]:
         try:
             yield from self._device(request.device_id).read(request)
         except (RefusedError, BatchFailedError) as error:
-            _abort(context, error)
+            abort(context, error, p4r.Error)
 
     def set_pipeline(
         self, request: p4r.SetForwardingPipelineConfigRequest, context: Any
@@ -148,7 +127,7 @@ class _P4RuntimeService:
         try:
             self._device(request.device_id).set_pipeline(request)
         except RefusedError as error:
-            _abort(context, error)
+            abort(context, error, p4r.Error)
         finally:
             # A pipeline has many references to itself. It stays in memory until the garbage collector runs, which a
             # switch in real time permits very seldom.
@@ -161,7 +140,7 @@ class _P4RuntimeService:
         try:
             return self._device(request.device_id).get_pipeline(request)
         except RefusedError as error:
-            _abort(context, error)
+            abort(context, error, p4r.Error)
 
     def capabilities(self, request: p4r.CapabilitiesRequest, context: Any) -> p4r.CapabilitiesResponse:
         if request.device_id == 0:
@@ -169,7 +148,7 @@ class _P4RuntimeService:
         try:
             return self._device(request.device_id).capabilities(request)
         except RefusedError as error:
-            _abort(context, error)
+            abort(context, error, p4r.Error)
 
     def stream(self, requests: Iterable[p4r.StreamMessageRequest], context: Any) -> Iterator[p4r.StreamMessageResponse]:
         # The queue decouples the device from the socket: the device must not wait for a slow client while it holds its
@@ -183,7 +162,7 @@ class _P4RuntimeService:
         try:
             while (message := outbox.get()) is not None:
                 if isinstance(message, Status):
-                    _abort(context, RefusedError(message.code, message.message))
+                    abort(context, RefusedError(message.code, message.message), p4r.Error)
                 yield message
         finally:
             session.close()
@@ -291,29 +270,3 @@ class _Session:
             if kind == "packet" or (waiting >= _BACKLOG * _HARD_BACKLOG and kind != "arbitration"):
                 return
         self._outbox.put(message)
-
-
-class _RpcStatus(grpc.Status):  # type: ignore[misc]
-    """A status with the google.rpc.Status that the specification asks for in its trailing metadata."""
-
-    def __init__(self, code: Code, details: str, status: rpc_status.Status) -> None:
-        self.code = _GRPC_CODES[code]
-        self.details = details
-        self.trailing_metadata = (("grpc-status-details-bin", status.SerializeToString()),)
-
-
-def _abort(context: Any, error: RefusedError | BatchFailedError) -> NoReturn:
-    if isinstance(error, RefusedError):
-        context.abort(_GRPC_CODES[error.status.code], error.status.message)
-    else:
-        message = str(error)[:1000]
-        whole = rpc_status.Status(code=Code.UNKNOWN, message=message)
-        budget = _ERROR_TEXT_BYTES
-        for status in error.statuses:
-            text = status.message if len(status.message) <= budget else ""
-            budget -= len(text)
-            detail = whole.details.add()
-            detail.type_url = _P4_ERROR_URL
-            detail.value = p4r.Error(canonical_code=status.code, message=text).SerializeToString()
-        context.abort_with_status(_RpcStatus(Code.UNKNOWN, message, whole))
-    raise AssertionError("gRPC's abort always raises")

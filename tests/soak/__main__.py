@@ -15,6 +15,10 @@ RUNS = {
     "packets": ("tests.soak.packets", "random and mutated packets through every program"),
     "day": ("tests.soak.day", "a day of virtual time, ten million packets through a fabric"),
     "control": ("tests.soak.control", "random sequences of events, crashes included, through the controller"),
+    "kills": ("tests.soak.kills", "SIGKILLs of a real service at random moments"),
+    "requests": ("tests.soak.requests", "random requests to a real service"),
+    "lying": ("tests.soak.lying", "a real service whose switches lie"),
+    "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),
 }
 

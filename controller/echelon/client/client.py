@@ -21,6 +21,7 @@ from echelon.documents import parse_document, read_document
 from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
 from echelon.service.resources import (
+    DryRunResource,
     EventResource,
     IntentResource,
     JobResource,
@@ -30,6 +31,7 @@ from echelon.service.resources import (
     PolicyResource,
     StatusResource,
     SwitchDifference,
+    SwitchQueues,
     SwitchResource,
 )
 
@@ -44,6 +46,9 @@ LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
 """Maximum number of redirections from controller to controller in search of the leader."""
 TRY_LATER = frozenset({429, 503})
+
+_PAGE = 1000
+"""Jobs that are asked for at a time."""
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -102,8 +107,23 @@ class Client:
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 
-    def jobs(self) -> Sequence[JobSummary]:
-        return self._list(JobSummary, "/jobs")
+    def jobs(
+        self, state: str | None = None, worker: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> Sequence[JobSummary]:
+        """Return jobs in the order of their names, page after page: those in this state, with this host, and with names
+        after `after`, if given, and at most `limit`."""
+        found: list[JobSummary] = []
+        while limit is None or len(found) < limit:
+            size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            page = self._list(
+                JobSummary,
+                "/jobs",
+                {"state": state, "worker": worker, "limit": str(size), "after": found[-1].name if found else after},
+            )
+            found += page
+            if len(page) < size:
+                break
+        return found
 
     def job(self, name: str, wait_s: float | None = None) -> JobResource:
         """Return a job. With `wait_s` (up to 60) the answer comes when the job is installed or refused, at the latest
@@ -117,17 +137,18 @@ class Client:
         Registering the same job again changes nothing; another job of that name is refused, or replaced with `replace`.
         Raise `DocumentError` for a file or mapping that is not a job; nothing was sent then.
         """
-        if isinstance(job, Mapping):
-            data, source = dict(job), "job"
-        else:
-            data, source = read_document(job), str(job)
-        spec = parse_document(JobSpec, data, source)
-        if replace:
-            return self._send(JobResource, "PUT", _path("jobs", spec.job), data)
-        return self._send(JobResource, "POST", "/jobs", data)
+        return self._send(JobResource, *_registration(job, replace))
 
     def remove_job(self, name: str) -> None:
         self._call("DELETE", _path("jobs", name), gone_is_done=True)
+
+    def rehearse_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> DryRunResource:
+        """Return what `register_job` would change, and change nothing. Raise as it does."""
+        return self._rehearse(*_registration(job, replace))
+
+    def rehearse_removal(self, name: str) -> DryRunResource:
+        """Return what `remove_job` would change."""
+        return self._rehearse("DELETE", _path("jobs", name))
 
     def report_distances(self, job: str, echelonflow: str, offsets: Sequence[str | float]) -> JobResource:
         """Replace the arrangement function of an EchelonFlow by a measured one.
@@ -140,16 +161,23 @@ class Client:
 
     # --- plan, policy ----------------------------------------------------------------------------------------------
 
-    def plan(self, job: str | None = None, switch: str | None = None) -> PlanResource:
-        """Return the plan in force; of its flows only those of `job` and only those through `switch`, if given."""
-        given = {"job": job, "switch": switch}
-        return self._get(PlanResource, "/plan", {key: value for key, value in given.items() if value is not None})
+    def plan(
+        self, job: str | None = None, switch: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> PlanResource:
+        """Return the plan in force; of its flows only those of `job`, through `switch`, and after the one that `after`
+        names as ``job/flow``, and at most `limit`, if given."""
+        most = None if limit is None else str(limit)
+        return self._get(PlanResource, "/plan", {"job": job, "switch": switch, "limit": most, "after": after})
 
     def policy(self) -> PolicyResource:
         return self._get(PolicyResource, "/policy")
 
     def set_policy(self, name: str, parameters: Mapping[str, str] | None = None) -> PolicyResource:
         return self._send(PolicyResource, "PUT", "/policy", {"name": name, "parameters": dict(parameters or {})})
+
+    def rehearse_policy(self, name: str, parameters: Mapping[str, str] | None = None) -> DryRunResource:
+        """Return what `set_policy` would change."""
+        return self._rehearse("PUT", "/policy", {"name": name, "parameters": dict(parameters or {})})
 
     # --- switches, links -------------------------------------------------------------------------------------------
 
@@ -167,6 +195,10 @@ class Client:
         """Return what would be written to the switch now. This reads the switch and writes nothing."""
         return self._get(SwitchDifference, _path("switches", switch, "difference"))
 
+    def queues(self, switch: str) -> SwitchQueues:
+        """Return what has passed each queue of a switch's ports, read at this moment."""
+        return self._get(SwitchQueues, _path("switches", switch, "queues"))
+
     def links(self) -> Sequence[LinkResource]:
         return self._list(LinkResource, "/links")
 
@@ -174,14 +206,26 @@ class Client:
         """Set the state of a link: 'up', or 'drained', which is refused if jobs need it unless `force`."""
         return self._send(LinkResource, "PUT", _path("links", a, b), {"state": state, "force": force})
 
+    def rehearse_link(self, a: str, b: str, state: str, *, force: bool = False) -> DryRunResource:
+        """Return what `set_link` would change."""
+        return self._rehearse("PUT", _path("links", a, b), {"state": state, "force": force})
+
     # --- the service -----------------------------------------------------------------------------------------------
 
     def status(self) -> StatusResource:
         return self._get(StatusResource, "/status")
 
-    def events(self, limit: int = 100) -> Sequence[EventResource]:
-        """Return the latest changes that clients asked for, oldest first."""
-        return self._list(EventResource, f"/events?limit={limit}")
+    def events(
+        self, limit: int = 100, client: str | None = None, of: str | None = None, before: str | None = None
+    ) -> Sequence[EventResource]:
+        """Return the latest changes that clients asked for, oldest first.
+
+        Only those by the token `client`, only those of the job, link or policy `of`, and only those before the request
+        `before`, if given.
+        """
+        return self._list(
+            EventResource, "/events", {"limit": str(limit), "client": client, "object": of, "before": before}
+        )
 
     def is_alive(self) -> bool:
         """Return whether the controller answers at all. Raises nothing."""
@@ -197,11 +241,13 @@ class Client:
 
     # --- how -------------------------------------------------------------------------------------------------------
 
-    def _get(self, resource: type[R], path: str, parameters: Mapping[str, str] | None = None, more_s: float = 0.0) -> R:
+    def _get(
+        self, resource: type[R], path: str, parameters: Mapping[str, str | None] | None = None, more_s: float = 0.0
+    ) -> R:
         return _as(resource, self._call("GET", path, parameters=parameters, more_s=more_s))
 
-    def _list(self, resource: type[R], path: str) -> Sequence[R]:
-        response = self._call("GET", path)
+    def _list(self, resource: type[R], path: str, parameters: Mapping[str, str | None] | None = None) -> Sequence[R]:
+        response = self._call("GET", path, parameters=parameters)
         try:
             return TypeAdapter(list[resource]).validate_json(response.content)  # type: ignore[valid-type]
         except ValidationError as error:
@@ -209,6 +255,9 @@ class Client:
 
     def _send(self, resource: type[R], method: str, path: str, body: Mapping[str, Any]) -> R:
         return _as(resource, self._call(method, path, body=body))
+
+    def _rehearse(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> DryRunResource:
+        return _as(DryRunResource, self._call(method, path, parameters={"dry_run": "true"}, body=body))
 
     def _probe(self, path: str) -> str | None:
         try:
@@ -222,13 +271,14 @@ class Client:
         method: str,
         path: str,
         *,
-        parameters: Mapping[str, str] | None = None,
+        parameters: Mapping[str, str | None] | None = None,
         body: Mapping[str, Any] | None = None,
         more_s: float = 0.0,
         gone_is_done: bool = False,
     ) -> httpx.Response:
-        """Make a call. `more_s`: extra time for the answer. `gone_is_done`: after a call whose answer was lost, 404
-        means that it had worked."""
+        """Make a call. `parameters`: of the query, but for those that are None. `more_s`: extra time for the answer.
+        `gone_is_done`: after a call whose answer was lost, 404 means that it had worked."""
+        query = {name: value for name, value in (parameters or {}).items() if value is not None}
         give_up_at = time.monotonic() + self._retry_s
         pause_s = FIRST_PAUSE_S
         unanswered = False
@@ -236,7 +286,7 @@ class Client:
             fault: ClientError | None = None
             for endpoint in self._round():
                 try:
-                    response = self._follow(endpoint, method, path, parameters, body, more_s)
+                    response = self._follow(endpoint, method, path, query, body, more_s)
                 except httpx.HTTPError as error:
                     # An answer of one controller tells more than the silence of another.
                     fault = fault or self._no_answer(self._current, error)
@@ -265,7 +315,7 @@ class Client:
         endpoint: ServiceEndpoint,
         method: str,
         path: str,
-        parameters: Mapping[str, str] | None,
+        query: Mapping[str, str],
         body: Mapping[str, Any] | None,
         more_s: float,
     ) -> httpx.Response:
@@ -275,7 +325,7 @@ class Client:
             if endpoint.socket is not None and not Path(endpoint.socket).is_socket():
                 raise httpx.ConnectError("there is no such socket")
             response = self._client(endpoint).request(
-                method, path, params=parameters, json=body, timeout=self._timeout(more_s)
+                method, path, params=query, json=body, timeout=self._timeout(more_s)
             )
             leader = _leader(response)
             if leader is None or leader == endpoint:
@@ -319,6 +369,13 @@ class Client:
             why = one_line(str(error)) or type(error).__name__
         hint = "check ca, certificate and address" if "SSL" in why else "check that the service runs at that address"
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
+
+
+def _registration(job: str | Path | Mapping[str, Any], replace: bool) -> tuple[str, str, Mapping[str, Any]]:
+    """Return method, path and body that register a job, given as a file or as its mapping. Raise `DocumentError`."""
+    data, source = (dict(job), "job") if isinstance(job, Mapping) else (read_document(job), str(job))
+    name = parse_document(JobSpec, data, source).job
+    return ("PUT", _path("jobs", name), data) if replace else ("POST", "/jobs", data)
 
 
 def _path(*parts: str) -> str:

@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from echelon.control.errors import ServiceError
-from echelon.control.events import Alarm, JobBuilt, PlanFailed, PlanMade, TimedAlone
+from echelon.control.events import Alarm, ChangeCompared, JobBuilt, PlanFailed, PlanMade, Rehearsed, TimedAlone
 from echelon.control.facts import Fact
 from echelon.control.jobs import RegisteredJob
-from echelon.control.planning import Planned, Planner, PlanningError, PlanRequest
+from echelon.control.planning import MakePolicy, Planned, Planner, PlanningError, PlanRequest
 from echelon.control.reacting import DecisionDue
 from echelon.control.records import Changes
+from echelon.control.rehearsal import Situation, outcome
 from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
-from echelon.fluid import alone_iteration_s
+from echelon.fluid.alone_runs import remembered_iteration_s
 from echelon.lowering.intent import Intent, TableEntry
 from echelon.policies import PlanError
 
@@ -160,6 +161,45 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Make a plan on a copy of the planner, which is lent out until the answer is there."""
+
+    request: int
+    planner: Planner
+    before: Situation
+    wanted: PlanRequest
+
+    def run(self) -> Rehearsed:
+        """Make the plan."""
+        try:
+            planned = self.planner.copy().plan(self.wanted)
+        except PlanningError as error:
+            return Rehearsed(self.request, self.before, str(error))
+        return Rehearsed(self.request, self.before, Situation(planned, self.wanted.fabric, self.wanted.policy))
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Find out what a change would do, given the plans without and with it."""
+
+    request: int
+    before: Situation
+    after: Situation
+    whole: Fabric
+    """The fabric with all links."""
+    make_policy: MakePolicy
+
+    def run(self) -> ChangeCompared:
+        """Compare the plans."""
+        try:
+            return ChangeCompared(self.request, outcome(self.before, self.after, self.whole, self.make_policy))
+        except Exception as error:
+            # A policy is anybody's code.
+            text = f"the plans cannot be compared: {type(error).__name__}: {error}"
+            return ChangeCompared(self.request, ServiceError(text))
+
+
+@dataclass(frozen=True, slots=True)
 class TimeAlone:
     """Find out how long an iteration of a job takes on an otherwise empty fabric, to compare with observations.
 
@@ -173,14 +213,14 @@ class TimeAlone:
     def run(self) -> TimedAlone | None:
         """Simulate the job alone; None: the fabric cannot carry it."""
         try:
-            duration_s = float(alone_iteration_s(self.job.job, self.fabric))
+            duration_s = float(remembered_iteration_s(self.job.job, self.fabric))
         except PlanError:
             # The links that it needs were drained meanwhile.
             return None
         return TimedAlone(self.job.name, self.number, duration_s)
 
 
-PlanningWork: TypeAlias = MakePlan | Decide
+PlanningWork: TypeAlias = MakePlan | Decide | Rehearse
 Effect: TypeAlias = (
     Answer
     | Refuse
@@ -193,6 +233,7 @@ Effect: TypeAlias = (
     | UseTerm
     | BuildJob
     | PlanningWork
+    | Compare
     | TimeAlone
     | Fact
 )

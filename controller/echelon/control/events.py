@@ -8,9 +8,10 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from echelon.control.errors import ServiceError
-from echelon.control.jobs import BuiltJob
+from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import Planned
+from echelon.control.rehearsal import ChangeOutcome, Situation
 from echelon.documents import DocumentError
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.intent import TableEntry
@@ -52,6 +53,7 @@ class RegisterJob:
     spec: JobSpec
     replace: bool
     built: BuiltJob | None = None
+    quota: Quota = NO_QUOTA
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,23 @@ class AwaitJob:
 
 @dataclass(frozen=True, slots=True)
 class StopWaiting:
-    """The client of that `AwaitJob` waits no more; it is not answered."""
+    """The client of that `AwaitJob` or `DryRun` waits no more; it is not answered."""
 
     request: int
 
 
 ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ChoosePolicy | SetLink
-Request: TypeAlias = ChangeRequest | AwaitJob
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """A client asks what a change would do. The answer is an `ChangeOutcome`."""
+
+    request: int
+    change: ChangeRequest
+
+
+Request: TypeAlias = ChangeRequest | DryRun | AwaitJob
 
 
 # -- what came of effects ----------------------------------------------------------------------------------------------
@@ -149,6 +161,23 @@ class PlanFailed:
     """There is no new plan, or no decision."""
 
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """There is a plan with a change, in answer to `Rehearse`, or a reason why there can be none."""
+
+    request: int
+    before: Situation
+    after: Situation | str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCompared:
+    """It is known what a change would do, in answer to `Compare`."""
+
+    request: int
+    outcome: ChangeOutcome | ServiceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +303,8 @@ Event: TypeAlias = (
     | SaveFailed
     | PlanMade
     | PlanFailed
+    | Rehearsed
+    | ChangeCompared
     | CountersRead
     | CountersFailed
     | TimedAlone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -33,6 +33,37 @@ class BuiltJob:
     """The entries are by flow."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most that one client may have registered; None: no limit."""
+
+    owner: str | None = None
+    """The name of the client; None: clients are not known."""
+    jobs: int | None = None
+    flows: int | None = None
+    """The flows of all jobs of the client together."""
+
+    def check(self, job: JobSpec, others: Collection[JobSpec]) -> None:
+        """Raise `RefusedError` for a job that is too much beside the client's `others`."""
+        if self.jobs is not None and len(others) >= self.jobs:
+            raise RefusedError(
+                f"token '{self.owner}' has {len(others)} jobs, and may have {self.jobs} "
+                "(remove some, or raise its limits.jobs in the tokens file)",
+                code="limit-reached",
+            )
+        flows = sum(other.flow_count for other in others)
+        if self.flows is not None and flows + job.flow_count > self.flows:
+            raise RefusedError(
+                f"the job has {job.flow_count} flows, and token '{self.owner}' has {flows} of the {self.flows} that it "
+                "may have (remove jobs, or raise its limits.flows in the tokens file)",
+                "workers",
+                code="limit-reached",
+            )
+
+
+NO_QUOTA = Quota()
+
+
 @dataclass(frozen=True)
 class RegisteredJob:
     """A job that was accepted."""
@@ -51,6 +82,8 @@ class RegisteredJob:
     """Arrangement functions that switches observed, which replace the reported ones. They are not stored: switches will
     observe them again."""
     built: BuiltJob | None = None
+    owner: str | None = None
+    """The client that registered the job first; None: not known."""
 
     @cached_property
     def reported(self) -> Job:
@@ -84,6 +117,7 @@ class RegisteredJob:
             "accepted_at": self.accepted_at,
             "spec": dict(self.document),
             "offsets_s": {name: [str(offset) for offset in offsets] for name, offsets in self.offsets_s.items()},
+            "owner": self.owner,
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
@@ -119,6 +153,7 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
         offsets_s={
             name: tuple(Fraction(offset) for offset in offsets) for name, offsets in document["offsets_s"].items()
         },
+        owner=document.get("owner"),
     )
 
 

@@ -49,7 +49,8 @@ class JobStore:
         """The fabric without the drained links."""
         self.generation = 0
         self.generations: dict[str, int] = {}
-        self._whole_fabric = fabric
+        self.whole_fabric = fabric
+        """The fabric with all links."""
         self._max_jobs = max_jobs
         self._last_number = 0
         self._reserved: dict[str, int] = {}
@@ -67,10 +68,10 @@ class JobStore:
         self._last_number = int(settings.get(_NUMBER, {}).get("last", 0))
         if _POLICY in settings:
             self.policy = ChosenPolicy(settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"]))
-        known = {ends_of(cable.a.node, cable.b.node) for cable in self._whole_fabric.cables}
+        known = {ends_of(cable.a.node, cable.b.node) for cable in self.whole_fabric.cables}
         links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
         self.drained = frozenset(links) & known
-        self.fabric = self._whole_fabric.without(self.drained)
+        self.fabric = self.whole_fabric.without(self.drained)
 
     def known(self, name: str) -> RegisteredJob:
         """Return the job of that name. Raises `UnknownError`."""
@@ -85,8 +86,8 @@ class JobStore:
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def reserve_number(self, name: str) -> int:
-        """Return the number of a job, reserved until `keep` or `release`. Raises `RefusedError` when there is none."""
+    def number(self, name: str) -> int:
+        """Return the number of a job, or the one that it would get. Raises `RefusedError` when there is none."""
         before = self.jobs.get(name)
         if before is not None:
             return before.number
@@ -96,8 +97,12 @@ class JobStore:
                 code="limit-reached",
             )
         taken = [*(job.number for job in self.jobs.values()), *self._reserved.values()]
-        self._last_number = self._reserved[name] = free_number(taken, self._last_number)
-        return self._last_number
+        return free_number(taken, self._last_number)
+
+    def reserve_number(self, name: str) -> None:
+        """Reserve the number of a new job until `keep` or `release`. Raises as `number` does."""
+        if name not in self.jobs:
+            self._last_number = self._reserved[name] = self.number(name)
 
     def release(self, name: str) -> None:
         """Give up the number that was reserved for a job, if there is one."""
@@ -149,7 +154,7 @@ class JobStore:
     def use_links(self, drained: frozenset[LinkEnds]) -> None:
         """Hold a set of drained links that is saved."""
         self.drained = drained
-        self.fabric = self._whole_fabric.without(drained)
+        self.fabric = self.whole_fabric.without(drained)
         self.generation += 1
 
 

@@ -5,8 +5,9 @@ acknowledged by the switches, numbers of what has gone freed. Whatever breaks of
 was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask), `pipeline` (one plan at a time), `reactions` (decisions of reactive
-policies), `following` (telemetry), `progress` (how far jobs are) and `jobstore` (what was accepted).
+are its parts: `requests` (what clients ask), `dryruns` (what they only ask about), `pipeline` (one plan at a time),
+`reactions` (decisions of reactive policies), `following` (telemetry), `progress` (how far jobs are) and `jobstore`
+(what was accepted).
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from typing import Literal
 
 from echelon.control import effects, events, facts
 from echelon.control.contest import Contest
+from echelon.control.dryruns import DryRuns
 from echelon.control.effects import Effect
 from echelon.control.errors import UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
 from echelon.control.jobstore import ChosenPolicy, JobStore
-from echelon.control.pipeline import RETRY_S, PlanPipeline
+from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
 from echelon.control.reactions import Reactions
@@ -84,6 +86,7 @@ class Machine:
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
+        self._dry_runs = DryRuns(self.jobs, self._requests.check)
         self._switches = {name: _Switch() for name in settings.fabric.switches}
         self._contests: dict[str, Contest] = {}
         self._waiters: dict[int, str] = {}
@@ -102,7 +105,7 @@ class Machine:
         self._alone: dict[str, tuple[int, float]] = {}
         """The generation that was timed alone and its iteration time in seconds, by job."""
         self.jobs.load(snapshot)
-        planner.restore(snapshot["numbers"])
+        planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
             self.progress.accepted(name, now.s)
 
@@ -162,8 +165,13 @@ class Machine:
                 return self._requests.ask(event, now)
             case events.AwaitJob(request, job):
                 self._waiters[request] = job
+            case events.DryRun():
+                return self._dry_runs.ask(event, now)
             case events.StopWaiting(request):
                 self._waiters.pop(request, None)
+                self._dry_runs.forget(request)
+            case events.JobBuilt(request, error) if request in self._dry_runs:
+                return self._dry_runs.built(request, error)
             case events.JobBuilt(request, error):
                 return self._requests.built(request, error, now)
             case events.Saved(None):
@@ -178,6 +186,11 @@ class Machine:
                 return self._pipeline.made(planned)
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
+            case events.Rehearsed():
+                self._pipeline.end()
+                return self._dry_runs.planned(event, self._pipeline.planner)
+            case events.ChangeCompared():
+                return self._dry_runs.compared(event)
             case events.CountersRead(reading, switch, bytes_seen):
                 return self._reactions.counted(reading, switch, bytes_seen)
             case events.CountersFailed(reading, switch, problem):
@@ -240,7 +253,8 @@ class Machine:
         self._over = True
         error = UnavailableError(OVER)
         waiters, self._waiters = self._waiters, {}
-        return [*self._requests.close(error), *(effects.Refuse(request, error) for request in waiters)]
+        refused = self._requests.close(error) + self._dry_runs.close(error)
+        return [*refused, *(effects.Refuse(request, error) for request in waiters)]
 
     # -- switches ------------------------------------------------------------------------------------------------------
 
@@ -323,11 +337,19 @@ class Machine:
                 self._reactions.decide(self._pipeline.planner, self.in_force.planned, self.jobs.fabric)
             )
         if not plan:
-            return []
+            return self._rehearse()
         self._wanted, self._decision_next = "no", True
         self._planning = self.jobs.generation, now.s
         wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
+
+    def _rehearse(self) -> list[Effect]:
+        """Begin with a dry run, if the plan in force has all that was accepted."""
+        if not self._dry_runs.are_due or self._wanted != "no" or self.jobs.generation != self._planned_generation:
+            return []
+        if self.in_force is None:
+            return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
+        return self._pipeline.begin(self._dry_runs.begin(self._pipeline.planner, self.in_force.planned))
 
     def _want_plan(self) -> list[Effect]:
         if self._wanted != "no":
@@ -376,7 +398,7 @@ class Machine:
 
     def _plan_failed(self, problem: str) -> list[Effect]:
         """Keep the last plan."""
-        if isinstance(self._pipeline.failed(), effects.Decide):
+        if isinstance(self._pipeline.end(), effects.Decide):
             return [facts.DecisionRefused(problem), *self._reactions.finish()]
         generation, _ = self._planning
         self._planned_generation, self._problem = generation, problem

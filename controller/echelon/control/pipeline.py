@@ -6,8 +6,10 @@ from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
 from echelon.control.events import Alarm
 from echelon.control.facts import NumbersUnsaved
 from echelon.control.planning import Planned, Planner
-from echelon.control.records import Changes
+from echelon.control.records import Changes, Document, Key
 
+CARRIED = "carried"
+"""The key, among the settings, of what the policy carries from plan to plan."""
 RETRY_S = 1.0
 """Wait before asking a store again that failed."""
 
@@ -37,7 +39,7 @@ class PlanPipeline:
 
     def made(self, planned: Planned) -> list[Effect]:
         """Save a plan's numbers."""
-        if not planned.kept:
+        if not planned.kept and planned.carried is None:
             self._ready = planned
             return []
         self._unsaved = planned
@@ -64,8 +66,8 @@ class PlanPipeline:
         self.work = self._ready = None
         return taken
 
-    def failed(self) -> PlanningWork:
-        """Return the work that came to nothing; the pipeline is idle then."""
+    def end(self) -> PlanningWork:
+        """Return the work that ended without a plan to install; the pipeline is idle then."""
         assert self.work is not None
         work, self.work = self.work, None
         return work
@@ -83,10 +85,13 @@ class PlanPipeline:
         return any(freed)
 
     def _save(self, planned: Planned) -> Save:
+        saved: dict[Key, Document] = {("numbers", name): document for name, document in planned.kept.items()}
+        if planned.carried is not None:
+            saved["settings", CARRIED] = planned.carried
         return Save(
             None,
             Changes(
-                puts={("numbers", name): document for name, document in planned.kept.items() if document},
-                deletes=[("numbers", name) for name, document in planned.kept.items() if not document],
+                puts={key: document for key, document in saved.items() if document},
+                deletes=[key for key, document in saved.items() if not document],
             ),
         )

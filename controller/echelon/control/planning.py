@@ -9,7 +9,10 @@ What the last plan had is known after a restart, so that a restart changes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from echelon.control.jobs import RegisteredJob, check_hosts
 from echelon.control.jobstore import ChosenPolicy
@@ -21,6 +24,7 @@ from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Router, Routes, stranded
 from echelon.jobs.graph import Job
+from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
@@ -28,7 +32,7 @@ from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
 from echelon.plan import FlowPlan, Plan
 from echelon.policies import PlanError, make_policy
-from echelon.policies.base import Policy
+from echelon.policies.base import Carried, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Planned:
     """The document to save by job whose numbers or paths changed; an empty one means to remove it."""
     policy_s: float
     lowering_s: float
+    carried: Document | None = None
+    """The document to save of the policy (`carried_by`); None if it is as before."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -118,6 +124,10 @@ class Planner:
     """The jobs in the last plan."""
     _restored: frozenset[str] = frozenset()
     """The names of the jobs in the last plan before a restart, until the first plan after it."""
+    _carried: Document = field(default_factory=dict)
+    """The policy of the last plan and what it carries to the next, as it is saved."""
+    _sound: dict[str, tuple[RegisteredJob, Fabric]] = field(default_factory=dict)
+    """The jobs of the last plan and the fabric that they were checked against."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,7 +140,7 @@ class Planner:
         """
         spent = _Spent()
         problems: dict[str, str] = {}
-        present = [job for job in wanted.jobs if _is_sound(job, wanted.fabric, problems)]
+        present = [job for job in wanted.jobs if self._is_sound(job, wanted.fabric, problems)]
         if self._restored:
             self._good = {job.name: job for job in present if job.name in self._restored}
             self._restored = frozenset()
@@ -141,7 +151,31 @@ class Planner:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
         self._good = {job.name: job for job in planned}
         self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
+        self._sound = {name: kept for name, kept in self._sound.items() if name in self._good}
         return self._planned(made, tuple(planned), problems, spent)
+
+    def copy(self) -> Planner:
+        """Return a planner that makes the plans that this one would make, and leaves this one as it is.
+
+        Raises `PlanningError` for a policy that cannot be copied.
+        """
+        parts = self._asked, self._paths, self._numbering, self._lowering
+        try:
+            policy, paths, numbering, lowering = deepcopy(parts)
+        except Exception as error:
+            raise PlanningError(f"the policy cannot be copied: {type(error).__name__}: {error}") from error
+        return altered(
+            self,
+            _asked=policy,
+            _paths=paths,
+            _numbering=numbering,
+            _lowering=lowering,
+            _routes=dict(self._routes),
+            _flows=dict(self._flows),
+            _good=dict(self._good),
+            _identities=dict(self._identities),
+            _sound=dict(self._sound),
+        )
 
     def react(self, scheduler: CentralScheduler, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
         """Return a reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
@@ -155,8 +189,10 @@ class Planner:
         intents = self._lower(decided, last.registered, fabric, spent)
         return self._planned(_Made(last.policy, decided, intents), last.registered, last.problems, spent)
 
-    def restore(self, documents: Mapping[str, Document]) -> None:
+    def restore(self, documents: Mapping[str, Document], carried: Document | None = None) -> None:
         """Take over the numbers and paths of former plans, as `Planned.kept` had them, before the first plan.
+
+        `carried` is the last `Planned.carried`.
 
         Raises `ValueError` for documents that cannot be read.
         """
@@ -167,6 +203,7 @@ class Planner:
                 for name, document in documents.items()
             }
             self._restored = frozenset(name for name, routes in self._routes.items() if routes)
+            self._carried = dict(carried or {})
         except (KeyError, TypeError) as error:
             raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
 
@@ -272,6 +309,20 @@ class Planner:
         self.version += 1
         return intents
 
+    def _is_sound(self, job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
+        """Return whether the job still fits the fabric, whose file may have changed while the service was down."""
+        checked, against = self._sound.get(job.name, (None, None))
+        if checked is job and against is fabric:
+            return True
+        try:
+            check_hosts(job.spec, fabric)
+            job.build()
+        except DocumentError as error:
+            problems[job.name] = str(error)
+            return False
+        self._sound[job.name] = job, fabric
+        return True
+
     def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
         """Return the same object for the same job, by which lowering knows that nothing changed."""
         known = self._identities.get(job.name)
@@ -284,6 +335,8 @@ class Planner:
     ) -> Planned:
         changed = self._note_routes(made.plan) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
+        carried = _carried_by(made.policy, self._chosen)
+        as_before, self._carried = carried == self._carried, carried
         return Planned(
             self.version,
             made.plan,
@@ -294,6 +347,7 @@ class Planner:
             kept,
             spent.policy_s,
             spent.lowering_s,
+            None if as_before else carried,
         )
 
     def _note_routes(self, plan: Plan) -> set[str]:
@@ -320,7 +374,12 @@ class Planner:
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
         """Return the policy that was asked last time, with what it remembers, if it is still the chosen one."""
         if self._asked is None or self._chosen != chosen:
-            self._asked = self.make_policy(chosen)
+            policy = self.make_policy(chosen)
+            if (carried := self._carried.get("carried")) and self._carried == _document_of(chosen, carried):
+                # Another version of a policy may have carried something else: better another plan than none.
+                with suppress(ValueError, KeyError, TypeError, AttributeError):
+                    policy.carried.take(carried)  # type: ignore[attr-defined]
+            self._asked = policy
             self._paths = Router()
             self._paths.remember(self._routes)
             self._chosen = chosen
@@ -336,12 +395,19 @@ class _Made:
     intents: Mapping[str, Intent]
 
 
-def _is_sound(job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
-    """Return whether the job still fits the fabric, whose file may have changed while the service was down."""
-    try:
-        check_hosts(job.spec, fabric)
-        job.build()
-    except DocumentError as error:
-        problems[job.name] = str(error)
-        return False
-    return True
+@runtime_checkable
+class Carrying(Protocol):
+    """A policy whose next plan depends on its last ones."""
+
+    carried: Carried
+
+
+def _carried_by(policy: Policy, chosen: ChosenPolicy | None) -> Document:
+    """Return the document that is saved of a policy; an empty one if it carries nothing."""
+    if chosen is None or not isinstance(policy, Carrying) or not isinstance(policy.carried, Carried):
+        return {}
+    return _document_of(chosen, policy.carried.to_document())
+
+
+def _document_of(chosen: ChosenPolicy, carried: Document) -> Document:
+    return {"name": chosen.name, "parameters": dict(chosen.parameters), "carried": carried}

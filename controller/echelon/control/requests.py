@@ -19,6 +19,7 @@ from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded
 from echelon.jobs.graph import Job
+from echelon.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
     from echelon.control.jobstore import LinkEnds
@@ -31,8 +32,8 @@ _NAMED = 5
 
 
 @dataclass(slots=True)
-class _Change:
-    """A change whose turn has come."""
+class Change:
+    """A change that can be carried out."""
 
     asked: ChangeRequest
     job: RegisteredJob | None = None
@@ -54,7 +55,7 @@ class Requests:
         self._flows_per_job = flows_per_job
         self._lines: dict[str, deque[ChangeRequest]] = {}
         """The change whose turn it is and those that wait for it, by job."""
-        self._turns: dict[int, _Change] = {}
+        self._turns: dict[int, Change] = {}
         """The changes whose turn it is, by request."""
 
     def ask(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
@@ -96,46 +97,71 @@ class Requests:
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
+    def check(self, asked: ChangeRequest, now: Instant) -> Change:
+        """Return a change as it would be carried out now. Raises `ServiceError` and `DocumentError`."""
+        match asked:
+            case events.RegisterJob():
+                return Change(asked, self._registered(asked, now))
+            case events.RemoveJob(job=name):
+                self._jobs.known(name)
+                return Change(asked)
+            case events.ReportDistances(job=name):
+                return Change(asked, self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s))
+            case events.ChoosePolicy():
+                return Change(asked)
+            case events.SetLink():
+                return Change(asked, drained=self._links_with(asked))
+
     def _begin(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
-        change = self._turns[asked.request] = _Change(asked)
         try:
-            match asked:
-                case events.RegisterJob():
-                    return self._begin_registration(change, asked, now)
-                case events.RemoveJob(job=name):
-                    self._jobs.known(name)
-                    return self._save(change, self._jobs.removal(name))
-                case events.ReportDistances(job=name):
-                    change.job = self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s)
-                    return [effects.BuildJob(asked.request, change.job)]
-                case events.ChoosePolicy(policy=policy):
-                    return self._save(change, self._jobs.change_policy(policy))
-                case events.SetLink():
-                    change.drained = self._links_with(asked)
-                    return self._save(change, self._jobs.change_links(change.drained))
+            change = self._turns[asked.request] = self.check(asked, now)
+            if isinstance(asked, events.RegisterJob):
+                self._jobs.reserve_number(asked.spec.job)
         except (ServiceError, DocumentError) as error:
             return self._refuse(asked, error, now)
+        match asked:
+            case events.RegisterJob() | events.ReportDistances():
+                assert change.job is not None
+                if change.job is self._jobs.jobs.get(change.job.name):
+                    return [effects.Answer(asked.request, change.job), *self._next(asked, now)]
+                return [effects.BuildJob(asked.request, change.job)]
+            case events.RemoveJob(job=name):
+                return self._save(change, self._jobs.removal(name))
+            case events.ChoosePolicy(policy=policy):
+                return self._save(change, self._jobs.change_policy(policy))
+            case events.SetLink():
+                return self._save(change, self._jobs.change_links(change.drained))
 
-    def _begin_registration(self, change: _Change, asked: events.RegisterJob, now: Instant) -> list[Effect]:
+    def _registered(self, asked: events.RegisterJob, now: Instant) -> RegisteredJob:
+        """Return the job as it would be: the very same object if nothing changes."""
         name, spec = asked.spec.job, asked.spec
         before = self._jobs.jobs.get(name)
         if before is not None:
             if before.spec == spec:
-                return [effects.Answer(asked.request, before), *self._next(asked, now)]
+                return before
             if not asked.replace:
                 raise ConflictError(f"there is another job '{name}' (take another name, or replace it with PUT)", "job")
         check_hosts(spec, self._fabric)
         check_size(spec, self._flows_per_job)
-        change.job = RegisteredJob(
+        owner = asked.quota.owner if before is None else before.owner
+        if owner is not None and owner == asked.quota.owner:
+            asked.quota.check(spec, self._others_of(owner, name))
+        return RegisteredJob(
             name=name,
-            number=self._jobs.reserve_number(name),
+            number=self._jobs.number(name),
             accepted_at=now.at if before is None else before.accepted_at,
             document=dict(asked.document),
             spec=spec,
             offsets_s={},
             built=asked.built,
+            owner=owner,
         )
-        return [effects.BuildJob(asked.request, change.job)]
+
+    def _others_of(self, owner: str, name: str) -> list[JobSpec]:
+        """Return the jobs of a client besides one: those that it has, and those that are on their way."""
+        jobs = dict(self._jobs.jobs)
+        jobs |= {turn.job.name: turn.job for turn in self._turns.values() if turn.job is not None}
+        return [job.spec for job in jobs.values() if job.owner == owner and job.name != name]
 
     def _links_with(self, asked: events.SetLink) -> frozenset[LinkEnds]:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
@@ -173,11 +199,11 @@ class Requests:
             with suppress(DocumentError):
                 yield job.job
 
-    def _save(self, change: _Change, changes: Changes) -> list[Effect]:
+    def _save(self, change: Change, changes: Changes) -> list[Effect]:
         change.saving = True
         return [effects.Save(change.asked.request, changes)]
 
-    def _apply(self, change: _Change, now: Instant) -> list[Effect]:
+    def _apply(self, change: Change, now: Instant) -> list[Effect]:
         asked, job = change.asked, change.job
         match asked:
             case events.RegisterJob(request):
@@ -212,7 +238,7 @@ class Requests:
 
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
-        del self._turns[done.request]
+        self._turns.pop(done.request, None)
         if isinstance(done, events.RegisterJob):
             self._jobs.release(done.spec.job)
         line = self._lines[_line_of(done)]

@@ -38,7 +38,7 @@ class CentralScheduler:
         self._paths = {(flow.job, flow.flow): flow.path for flow in self.plan.flows}
         # A flow's packets go there before the scheduler has heard of it, so it best stays there.
         self._queues = {
-            (flow.job, flow.flow): flow.ranking.queue for flow in self.plan.flows if isinstance(flow.ranking, Fixed)
+            (flow.job, flow.flow): flow.ranking.queues[0] for flow in self.plan.flows if len(flow.ranking.queues) == 1
         }
 
     @property

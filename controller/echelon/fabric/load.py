@@ -24,8 +24,19 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
-from echelon.documents import Duration, Name, Rate, Section, parse_document, problem, read_document, suggestion
+from echelon.documents import (
+    Duration,
+    Name,
+    Rate,
+    Section,
+    parse_document,
+    problem,
+    read_document,
+    refuse,
+    suggestion,
+)
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.quantities import shown
 
@@ -121,20 +132,24 @@ class FabricSpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> FabricSpec:
-        for name in self.hosts:
-            if name in self.switches:
-                raise problem(
-                    f"'{name}' is also a host (give them different names)", "switches", name, code="duplicate"
-                )
-        self._check_links()
-        self._check_ports()
-        self._check_connected()
-        _check_unique("hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items()))
-        _check_unique("hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items()))
-        _check_unique("switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items()))
+        refuse(
+            problem(f"'{name}' is also a host (give them different names)", "switches", name, code="duplicate")
+            for name in self.hosts
+            if name in self.switches
+        )
+        refuse(self._faults_of_links())
+        refuse(self._other_faults())
         return self
 
-    def _check_links(self) -> None:
+    def _other_faults(self) -> Iterator[PydanticCustomError]:
+        """Yield what is wrong with ports and addresses where all links are good."""
+        yield from self._faults_of_ports()
+        yield from self._unreachable()
+        yield from _repeated("hosts", "ipv4", ((name, host.ipv4) for name, host in _hosts(self).items()))
+        yield from _repeated("hosts", "mac", ((name, host.mac) for name, host in _hosts(self).items()))
+        yield from _repeated("switches", "device_id", ((name, s.device_id) for name, s in _switches(self).items()))
+
+    def _faults_of_links(self) -> Iterator[PydanticCustomError]:
         nodes = [*self.hosts, *self.switches]
         attached: dict[str, int] = {}
         seen: dict[frozenset[str], int] = {}
@@ -142,24 +157,24 @@ class FabricSpec(Section):
             for end, node in enumerate(link.between):
                 at = ("links", index, "between", end)
                 if node not in self.hosts and node not in self.switches:
-                    raise problem(
+                    yield problem(
                         f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
                     )
-                if node in self.hosts and node in attached:
-                    raise problem(
+                elif node in self.hosts and node in attached:
+                    yield problem(
                         f"host '{node}' already has links[{attached[node]}] (give a host one link)",
                         *at,
                         code="duplicate",
                     )
                 attached[node] = index
             a, b = link.between
-            if a == b:
-                raise problem(f"links '{a}' to itself (name two nodes)", "links", index, "between", code="duplicate")
-            if a in self.hosts and b in self.hosts:
-                raise problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
             pair = frozenset(link.between)
-            if pair in seen:
-                raise problem(
+            if a == b:
+                yield problem(f"links '{a}' to itself (name two nodes)", "links", index, "between", code="duplicate")
+            elif a in self.hosts and b in self.hosts:
+                yield problem(f"links two hosts, '{a}' and '{b}' (link each to a switch)", "links", index, "between")
+            elif pair in seen:
+                yield problem(
                     f"links '{a}' and '{b}' again, as links[{seen[pair]}] (give one link the rate of both)",
                     "links",
                     index,
@@ -169,23 +184,23 @@ class FabricSpec(Section):
             seen[pair] = index
         for name in self.hosts:
             if name not in attached:
-                raise problem("has no link (link it to a switch)", "hosts", name, code="unconnected")
+                yield problem("has no link (link it to a switch)", "hosts", name, code="unconnected")
 
-    def _check_ports(self) -> None:
+    def _faults_of_ports(self) -> Iterator[PydanticCustomError]:
         taken: dict[tuple[str, int], int] = {}
         for index, link in enumerate(self.links):
             for node, port in link.ports.items():
                 at = ("links", index, "ports", node)
                 if node not in link.between:
-                    raise problem(
+                    yield problem(
                         f"'{node}' is not an end of this link (use {' or '.join(link.between)})",
                         *at,
                         code="unknown-node",
                     )
-                if node in self.hosts:
-                    raise problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
-                if (node, port) in taken:
-                    raise problem(
+                elif node in self.hosts:
+                    yield problem(f"'{node}' is a host (only switches have port numbers; remove it)", *at)
+                elif (node, port) in taken:
+                    yield problem(
                         f"port {port} of '{node}' is taken by links[{taken[node, port]}] (use another)",
                         *at,
                         code="duplicate",
@@ -195,11 +210,11 @@ class FabricSpec(Section):
         for switch in self.switches:
             degree = degrees[switch]
             if degree > MAX_PORT:
-                raise problem(
+                yield problem(
                     f"has {degree} links (a switch has at most {MAX_PORT} ports)", "switches", switch, code="too-large"
                 )
 
-    def _check_connected(self) -> None:
+    def _unreachable(self) -> Iterator[PydanticCustomError]:
         neighbours: dict[str, list[str]] = {name: [] for name in (*self.hosts, *self.switches)}
         for link in self.links:
             a, b = link.between
@@ -214,7 +229,8 @@ class FabricSpec(Section):
         for kind, names in (("hosts", self.hosts), ("switches", self.switches)):
             for name in names:
                 if name not in reached:
-                    raise problem(f"cannot be reached from '{first}' (add a link)", kind, name, code="unconnected")
+                    yield problem(f"cannot be reached from '{first}' (add a link)", kind, name, code="unconnected")
+                    return
 
 
 def build_fabric(spec: FabricSpec) -> Fabric:
@@ -263,11 +279,11 @@ def _free_ports(spec: FabricSpec, switch: str) -> Iterator[int]:
     return (port for port in range(1, MAX_PORT + 1) if port not in taken)
 
 
-def _check_unique(kind: str, key: str, values: Iterable[tuple[str, object]]) -> None:
+def _repeated(kind: str, key: str, values: Iterable[tuple[str, object]]) -> Iterator[PydanticCustomError]:
     owner: dict[object, str] = {}
     for name, value in values:
         if value in owner:
-            raise problem(
+            yield problem(
                 f"{value} is also the address of '{owner[value]}' (give another)", kind, name, key, code="duplicate"
             )
-        owner[value] = name
+        owner.setdefault(value, name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from echelon.fabric.model import Fabric
 from echelon.fabric.paths import NoRouteError, Path, ShortestPaths, graph_of
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
+from echelon.kept import altered
 
 if TYPE_CHECKING:
     import networkx
@@ -146,6 +147,10 @@ class Router:
             chosen = {ends: path or self._choose(shortest, *ends) for ends, path in keeping.items()}
             self._jobs[name] = (present[name], routes if routes == chosen else chosen)
         return {name: self._jobs[name][1] for name in present}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a router that goes on from here, with the same jobs, fabric and routes."""
+        return altered(self, _jobs=dict(self._jobs), users=self.users.copy())
 
     def _choose(self, shortest: ShortestPaths, src: str, dst: str) -> Path:
         inner = min(shortest.switches(src, dst), key=lambda path: self.users[path])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
+from itertools import chain
 
-from echelon.execution import Instruction, IterationRecord, JobExecution, StartCompute, StartFlow, duration_s
+from echelon.execution import Instruction, IterationRecord, JobExecution, Span, StartCompute, StartFlow, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fluid.ranked import RankedFlow, RankedLink, RankedNetwork
-from echelon.fluid.rounding import Rounding
+from echelon.fluid.ticks import Exact, ExactUnits, exactly
 from echelon.jobs.graph import Flow, Job
 from echelon.paths import FlowPaths, Paths, links_of
-
-_ZERO = Fraction(0)
 
 
 def run_alone(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
@@ -35,28 +35,41 @@ def alone_iteration_s(job: Job, fabric: Fabric) -> Fraction:
 
 def run_on(job: Job, fabric: Fabric, paths: Paths) -> IterationRecord[Fraction]:
     """Return the result of `run_alone` over these paths."""
-    return _Run(job, fabric, paths).to_the_end()
+    durations_s = (unit.duration_s for unit in job.computes)
+    offsets_s = (offset_s for echelonflow in job.echelonflows for offset_s in echelonflow.offsets_s)
+    capacities_Bps = {fabric.capacity_Bps[link] for path in set(paths.values()) for link in links_of(path)}  # noqa: N806
+    return exactly(
+        chain(durations_s, offsets_s),
+        capacities_Bps,
+        lambda units: _Run(job, fabric, paths, units).to_the_end(),
+    )
 
 
-_Due = tuple[float, Fraction, int, str, RankedFlow | None, int]
+_Due = tuple[float, Exact, int, str, RankedFlow | None, int]
 """A future event, sorted by time and then by when it was announced: (approximate time, time, sequence, name, the flow
 whose finish it is or None for a compute unit, version of its rate). The first number tells most times apart, and is
-much faster to compare than the second."""
+much faster to compare than a fraction."""
 
 
 class _Run:
     """One iteration. Events of one time are handled as in `echelon.fluid.simulator`: finished flows in order of their
     start, then compute units, and again until nothing more happens; then rates change."""
 
-    def __init__(self, job: Job, fabric: Fabric, paths: Paths) -> None:
-        self._now_s = _ZERO
-        self._rounding = Rounding()
+    def __init__(self, job: Job, fabric: Fabric, paths: Paths, units: ExactUnits) -> None:
+        self._now: Exact = 0
+        self._units = units
         self._network = RankedNetwork()
-        self._execution: JobExecution[Fraction] = JobExecution(replace(job, start_s=_ZERO), more=lambda _: False)
+        self._execution: JobExecution[Exact] = JobExecution(replace(job, start_s=Fraction(0)), more=lambda _: False)
         self._arranged = {
-            name: (h.name, offset) for h in job.echelonflows for name, offset in zip(h.flows, h.offsets_s, strict=True)
+            name: (h.name, units.time(offset))
+            for h in job.echelonflows
+            for name, offset in zip(h.flows, h.offsets_s, strict=True)
         }
-        links = {link: RankedLink(fabric.capacity_Bps[link]) for path in set(paths.values()) for link in links_of(path)}
+        links = {
+            link: RankedLink(units.rate(fabric.capacity_Bps[link]))
+            for path in set(paths.values())
+            for link in links_of(path)
+        }
         of_path = {path: tuple(links[link] for link in links_of(path)) for path in set(paths.values())}
         self._links = {flow: of_path[path] for flow, path in paths.items()}
         self._due: list[_Due] = []
@@ -66,15 +79,15 @@ class _Run:
         """Flows that finish as they start, because they have no bytes or no links: (sequence, name)."""
 
     def to_the_end(self) -> IterationRecord[Fraction]:
-        self._obey(self._execution.start(self._now_s))
+        self._obey(self._execution.start(self._now))
         record = self._execution.record.iterations[0]
         while True:
             self._catch_up()
             if record.finish is not None:
-                return record
-            for flow, before_Bps in self._network.set_rates():  # noqa: N806
-                self._change_rate(flow, before_Bps)
-            self._now_s = self._rounding.time_s(self._due[0][1])
+                return _in_seconds(record, self._units)
+            for flow, before in self._network.set_rates():
+                self._change_rate(flow, before)
+            self._now = self._units.bounded_time(self._due[0][1])
 
     def _catch_up(self) -> None:
         while True:
@@ -84,18 +97,18 @@ class _Run:
             if not flows and not units:
                 return
             for _, name in sorted(flows):
-                self._obey(self._execution.flow_finished(name, self._now_s))
+                self._obey(self._execution.flow_finished(name, self._now))
             units += self._take_due()[1]
             while units:
                 for name in units:
-                    self._obey(self._execution.compute_finished(name, self._now_s))
-                # Units of no duration finish before flows are looked at again.
+                    self._obey(self._execution.compute_finished(name, self._now))
+                # ExactUnits of no duration finish before flows are looked at again.
                 units = self._take_due()[1]
 
     def _take_due(self) -> tuple[list[tuple[int, str]], list[str]]:
         """Remove and return the flows, with their sequence, and compute units, in order, that have finished by now."""
         flows, units = [], []
-        while self._due and self._due[0][1] <= self._now_s:
+        while self._due and self._due[0][1] <= self._now:
             _, _, _, name, flow, version = heapq.heappop(self._due)
             if flow is None:
                 units.append(name)
@@ -104,15 +117,15 @@ class _Run:
                 self._network.end(flow)
         return flows, units
 
-    def _obey(self, instructions: Sequence[Instruction[Fraction]]) -> None:
+    def _obey(self, instructions: Sequence[Instruction[Exact]]) -> None:
         for instruction in instructions:
             if isinstance(instruction, StartCompute):
-                self._announce(self._now_s + instruction.duration_s, instruction.name)
+                self._announce(self._now + self._units.time(instruction.duration_s), instruction.name)
             elif isinstance(instruction, StartFlow):
                 self._start(instruction.flow)
 
-    def _announce(self, time_s: Fraction, name: str, flow: RankedFlow | None = None, version: int = 0) -> None:
-        heapq.heappush(self._due, (float(time_s), time_s, self._announced, name, flow, version))
+    def _announce(self, time: Exact, name: str, flow: RankedFlow | None = None, version: int = 0) -> None:
+        heapq.heappush(self._due, (float(time), time, self._announced, name, flow, version))
         self._announced += 1
 
     def _start(self, flow: Flow) -> None:
@@ -122,18 +135,38 @@ class _Run:
         if not flow.size_bytes or not links:
             self._empty.append((sequence, flow.name))
             return
-        ideal_s = self._now_s
+        ideal = self._now
         if flow.name in self._arranged:
-            echelonflow, offset_s = self._arranged[flow.name]
-            ideal_s = self._execution.record.iterations[0].references[echelonflow] + offset_s
-        self._network.begin(RankedFlow(flow.name, (ideal_s, sequence), links, flow.size_bytes))
+            echelonflow, offset = self._arranged[flow.name]
+            ideal = self._execution.record.iterations[0].references[echelonflow] + offset
+        amount = self._units.amount(flow.size_bytes)
+        self._network.begin(RankedFlow(flow.name, (ideal, sequence), links, amount))
 
-    def _change_rate(self, flow: RankedFlow, before_Bps: Fraction) -> None:  # noqa: N803
-        if before_Bps:
-            passed = before_Bps * (self._now_s - flow.since_s)
-            flow.remaining_bytes = self._rounding.bytes(flow.remaining_bytes - passed)
-        flow.since_s = self._now_s
+    def _change_rate(self, flow: RankedFlow, before: Exact) -> None:
+        if before:
+            flow.remaining = self._units.bounded_amount(flow.remaining - before * (self._now - flow.since))
+        flow.since = self._now
         flow.version += 1
-        if flow.rate_Bps:
-            finish_s = self._now_s + flow.remaining_bytes / flow.rate_Bps
-            self._announce(finish_s, flow.name, flow, flow.version)
+        if flow.rate:
+            finish = self._now + self._units.duration(flow.remaining, flow.rate)
+            self._announce(finish, flow.name, flow, flow.version)
+
+
+def _in_seconds(record: IterationRecord[Exact], units: ExactUnits) -> IterationRecord[Fraction]:
+    # Many things happen at one time.
+    seconds = lru_cache(maxsize=None)(units.seconds)
+
+    def spans(of: Mapping[str, Span[Exact]]) -> dict[str, Span[Fraction]]:
+        return {
+            name: Span(seconds(span.start), None if span.finish is None else seconds(span.finish))
+            for name, span in of.items()
+        }
+
+    return IterationRecord(
+        record.iteration,
+        seconds(record.start),
+        None if record.finish is None else seconds(record.finish),
+        spans(record.flows),
+        spans(record.computes),
+        {name: seconds(time) for name, time in record.references.items()},
+    )

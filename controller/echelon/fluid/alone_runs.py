@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Self
 
-from echelon.execution import IterationRecord
+from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
 from echelon.fluid.alone import run_on
 from echelon.jobs.graph import Job
+from echelon.kept import altered
 from echelon.paths import FlowPaths, Paths, links_of
 
 
@@ -21,37 +23,70 @@ class AloneRuns:
     """
 
     def __init__(self) -> None:
-        self._records: dict[_Shape, IterationRecord[Fraction]] = {}
-        self._shapes: dict[str, tuple[Job, Fabric, _Shape]] = {}
+        self._records: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
+        """The first shape of all that are equal, and its record. Jobs hold that one, because comparing others to it
+        takes long."""
+        self._known: dict[str, tuple[Job, Fabric, _Shape, IterationRecord[Fraction]]] = {}
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
         """Return the records by job: the same object as at the last call where nothing changed. They are read-only.
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
-        shapes: dict[str, tuple[Job, Fabric, _Shape]] = {}
-        records: dict[_Shape, IterationRecord[Fraction]] = {}
+        known: dict[str, tuple[Job, Fabric, _Shape, IterationRecord[Fraction]]] = {}
+        new: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
         for job in jobs:
-            known = self._shapes.get(job.name)
-            if known is None or known[0] is not job or known[1] is not fabric:
-                paths = FlowPaths().update([job], fabric)[job.name]
-                known = (job, fabric, _shape(job, fabric, paths))
-                if known[2] not in records and known[2] not in self._records:
-                    records[known[2]] = run_on(job, fabric, paths)
-            shapes[job.name] = known
-            if known[2] not in records:
-                records[known[2]] = self._records[known[2]]
-        self._shapes, self._records = shapes, records
-        return {name: records[shape] for name, (_, _, shape) in shapes.items()}
+            before = self._known.get(job.name)
+            if before is not None and before[0] is job and before[1] is fabric:
+                known[job.name] = before
+                continue
+            paths = FlowPaths().update([job], fabric)[job.name]
+            shape = _shape(job, fabric, paths)
+            found = self._records.get(shape) or new.get(shape)
+            if found is None:
+                found = new[shape] = shape, run_on(job, fabric, paths)
+                _note(*found)
+            known[job.name] = (job, fabric, *found)
+        self._records |= new
+        used = {id(shape) for _, _, shape, _ in known.values()}
+        if len(used) < len(self._records):
+            self._records = {shape: found for shape, found in self._records.items() if id(shape) in used}
+        self._known = known
+        return {name: record for name, (_, _, _, record) in known.items()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy that shares the records."""
+        return altered(self, _records=dict(self._records), _known=dict(self._known))
+
+
+def remembered_iteration_s(job: Job, fabric: Fabric) -> Fraction:
+    """Return `alone_iteration_s`, without a simulation if a job that looks the same was simulated of late."""
+    paths = FlowPaths().update([job], fabric)[job.name]
+    shape = _shape(job, fabric, paths)
+    known_s = _recent_s.get(shape)
+    return _note(shape, run_on(job, fabric, paths)) if known_s is None else known_s
+
+
+_RECENT = 64
+"""The number of simulations that `remembered_iteration_s` knows. Shapes are as large as jobs."""
+_recent_s: dict[_Shape, Fraction] = {}
+"""Several threads use it, each by single operations."""
+
+
+def _note(shape: _Shape, record: IterationRecord[Fraction]) -> Fraction:
+    _recent_s[shape] = took_s = duration_s(record)
+    for oldest in [*_recent_s][:-_RECENT]:
+        _recent_s.pop(oldest, None)
+    return took_s
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """Everything on which an iteration alone depends."""
 
-    size: tuple[int, int, int]
-    """The numbers of bytes, flows and compute units. They serve as the hash, since they tell most jobs apart, and
-    hashing everything takes long."""
+    size: tuple[object, ...]
+    """The numbers of bytes, flows and compute units, the duration of the first unit and the links of the first flow.
+    They serve as the hash, since they tell most jobs apart, and hashing everything takes long."""
     computes: tuple[tuple[object, ...], ...]
     flows: tuple[tuple[object, ...], ...]
     echelonflows: tuple[tuple[object, ...], ...]
@@ -69,7 +104,13 @@ def _shape(job: Job, fabric: Fabric, paths: Paths) -> _Shape:
         for path in dict.fromkeys(paths.values())
     }
     return _Shape(
-        (sum(flow.size_bytes for flow in job.flows), len(job.flows), len(job.computes)),
+        (
+            sum(flow.size_bytes for flow in job.flows),
+            len(job.flows),
+            len(job.computes),
+            *(unit.duration_s for unit in job.computes[:1]),
+            *(of_path[paths[flow.name]] for flow in job.flows[:1]),
+        ),
         tuple((c.name, c.duration_s, c.after) for c in job.computes),
         tuple((f.name, f.size_bytes, f.after) for f in job.flows),
         tuple((h.name, h.flows, h.offsets_s) for h in job.echelonflows),

@@ -9,35 +9,34 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from fractions import Fraction
 
-_ZERO = Fraction(0)
+from echelon.fluid.ticks import Exact
 
-Rank = tuple[Fraction, int]
+Rank = tuple[Exact, int]
 """A rank: the smaller goes first, and no two flows have the same."""
 
 
 class RankedLink:
     """A link and the flows that are under way over it."""
 
-    __slots__ = ("capacity_Bps", "change_Bps", "served", "under_way")
+    __slots__ = ("capacity", "change", "served", "under_way")
 
-    def __init__(self, capacity_Bps: Fraction) -> None:  # noqa: N803
-        self.capacity_Bps = capacity_Bps
+    def __init__(self, capacity: Exact) -> None:
+        self.capacity = capacity
         self.under_way: list[tuple[Rank, RankedFlow]] = []
         """The flows in order of rank."""
         self.served: list[tuple[Rank, RankedFlow]] = []
         """The flows among them that have a rate."""
-        self.change_Bps = _ZERO
+        self.change: Exact = 0
         """The rate that the flows looked at so far have gained on this link since a flow began or ended."""
 
-    def left_for(self, rank: Rank) -> Fraction:
+    def left_for(self, rank: Rank) -> Exact:
         """Return the rate that flows of higher rank leave."""
-        left = self.capacity_Bps
+        left = self.capacity
         for other, flow in self.served:
             if other >= rank:
                 break
-            left -= flow.rate_Bps
+            left -= flow.rate
         return left
 
     def next_concerned(self, rank: Rank) -> tuple[Rank, RankedFlow] | None:
@@ -45,9 +44,9 @@ class RankedLink:
 
         If less is left, that is a flow that has a rate to lose; if more is left, any flow.
         """
-        if not self.change_Bps:
+        if not self.change:
             return None
-        flows = self.under_way if self.change_Bps < 0 else self.served
+        flows = self.under_way if self.change < 0 else self.served
         at = bisect_left(flows, (rank,))
         if at < len(flows) and flows[at][0] == rank:
             at += 1
@@ -55,18 +54,18 @@ class RankedLink:
 
 
 class RankedFlow:
-    """A flow under way; `rate_Bps` is bytes per second."""
+    """A flow under way."""
 
-    __slots__ = ("links", "name", "rank", "rate_Bps", "remaining_bytes", "since_s", "version")
+    __slots__ = ("links", "name", "rank", "rate", "remaining", "since", "version")
 
-    def __init__(self, name: str, rank: Rank, links: Sequence[RankedLink], size_bytes: int) -> None:
+    def __init__(self, name: str, rank: Rank, links: Sequence[RankedLink], size: Exact) -> None:
         self.name = name
         self.rank = rank
         self.links = links
-        self.rate_Bps = _ZERO
-        self.remaining_bytes = Fraction(size_bytes)
-        """The value at `since_s`, when the flow got its present rate."""
-        self.since_s = _ZERO
+        self.rate: Exact = 0
+        self.remaining = size
+        """The value at `since`, when the flow got its present rate."""
+        self.since: Exact = 0
         self.version = 0
         """Number of rates that the flow has had: events expected of an earlier one are outdated."""
 
@@ -84,16 +83,16 @@ class RankedNetwork:
     def end(self, flow: RankedFlow) -> None:
         self._ended.append(flow)
 
-    def set_rates(self) -> list[tuple[RankedFlow, Fraction]]:
+    def set_rates(self) -> list[tuple[RankedFlow, Exact]]:
         """Return the flows whose rate changed, each with its former rate, in order of rank."""
         touched: set[RankedLink] = set()
         for flow in self._ended:
             for link in flow.links:
                 touched.add(link)
                 _remove(link.under_way, flow)
-                if flow.rate_Bps:
+                if flow.rate:
                     _remove(link.served, flow)
-                    link.change_Bps -= flow.rate_Bps
+                    link.change -= flow.rate
         for flow in self._begun:
             for link in flow.links:
                 insort(link.under_way, (flow.rank, flow))
@@ -102,21 +101,21 @@ class RankedNetwork:
             concerned += [found for link in flow.links if (found := link.next_concerned(flow.rank))]
         self._begun, self._ended = [], []
         heapq.heapify(concerned)
-        out: list[tuple[RankedFlow, Fraction]] = []
+        out: list[tuple[RankedFlow, Exact]] = []
         last: Rank | None = None
         while concerned:
             rank, flow = heapq.heappop(concerned)
             if rank == last:
                 continue
             last = rank
-            before = flow.rate_Bps
+            before = flow.rate
             rate = min(link.left_for(rank) for link in flow.links)
             if rate != before:
                 out.append((flow, before))
-                flow.rate_Bps = rate
+                flow.rate = rate
                 for link in flow.links:
                     touched.add(link)
-                    link.change_Bps += rate - before
+                    link.change += rate - before
                     if not before:
                         insort(link.served, (rank, flow))
                     elif not rate:
@@ -126,7 +125,7 @@ class RankedNetwork:
                 if found:
                     heapq.heappush(concerned, found)
         for link in touched:
-            link.change_Bps = _ZERO
+            link.change = 0
         return out
 
 

@@ -23,12 +23,12 @@ computing counts only after 95 % of the connection's bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from echelon.documents import (
@@ -41,6 +41,7 @@ from echelon.documents import (
     parse_document,
     problem,
     read_document,
+    refuse,
 )
 from echelon.jobs.paradigm import Paradigm
 from echelon.jobs.paradigms.registry import registered
@@ -70,28 +71,31 @@ class RecognitionSpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> RecognitionSpec:
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[PydanticCustomError]:
         needed = ("source_port", "destination_port", "idle_gap")
         for key in ("protocol", *needed):
             given = getattr(self, key) is not None
             if given and self.by == "shim":
-                raise problem(
+                yield problem(
                     "does not go with 'by: shim' (remove it, or write 'by: bytes')", key, code="conflicting-key"
                 )
             if not given and self.by == "bytes" and key in needed:
-                raise problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
+                yield problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
-            raise problem(
+            yield problem(
                 "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
                 "idle_gap",
                 code="out-of-range",
             )
         if self.protocol == "udp" and self.destination_port == SHIM_PORT:
-            raise problem(
+            yield problem(
                 f"{SHIM_PORT} is the port of senders that write the shim (use another)",
                 "destination_port",
                 code="duplicate",
             )
-        return self
 
 
 class JobSpec(Section):
@@ -137,54 +141,59 @@ class JobSpec(Section):
         """
         return self.model_copy(update={self.parallelism: self.paradigm.scaled(1 + error)}) if error else self
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _check_parallelism(cls, data: object) -> object:
+    def _check_parallelism(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
         name = data.get("parallelism") if isinstance(data, dict) else None
         if isinstance(data, dict) and isinstance(name, list | tuple):
-            return _nested(data, name)
+            return validate(_nested(data, name))
         if isinstance(name, str) and name in registered().broken:
             raise problem(f"'{name}' {registered().broken[name]}", "parallelism", code="not-allowed")
-        return data
+        return validate(data)
 
     @model_validator(mode="after")
     def _check(self) -> JobSpec:
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[PydanticCustomError]:
         seen: set[str] = set()
         for index, worker in enumerate(self.workers):
             if worker in seen:
-                raise problem(
+                yield problem(
                     f"'{worker}' is a worker already (name each host once)", "workers", index, code="duplicate"
                 )
             seen.add(worker)
         for key in registered().sections:
             if key != self.parallelism and getattr(self, key) is not None:
-                raise problem(
+                yield problem(
                     f"does not go with 'parallelism: {self.parallelism}' (remove one of them)",
                     key,
                     code="conflicting-key",
                 )
         if getattr(self, self.parallelism) is None:
             reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
-            raise problem(reason, self.parallelism, code="missing-key")
+            yield problem(reason, self.parallelism, code="missing-key")
+            return
         try:
             self.paradigm.check(self.workers)
         except PydanticCustomError as error:
             context = error.context or {}
-            raise problem(context["reason"], self.parallelism, *context["at"], code=context["code"]) from None
+            yield problem(context["reason"], self.parallelism, *context["at"], code=context["code"])
+            return
         if self.recognition.by == "shim":
-            return self
+            return
         if refusal := self.paradigm.counting_refusal():
-            raise problem(f"'bytes' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
+            yield problem(f"'bytes' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
         carried = self.paradigm.connection_bytes(len(self.workers))
         if carried >= COUNTED_BYTES:
-            raise problem(
+            yield problem(
                 f"'bytes' cannot tell flows apart on a connection that carries {carried} B in an iteration (the limit "
                 "is 4 GiB: use the shim)",
                 "recognition",
                 "by",
                 code="too-large",
             )
-        return self
 
 
 def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:

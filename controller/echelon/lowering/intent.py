@@ -47,14 +47,14 @@ def prefixes(interval: Interval, bits: int) -> tuple[Prefix, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class ActionCall:
+class ActionCall(NamedTuple):
+    """An action and its arguments."""
+
     name: str
     arguments: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(NamedTuple):
     """One table entry, by the names in the P4Info.
 
     `actions` has one member, or several for a table with an action selector, which spreads packets over them evenly.

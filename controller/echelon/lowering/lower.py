@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey
+from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.errors import LoweringError
 from echelon.lowering.fabric_part import fabric_part, queue_settings
@@ -141,6 +144,10 @@ class Lowering:
         self._last = lowered
         self._version = number
         return {name: switch.intent for name, switch in lowered.switches.items()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lowering:
+        """Return a lowering that goes on from here. What was lowered last is immutable and shared."""
+        return altered(self, numbering=deepcopy(self.numbering, memo))
 
     def _lower(
         self, plan: Plan, identities: Mapping[str, Mapping[str, Identity]], fabric: Fabric, attempt: Attempt

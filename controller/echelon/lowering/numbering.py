@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from echelon.errors import Code, CodedError
+from echelon.kept import altered
 from echelon.lowering.identity import FiveTuple
 
 Document = dict[str, Any]
@@ -55,6 +56,10 @@ class Pool:
         self._taken: set[int] = set()
         self._returned: deque[int] = deque()
         """Numbers that are free again, including some that have been claimed since."""
+
+    def copy(self) -> Pool:
+        """Return a pool that gives the same numbers from now on."""
+        return altered(self, _taken=set(self._taken), _returned=deque(self._returned))
 
     def __len__(self) -> int:
         """Return how many numbers are taken."""
@@ -110,6 +115,14 @@ class _AtSwitch:
         self.unused: dict[int, list[tuple[str, _Part]]] = {}
         """Unused parts as (job, part), by the version since which they are unused. A part used again is skipped."""
 
+    def copy(self) -> _AtSwitch:
+        return altered(
+            self,
+            pools={kind: pool.copy() for kind, pool in self.pools.items()},
+            profiles={content: list(shared) for content, shared in self.profiles.items()},
+            unused={version: list(parts) for version, parts in self.unused.items()},
+        )
+
     def take(self, part: _Part) -> int:
         kind, key = part
         if kind is not NumberKind.PROFILE:
@@ -161,6 +174,9 @@ class _Held:
     numbers: dict[_Part, int] = field(default_factory=dict)
     unused: dict[_Part, int] = field(default_factory=dict)
     """The members of `numbers` that no intent uses any more, and the version since which that is so."""
+
+    def copy(self) -> _Held:
+        return _Held(dict(self.numbers), dict(self.unused))
 
 
 class JobNumbers:
@@ -270,6 +286,17 @@ class Numbering:
         self._changed: set[str] = set()
         self.freed = 0
         """Number of numbers that have become free so far."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Numbering:
+        """Return a numbering that gives the same numbers from now on."""
+        return altered(
+            self,
+            _switches={name: at.copy() for name, at in self._switches.items()},
+            _jobs={
+                job: {switch: held.copy() for switch, held in switches.items()} for job, switches in self._jobs.items()
+            },
+            _changed=set(self._changed),
+        )
 
     @property
     def jobs(self) -> frozenset[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
@@ -16,6 +16,17 @@ class NoParameters(Section):
     """The parameters of a policy that has none."""
 
 
+@runtime_checkable
+class Carried(Protocol):
+    """The part of a policy on which its next plan depends besides jobs and fabric."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+
+    def take(self, document: Mapping[str, Any]) -> None:
+        """Continue from what `to_document` returned, before the first plan. Raises `ValueError`."""
+
+
 class Policy(Protocol):
     """A published way of sharing the network between jobs.
 
@@ -23,6 +34,9 @@ class Policy(Protocol):
     it; see `echelon.policies.registry`. A policy that is also an `echelon.allocation.Allocator` says which rates it
     would give every flow if switches had a queue for each: the central scheduler of a reactive policy turns them into
     weights of queues, and the fluid simulator's ideal mode runs them as they are.
+
+    A policy whose plans depend on those before has it in an attribute `carried`. The service keeps that, so that a
+    restart changes no plan.
     """
 
     @property

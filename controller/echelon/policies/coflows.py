@@ -162,7 +162,7 @@ class CentralPlans:
     def __init__(self, policy: str) -> None:
         self._policy = policy
         self._paths = FlowPaths()
-        self._spread = Spread(JOB_QUEUES)
+        self.carried = self._spread = Spread(JOB_QUEUES)
         self.capacities_Bps: Mapping[Link, Fraction] = {}
         """The capacity of each link of the fabric of the last plan, in bytes per second."""
 

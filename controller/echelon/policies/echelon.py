@@ -8,7 +8,7 @@ the paper in the origin of deadlines; `references` says why.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
@@ -24,6 +24,7 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths, Paths, links_of
 from echelon.plan import FlowPlan, Plan, PlanError
+from echelon.policies.base import Carried
 from echelon.policies.cassini.shifts import Shifts, time_shifts
 from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
@@ -61,16 +62,18 @@ class Echelon:
     def __init__(self, parameters: Parameters | None = None) -> None:
         chosen = self.Parameters() if parameters is None else parameters
         self._order = ORDERS[chosen.order]()
+        self.carried = self._order if isinstance(self._order, Carried) else None
         self._references = References()
         chooser = PATHS[chosen.paths]
         self._chooser = None if chooser is None else chooser()
         self._shifts = SHIFTS[chosen.shifts]
         self._capacities: Mapping[Link, Fraction] = {}
-        self._jobs: dict[str, JobFacts] = {}
         self._paths = FlowPaths()
         self._alone = AloneRuns()
         self._memories = Memories()
         self._facts = Kept(_facts)
+        self._jobs: dict[str, JobFacts] = {}
+        """The facts that `_facts` keeps; after it, so that a copy of the policy shares them."""
         self._flows = Kept(_ranked)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
@@ -135,16 +138,17 @@ def _facts(
         raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send", job.name)
     if job.weight <= 0:
         raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name, code="too-small")
-    busy_s: dict[Link, Fraction] = defaultdict(Fraction)
+    bytes_on: Counter[Link] = Counter()
     for flow in job.flows:
         for link in links_of(paths[flow.name]):
-            busy_s[link] += flow.size_bytes / capacities[link]
+            bytes_on[link] += flow.size_bytes
+    busy_s = [size_bytes / capacities[link] for link, size_bytes in bytes_on.items()]
     return JobFacts(
         alone_s,
         job.weight,
         EffectiveTardiness(job, paths, capacities),
-        max(busy_s.values(), default=Fraction(0)),
-        sum(busy_s.values(), Fraction(0)),
+        max(busy_s, default=Fraction(0)),
+        sum(busy_s, Fraction(0)),
         latest_alone_s(alone, due),
     )
 

@@ -26,7 +26,7 @@ class Fair:
     def __init__(self, parameters: NoParameters | None = None) -> None:
         self._capacities: Mapping[Link, Fraction] = {}
         self._paths = FlowPaths()
-        self._spread = Spread(range(CONTROL_QUEUE))
+        self.carried = self._spread = Spread(range(CONTROL_QUEUE))
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""

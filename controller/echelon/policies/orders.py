@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 from math import isqrt
 from statistics import median
-from typing import Protocol
+from typing import Any, Protocol
 
 from echelon.allocation import ActiveFlow, Link, Number
+from echelon.kept import Kept
 from echelon.plan import LEVELS
 from echelon.rankings.deadline import Relative
 
@@ -162,6 +163,9 @@ class TardinessWithMemory:
     the root of q: a job that needs little of the network is kept fast, because this costs others little.
     """
 
+    def __init__(self) -> None:
+        self._levels = Kept(_relative)
+
     def urgency(
         self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
@@ -170,13 +174,13 @@ class TardinessWithMemory:
         return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        return {
-            name: Levels(
-                (),
-                relative=Relative(facts.unit_s, facts.head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS),
-            )
-            for name, facts in jobs.items()
-        }
+        return self._levels.update({name: (facts,) for name, facts in jobs.items()})
+
+
+def _relative(facts: JobFacts) -> Levels:
+    return Levels(
+        (), relative=Relative(facts.unit_s, facts.head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS)
+    )
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
@@ -188,6 +192,15 @@ class EarliestDeadline:
 
     def __init__(self) -> None:
         self._unit_s: Fraction | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the unit of the thresholds."""
+        return {"unit_s": None if self._unit_s is None else str(self._unit_s)}
+
+    def take(self, document: Mapping[str, Any]) -> None:
+        """Continue with that unit. Raises `ValueError`."""
+        unit_s = document["unit_s"]
+        self._unit_s = None if unit_s is None else Fraction(unit_s)
 
     def urgency(
         self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0

@@ -80,6 +80,7 @@ class Sincronia:
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         self._central = CentralPlans(self.name)
+        self.carried = self._central.carried
         self._weights: dict[str, Fraction] = {}
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:

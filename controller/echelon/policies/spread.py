@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from echelon.allocation import Link
 from echelon.jobs.graph import Job
@@ -17,7 +18,8 @@ class Spread:
     """A queue of `queues` for each flow of each job.
 
     Two kinds of flows are likely to meet: consecutive ones of one EchelonFlow, which go round the queues port by port,
-    and those of different jobs, which begin at different queues. A job keeps its queues while others come and go.
+    and those of different jobs, which begin at different queues. A job keeps its queues while others come and go: the
+    policy carries the spread from plan to plan (`echelon.policies.base.Carried`).
     """
 
     def __init__(self, queues: Sequence[int]) -> None:
@@ -31,6 +33,17 @@ class Spread:
         `paths`."""
         self._first = _beginnings(self._first, [job.name for job in jobs], len(self._queues))
         return self._flows.update({job.name: (job, paths[job.name], self._first[job.name]) for job in jobs})
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the place at which each job begins."""
+        return {"first": dict(self._first)}
+
+    def take(self, document: Mapping[str, Any]) -> None:
+        """Continue from these places. Raises `ValueError`."""
+        first = {str(job): int(place) for job, place in document["first"].items()}
+        if not all(0 <= place < len(self._queues) for place in first.values()):
+            raise ValueError(f"a job begins at none of {len(self._queues)} queues")
+        self._first = first
 
     def _of_job(self, job: Job, paths: Paths, first: int) -> tuple[FlowPlan, ...]:
         size = len(self._queues)

@@ -34,6 +34,7 @@ class Varys:
 
     def __init__(self, parameters: NoParameters | None = None) -> None:
         self._central = CentralPlans(self.name)
+        self.carried = self._central.carried
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return equal queues, which hold until the scheduler has heard of the flows.

@@ -9,7 +9,7 @@ policies: [fair, {policy: echelon, order: setf}]   # names; with parameters as a
 iterations: 20                    # of each job (default 1)
 until: all-done                   # default: every job iterates until the slowest has done that many, so that the load
                                   # stays up; exactly: each job stops after that many
-seed: 0                           # of everything random (default 0)
+seed: 0                           # seed for all random choices (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
   window: 8                       # packets in flight on a connection
@@ -50,13 +50,14 @@ so `compute` has no effect there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from echelon.completion import Until
 from echelon.documents import (
@@ -72,6 +73,7 @@ from echelon.documents import (
     parse_document,
     problem,
     read_document,
+    refuse,
     suggestion,
 )
 from echelon.fabric.load import FabricSpec, build_fabric, load_fabric_spec
@@ -318,42 +320,45 @@ class ScenarioSpec(Section):
 
     @model_validator(mode="after")
     def _check(self) -> ScenarioSpec:
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[PydanticCustomError]:
         if not -1 < self.profile_error <= 10:
-            raise problem(
+            yield problem(
                 "is not between -1 and 10 (0.2 means: believed 20 % longer)", "profile_error", code="out-of-range"
             )
         if self.queue is not None and self.queue < self.transport.packet:
-            raise problem(f"holds no packet of {self.transport.packet} B (give more)", "queue", code="too-small")
-        self._check_jobs()
-        self._check_delays()
-        self._check_background()
-        self._check_traffic()
+            yield problem(f"holds no packet of {self.transport.packet} B (give more)", "queue", code="too-small")
+        yield from self._faults_of_jobs()
+        yield from self._faults_of_delays()
+        yield from self._faults_of_background()
+        yield from self._faults_of_traffic()
         for index, policy in enumerate(self.policies):
             if policy in self.policies[:index]:
-                raise problem(
+                yield problem(
                     f"'{policy.label}' is listed already (name each once)", "policies", index, code="duplicate"
                 )
             try:
                 parse_parameters(policy.name, dict(policy.parameters))
             except PolicyChoiceError as error:
                 at = () if error.parameter is None else (error.parameter,)
-                raise problem(error.reason, "policies", index, *at, code=error.code) from None
-        return self
+                yield problem(error.reason, "policies", index, *at, code=error.code)
 
-    def _check_jobs(self) -> None:
+    def _faults_of_jobs(self) -> Iterator[PydanticCustomError]:
         names: dict[str, int] = {}
         for index, job in enumerate(self.jobs):
             if job.job in names:
-                raise problem(
+                yield problem(
                     f"the name '{job.job}' is also the name of jobs[{names[job.job]}] (give another)",
                     "jobs",
                     index,
                     "job",
                     code="duplicate",
                 )
-            names[job.job] = index
+            names.setdefault(job.job, index)
             if job.recognition.protocol == "udp":
-                raise problem(
+                yield problem(
                     "'udp' is only for external senders; a scenario's send over TCP without the shim (write 'tcp')",
                     "jobs",
                     index,
@@ -362,21 +367,21 @@ class ScenarioSpec(Section):
                     code="conflicting-key",
                 )
             for host, at in job.hosts.items():
-                self._check_host(host, "jobs", index, *at)
+                yield from self._faults_of_host(host, "jobs", index, *at)
 
-    def _check_delays(self) -> None:
+    def _faults_of_delays(self) -> Iterator[PydanticCustomError]:
         workers = {job.job: job.hosts for job in self.jobs}
         for index, delay in enumerate(self.delays):
             if delay.job not in workers:
-                raise problem(
+                yield problem(
                     f"'{delay.job}' is not a job of this scenario ({suggestion(delay.job, workers)})",
                     "delays",
                     index,
                     "job",
                     code="unknown-job",
                 )
-            if delay.worker not in workers[delay.job]:
-                raise problem(
+            elif delay.worker not in workers[delay.job]:
+                yield problem(
                     f"'{delay.worker}' is not a worker of job '{delay.job}' "
                     f"({suggestion(delay.worker, workers[delay.job])})",
                     "delays",
@@ -385,18 +390,18 @@ class ScenarioSpec(Section):
                     code="unknown-host",
                 )
 
-    def _check_background(self) -> None:
+    def _faults_of_background(self) -> Iterator[PydanticCustomError]:
         names = {job.job for job in self.jobs}
         for index, traffic in enumerate(self.background):
             if traffic.name in names:
-                raise problem(
+                yield problem(
                     f"the name '{traffic.name}' is taken (give another)", "background", index, "name", code="duplicate"
                 )
             names.add(traffic.name)
-            self._check_host(traffic.src, "background", index, "src")
-            self._check_host(traffic.dst, "background", index, "dst")
+            yield from self._faults_of_host(traffic.src, "background", index, "src")
+            yield from self._faults_of_host(traffic.dst, "background", index, "dst")
             if traffic.src == traffic.dst:
-                raise problem(
+                yield problem(
                     f"'{traffic.dst}' is also the source (name another host)",
                     "background",
                     index,
@@ -404,26 +409,26 @@ class ScenarioSpec(Section):
                     code="duplicate",
                 )
 
-    def _check_traffic(self) -> None:
+    def _faults_of_traffic(self) -> Iterator[PydanticCustomError]:
         names = {job.job for job in self.jobs} | {traffic.name for traffic in self.background}
         for index, traffic in enumerate(self.traffic):
             if traffic.name in names:
-                raise problem(
+                yield problem(
                     f"the name '{traffic.name}' is taken (give another)", "traffic", index, "name", code="duplicate"
                 )
             names.add(traffic.name)
             for key, hosts in (("src", traffic.src), ("dst", traffic.dst)):
                 for host in hosts:
-                    self._check_host(host, "traffic", index, key)
+                    yield from self._faults_of_host(host, "traffic", index, key)
             if traffic.schedule is not None:
                 for src, dst in traffic.source.pairs:
-                    self._check_host(src, "traffic", index, "schedule")
-                    self._check_host(dst, "traffic", index, "schedule")
+                    yield from self._faults_of_host(src, "traffic", index, "schedule")
+                    yield from self._faults_of_host(dst, "traffic", index, "schedule")
 
-    def _check_host(self, name: str, *at: str | int) -> None:
+    def _faults_of_host(self, name: str, *at: str | int) -> Iterator[PydanticCustomError]:
         if name not in self.fabric.hosts:
             hint = suggestion(name, self.fabric.hosts)
-            raise problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at, code="unknown-host")
+            yield problem(f"'{name}' is not a host of fabric '{self.fabric.fabric}' ({hint})", *at, code="unknown-host")
 
 
 def load_scenario(path: str | Path) -> Scenario:
@@ -448,13 +453,25 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
     """Return `document` with the contents of the files it names, relative to `path`. Raises `DocumentError`."""
     data = dict(document)
     fabric, jobs = data.get("fabric"), data.get("jobs")
+    faults: list[DocumentError] = []
+
+    def read(load: Callable[[Path], object], key: str, name: str | Path) -> object:
+        try:
+            return load(_named_file(path, key, name))
+        except DocumentError as error:
+            faults.extend((error, *error.others))
+            return None
+
     if isinstance(fabric, str | Path):
-        data["fabric"] = load_fabric_spec(_named_file(path, "fabric", fabric))
+        data["fabric"] = read(load_fabric_spec, "fabric", fabric)
     if isinstance(jobs, list | tuple):
         data["jobs"] = [
-            load_job_spec(_named_file(path, f"jobs[{index}]", job)) if isinstance(job, str | Path) else job
+            read(load_job_spec, f"jobs[{index}]", job) if isinstance(job, str | Path) else job
             for index, job in enumerate(jobs)
         ]
+    if faults:
+        faults[0].others = tuple(faults[1:])
+        raise faults[0]
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
     return data

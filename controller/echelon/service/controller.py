@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, cast
 
 from echelon.control import effects, events
 from echelon.control.errors import RefusedError, UnavailableError
-from echelon.control.jobs import parse_job
+from echelon.control.jobs import NO_QUOTA, parse_job
 from echelon.control.jobstore import ChosenPolicy, ends_of
 from echelon.control.machine import InForce, Machine
+from echelon.control.rehearsal import ChangeOutcome
 from echelon.policies import PolicyChoiceError, choices, parse_parameters
 from echelon.service import views
-from echelon.service.interface import Registered
+from echelon.service.interface import Change, FlowQuery, JobQuery, LinkChange, Registered, Registration, Removal
 from echelon.service.resources import (
     DistanceReport,
+    DryRunResource,
     EventResource,
+    FlowPlanResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -31,13 +38,19 @@ from echelon.service.resources import (
     PolicySetting,
     StatusResource,
     SwitchDifference,
+    SwitchQueues,
     SwitchResource,
 )
+from echelon.service.trail import ORIGIN
 from echelon.southbound.errors import SouthboundError
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig
     from echelon.service.leader import Leader
+
+
+STUCK_S = 120.0
+"""Seconds after which a switch that does not hold its intent is stuck, as for the alert `EchelonSwitchStuck`."""
 
 
 class ControllerService:
@@ -46,8 +59,8 @@ class ControllerService:
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None
         """Set while this controller leads."""
-        self.reloading = False
-        """Whether this controller leads again in a moment, with a changed configuration."""
+        self.beginning: str | None = None
+        """What this controller does before it leads in a moment; None: it does not."""
         self.leader_url: str | None = None
         """URL of the controller that leads, as far as a standby knows."""
         self.problem: str | None = None
@@ -58,8 +71,8 @@ class ControllerService:
     @property
     def _leader(self) -> Leader:
         if self.leading is None:
-            if self.reloading:
-                raise UnavailableError("the service takes up a changed configuration (ask again in a moment)")
+            if self.beginning is not None:
+                raise UnavailableError(f"{self.beginning} (ask again in a moment)")
             if self.leader_url is None:
                 raise UnavailableError(self.problem or "no controller leads at the moment (ask again soon)")
             raise UnavailableError(
@@ -96,11 +109,12 @@ class ControllerService:
                 jobs=0,
                 installed_jobs=0,
                 plan=0,
+                problems=tuple(self.problems()),
                 plan_problem=self.problem,
                 switches={},
             )
         machine = leader.machine
-        jobs = machine.jobs.jobs
+        by_state = Counter(machine.progress.state(name)[0] for name in machine.jobs.jobs)
         return StatusResource(
             version=version("echelon-p4"),
             fabric=self.config.fabric.name,
@@ -109,8 +123,10 @@ class ControllerService:
             leader=leader.url,
             started_at=self._started_at,
             policy=str(machine.jobs.policy),
-            jobs=len(jobs),
-            installed_jobs=sum(machine.progress.state(name)[0] == "installed" for name in jobs),
+            jobs=by_state.total(),
+            installed_jobs=by_state["installed"],
+            jobs_by_state=dict(by_state),
+            problems=(*self.problems(), *self._concerns(leader)),
             plan=0 if machine.in_force is None else machine.in_force.planned.version,
             plan_problem=machine.plan_problem,
             settled=machine.settled,
@@ -120,36 +136,73 @@ class ControllerService:
     def problems(self) -> Sequence[str]:
         leader = self.leading
         if leader is None:
-            if self.problem is not None:
-                return [self.problem]
+            if self.beginning is not None or self.problem is not None:
+                return [self.beginning or self.problem or ""]
             return [] if self.leader_url is not None else ["no controller leads"]
         problems = [] if leader.store_problem is None else [leader.store_problem]
         if leader.machine.in_force is None:
             problems.append(leader.machine.plan_problem or "there is no plan yet")
         return problems
 
+    def _concerns(self, leader: Leader) -> Iterator[str]:
+        """Yield what does not keep the service from its work, but may keep jobs from theirs."""
+        if leader.machine.in_force is not None and leader.machine.plan_problem is not None:
+            yield f"plan: {leader.machine.plan_problem}"
+        for seen in leader.switches.snapshots():
+            if seen.problem is not None:
+                prefix = f"switch {seen.name}: "
+                yield seen.problem if seen.problem.startswith(prefix) else f"{prefix}{seen.problem}"
+            elif seen.state not in ("ready", "writing"):
+                yield f"switch {seen.name}: {seen.state}"
+
+    def stuck(self) -> Sequence[str]:
+        if self.leading is None:
+            return []
+        return [
+            f"switch {name} has not held its intent for {unready_s:.0f} s (echelon switch show {name})"
+            for name, unready_s in self.leading.switches.unready_s().items()
+            if unready_s >= STUCK_S
+        ]
+
     def events(self) -> Sequence[EventResource]:
         return [EventResource(**asdict(record)) for record in self._leader.trail.records]
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def jobs(self) -> Sequence[JobSummary]:
+    def jobs(self, wanted: JobQuery) -> Sequence[JobSummary]:
         machine = self._machine
-        return [views.summary(job, machine) for job in machine.jobs.jobs.values()]
+        names = sorted(machine.jobs.jobs)
+        first = 0 if wanted.after is None else bisect_right(names, wanted.after)
+        jobs = (machine.jobs.jobs[name] for name in islice(names, first, None))
+        # Of many jobs only those that are wanted are shown.
+        found = (
+            job
+            for job in jobs
+            if (wanted.state is None or machine.progress.state(job.name)[0] == wanted.state)
+            and (wanted.worker is None or wanted.worker in job.spec.hosts)
+        )
+        return [views.summary(job, machine) for job in islice(found, wanted.limit)]
 
     def job(self, name: str) -> JobResource:
         machine = self._machine
         return views.job(machine.jobs.known(name), machine, with_flows=True)
 
     async def register(self, spec: Mapping[str, Any], *, replace: bool) -> Registered:
-        leader, parsed = self._leader, parse_job(spec)
+        leader, make = self._leader, _request(Registration(spec, replace))
         return await leader.ask(
-            lambda request: events.RegisterJob(request, spec, parsed, replace),
-            lambda answer: Registered(views.job(answer.value, leader.machine), answer.created),
+            make, lambda answer: Registered(views.job(answer.value, leader.machine), answer.created)
         )
 
     async def remove(self, name: str) -> None:
-        await self._leader.ask(lambda request: events.RemoveJob(request, name), lambda _: None)
+        await self._leader.ask(_request(Removal(name)), lambda _: None)
+
+    async def rehearse(self, change: Change) -> DryRunResource:
+        leader, make = self._leader, _request(change)
+        outcome = await leader.ask(
+            lambda request: events.DryRun(request, make(request)), lambda answer: cast(ChangeOutcome, answer.value)
+        )
+        # A policy may change every entry of the fabric.
+        return await asyncio.to_thread(views.dry_run, outcome)
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
         leader = self._leader
@@ -171,8 +224,14 @@ class ControllerService:
 
     # -- plan and switches ---------------------------------------------------------------------------------------------
 
-    def plan(self) -> PlanResource:
-        return views.plan(self._in_force, self._machine.plan_problem)
+    def plan(self, wanted: FlowQuery) -> tuple[PlanResource, Iterator[FlowPlanResource]]:
+        in_force, problem = self._in_force, self._machine.plan_problem
+        # An unknown name would look like a job without flows.
+        if wanted.job is not None:
+            self._machine.jobs.known(wanted.job)
+        if wanted.switch is not None:
+            self._leader.switches[wanted.switch]
+        return views.plan(in_force, problem), views.flows(in_force.planned.plan, wanted)
 
     def intent(self, switch: str) -> IntentResource:
         planned = self._in_force.planned
@@ -186,6 +245,15 @@ class ControllerService:
             return SwitchDifference(switch=switch, reachable=False, problem=str(error))
         return views.difference(switch, found)
 
+    async def queues(self, switch: str) -> SwitchQueues:
+        connection = self._leader.switches[switch]
+        try:
+            counts = await connection.queue_counts()
+        except SouthboundError as error:
+            return SwitchQueues(switch=switch, reachable=False, problem=str(error), at=time.time())
+        found = views.queues(switch, counts, self.config.fabric)
+        return SwitchQueues(switch=switch, reachable=True, at=time.time(), queues=found)
+
     def switches(self) -> Sequence[SwitchResource]:
         return [views.switch(seen) for seen in self._leader.switches.snapshots()]
 
@@ -198,15 +266,7 @@ class ControllerService:
         return _policy(self._machine.jobs.policy)
 
     async def set_policy(self, setting: PolicySetting) -> PolicyResource:
-        leader = self._leader
-        try:
-            parse_parameters(setting.name, setting.parameters)
-        except PolicyChoiceError as error:
-            raise RefusedError(
-                str(error), "name" if error.parameter is None else "parameters", code=error.code
-            ) from None
-        chosen = ChosenPolicy(setting.name, dict(setting.parameters))
-        return await leader.ask(lambda request: events.ChoosePolicy(request, chosen), lambda _: _policy(chosen))
+        return await self._leader.ask(_request(setting), lambda answer: _policy(answer.value))
 
     def links(self) -> Sequence[LinkResource]:
         drained = self._machine.jobs.drained
@@ -220,8 +280,28 @@ class ControllerService:
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
             return views.link(cable, leader.machine.jobs.drained)
 
-        drained, force = setting.state == "drained", setting.force
-        return await leader.ask(lambda request: events.SetLink(request, a, b, drained, force), render)
+        return await leader.ask(_request(LinkChange(a, b, setting)), render)
+
+
+def _request(change: Change) -> Callable[[int], events.ChangeRequest]:
+    """Return what makes the request for a change of its number. Raise what is wrong with the change by itself."""
+    match change:
+        case Registration(spec, replace):
+            parsed, origin = parse_job(spec), ORIGIN.get()
+            quota = NO_QUOTA if origin is None else origin.quota
+            return lambda request: events.RegisterJob(request, spec, parsed, replace, quota=quota)
+        case Removal(name):
+            return lambda request: events.RemoveJob(request, name)
+        case PolicySetting(name=name, parameters=parameters):
+            try:
+                parse_parameters(name, parameters)
+            except PolicyChoiceError as error:
+                at = "name" if error.parameter is None else "parameters"
+                raise RefusedError(str(error), at, code=error.code) from None
+            chosen = ChosenPolicy(name, dict(parameters))
+            return lambda request: events.ChoosePolicy(request, chosen)
+        case LinkChange(a, b, setting):
+            return lambda request: events.SetLink(request, a, b, setting.state == "drained", setting.force)
 
 
 def _policy(chosen: ChosenPolicy) -> PolicyResource:

@@ -211,18 +211,26 @@ class _Daemon:
 
     async def _lead(self, store: Store, leadership: Leadership) -> None:
         """Lead until leadership is lost, with the configuration of each time."""
+        self._service.beginning = "this controller has become leader and loads the accepted state"
+        try:
+            await self._lead_by_each_configuration(store, leadership)
+        finally:
+            self._service.beginning = None
+        log.warning("no longer leads", term=leadership.term, problem=leadership.reason)
+
+    async def _lead_by_each_configuration(self, store: Store, leadership: Leadership) -> None:
         while not leadership.lost.is_set():
             self._changed.clear()
             leader = Leader(self._config, store, leadership, self._metrics)
             await leader.open()
-            self._service.leading, self._service.reloading = leader, False
+            self._service.leading, self._service.beginning = leader, None
             log.info("leading", term=leadership.term)
             await _until((leadership.lost, self._changed), leader.run())
-            self._service.leading, self._service.reloading = None, not leadership.lost.is_set()
+            self._service.leading = None
+            if not leadership.lost.is_set():
+                self._service.beginning = "the service takes up a changed configuration"
             # The next leader must load every change that this one acknowledges.
             await leader.saved()
-        self._service.reloading = False
-        log.warning("no longer leads", term=leadership.term, problem=leadership.reason)
 
 
 async def _until(events: Iterable[asyncio.Event], work: Coroutine[Any, Any, None]) -> None:

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from echelon.documents import DocumentError
 from echelon.service.api.exposure import ExposureError, check_exposure, is_loopback
@@ -39,9 +40,16 @@ def hazards(config: ServiceConfig) -> list[str]:
 
 
 def private_files(config: ServiceConfig) -> Iterator[tuple[str, Path]]:
-    """Yield the files with private keys, each once, with the key of the configuration that names it."""
+    """Yield the files with private keys and passwords, each once, with the key of the configuration that names it.
+
+    The tokens file is none of them: it holds digests of random tokens, which reveal nothing.
+    """
     seen: set[Path] = set()
-    named = [("api.tls.key", getattr(config.api.tls, "key", None))]
+    options = parse_qs(urlsplit(config.store.get_secret_value()).query)
+    named: list[tuple[str, Path | None]] = [
+        ("store", Path(options[name][0])) for name in ("key", "password_file") if name in options
+    ]
+    named.append(("api.tls.key", getattr(config.api.tls, "key", None)))
     named += [(f"switches.{name}.tls.key", getattr(one.tls, "key", None)) for name, one in config.switches.items()]
     for key, path in named:
         if path is not None and path not in seen:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from echelon.control.progress import JobState
 from echelon.service.resources import (
     DistanceReport,
+    DryRunResource,
     EventResource,
+    FlowPlanResource,
     IntentResource,
     JobResource,
     JobSummary,
@@ -19,6 +22,7 @@ from echelon.service.resources import (
     PolicySetting,
     StatusResource,
     SwitchDifference,
+    SwitchQueues,
     SwitchResource,
 )
 
@@ -28,6 +32,56 @@ class Registered:
     job: JobResource
     created: bool
     """False: the job was there already, the same (or was changed, where that was asked for)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A job to register, or to put in the place of the one that has its name."""
+
+    spec: Mapping[str, Any]
+    replace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A job to remove."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link to drain or to restore."""
+
+    a: str
+    b: str
+    setting: LinkSetting
+
+
+Change = Registration | Removal | PolicySetting | LinkChange
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """The jobs that a client wants to see; None: no matter."""
+
+    state: JobState | None = None
+    worker: str | None = None
+    """A host of the job."""
+    after: str | None = None
+    """Only jobs whose names come after this one; there need not be such a job."""
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowQuery:
+    """The flows of the plan that a client wants to see; None: no matter."""
+
+    job: str | None = None
+    switch: str | None = None
+    """A switch of the flow's path."""
+    after: tuple[str, str] | None = None
+    """Only flows that come after this one, by job and flow."""
 
 
 class Service(Protocol):
@@ -41,10 +95,14 @@ class Service(Protocol):
     def problems(self) -> Sequence[str]:
         """Return why the service is not ready (no leader known, store gone, no plan yet); empty: it is ready."""
 
+    def stuck(self) -> Sequence[str]:
+        """Return the switches that have not held their intents for long, one line each."""
+
     def events(self) -> Sequence[EventResource]:
         """Return the changes that clients asked for, oldest first."""
 
-    def jobs(self) -> Sequence[JobSummary]: ...
+    def jobs(self, wanted: JobQuery) -> Sequence[JobSummary]:
+        """Return jobs in the order of their names."""
 
     def job(self, name: str) -> JobResource: ...
 
@@ -57,18 +115,28 @@ class Service(Protocol):
 
     async def remove(self, name: str) -> None: ...
 
+    async def rehearse(self, change: Change) -> DryRunResource:
+        """Return what a change would do: it is checked and planned, but neither stored nor written."""
+
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource: ...
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         """Return the job as soon as it is installed or unplanned, at the latest after `timeout_s`."""
 
-    def plan(self) -> PlanResource:
-        """Return the plan in force. Raises `UnavailableError` before there is one."""
+    def plan(self, wanted: FlowQuery) -> tuple[PlanResource, Iterator[FlowPlanResource]]:
+        """Return the plan in force without flows, and the wanted flows of it in the plan's order.
+
+        Raises `UnknownError` for a job, switch or flow that there is not, and `UnavailableError` before there is a
+        plan.
+        """
 
     def intent(self, switch: str) -> IntentResource: ...
 
     async def difference(self, switch: str) -> SwitchDifference:
         """Read a switch, and return what would be written to it."""
+
+    async def queues(self, switch: str) -> SwitchQueues:
+        """Read the counters of a switch's queues."""
 
     def switches(self) -> Sequence[SwitchResource]: ...
 

@@ -15,7 +15,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from echelon.control import effects, events
-from echelon.control.effects import BuildJob, Effect, PlanningWork
+from echelon.control.effects import BuildJob, Compare, Effect, PlanningWork
 from echelon.control.errors import ServiceError
 from echelon.control.events import Event, Instant, Request
 from echelon.control.machine import OVER, Machine, Settings
@@ -260,9 +260,9 @@ class Leader:
             case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
-            case effects.BuildJob():
+            case effects.BuildJob() | effects.Compare():
                 self._start(self._compute(effect, None), self._tasks)
-            case effects.MakePlan() | effects.Decide():
+            case effects.MakePlan() | effects.Decide() | effects.Rehearse():
                 self._start(self._compute(effect, self._planning), self._tasks)
             case effects.TimeAlone():
                 self._start(self._time_alone(effect), self._tasks)
@@ -320,7 +320,7 @@ class Leader:
             self._metrics.committed(time.perf_counter() - began)
             self.submit(events.Saved(effect.request))
 
-    async def _compute(self, effect: BuildJob | PlanningWork, executor: Executor | None) -> None:
+    async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
         self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
 
     async def _time_alone(self, effect: effects.TimeAlone) -> None:

@@ -24,9 +24,9 @@ class _Window:
 class RepetitionLimit(logging.Filter):
     """A filter that drops warnings and errors which repeat.
 
-    Records are alike if they have the same logger, level and event, and name the same switch and job. The first record
-    after a window in which some were dropped has their number in its field `dropped`. Records below `warning` always
-    pass: the audit trail is among them.
+    Records are alike if they have the same logger, level and event, and name the same switch, job and client. The first
+    record after a window in which some were dropped has their number in its field `dropped`. Records below `warning`
+    always pass: the audit trail is among them.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +54,7 @@ def _kind(record: logging.LogRecord) -> Hashable:
     fields: Mapping[str, object] = record.msg if isinstance(record.msg, dict) else {"event": record.msg}
     # Libraries put addresses of objects into later lines.
     event = str(fields["event"]).partition("\n")[0]
-    return record.name, record.levelno, event, fields.get("switch"), fields.get("job")
+    return record.name, record.levelno, event, fields.get("switch"), fields.get("job"), fields.get("client")
 
 
 def _add(record: logging.LogRecord, field: str, value: object) -> None:

@@ -100,6 +100,8 @@ class JobSummary(Resource):
     parallelism: str
     workers: tuple[str, ...]
     flow_count: int
+    alone_iteration_s: float | None = None
+    """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
     """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
@@ -195,6 +197,46 @@ class SwitchDifference(Resource):
     """Number of others' entries, which are left alone."""
 
 
+class QueueChange(Resource):
+    before: QueueResource
+    after: QueueResource
+
+
+class SwitchChange(Resource):
+    """What a change writes to one switch."""
+
+    switch: str
+    inserts: tuple[EntryResource, ...]
+    modifies: tuple[EntryResource, ...]
+    """Entries that get another action, with that action."""
+    deletes: tuple[EntryResource, ...]
+    queues: tuple[QueueChange, ...]
+
+
+class JobForecast(Resource):
+    """What a change means for one job."""
+
+    job: str
+    before: float | None
+    """Slowdown before the change: mean time of an iteration over that of the job alone on the whole fabric, in the
+    fluid model. None: the job is in no plan, or was not simulated."""
+    after: float | None
+    """Slowdown after the change."""
+    problem: str | None = None
+    """The reason why the job is in no plan after the change."""
+
+
+class DryRunResource(Resource):
+    """What a change would do, which was neither stored nor written."""
+
+    switches: tuple[SwitchChange, ...]
+    """The switches that are written to."""
+    jobs: tuple[JobForecast, ...]
+    """The jobs that change, and those that share links with them, directly or through others."""
+    unpredicted: str | None = None
+    """The reason why there are no slowdowns."""
+
+
 SwitchState = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
 """connecting: no session yet. backup: another controller is primary. writing: being brought to its intent. ready: holds
 it. away: had a session; being tried again. refused: up, but part of the intent was refused (`problem`)."""
@@ -220,6 +262,32 @@ class SwitchResource(Resource):
     """Number of entries that an audit found different from what had been written, and repaired."""
     last_audit_at: float | None = None
     last_written_at: float | None = None
+
+
+class QueueUse(Resource):
+    """What has passed one queue of an egress port since the switch started."""
+
+    port: int
+    to: str
+    """The host or switch at the other end of the port's link."""
+    rate_bps: int
+    """The rate of that link."""
+    queue: int
+    packets: int
+    size_bytes: int
+    dropped_packets: int
+
+
+class SwitchQueues(Resource):
+    """The counters of a switch's queues, read at this moment."""
+
+    switch: str
+    reachable: bool
+    problem: str | None = None
+    at: float
+    """Time of the reading."""
+    queues: tuple[QueueUse, ...] = ()
+    """Empty if the switch's target does not count."""
 
 
 class LinkResource(Resource):
@@ -249,6 +317,9 @@ class StatusResource(Resource):
     policy: str
     jobs: int
     installed_jobs: int
+    jobs_by_state: dict[JobState, int] = Field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    """What an operator has to look at, one line each; `/readyz` has those that keep the service from its work."""
     plan: int
     """Number of the plan in force; 0: none yet."""
     plan_problem: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -56,6 +57,8 @@ class Switches:
         self._submit = submit
         self._troubled: set[str] = set()
         """Switches that had a problem and are not ready yet."""
+        self._unready_since = dict.fromkeys(config.switches, time.monotonic())
+        """The time since which a switch has not been ready, in whatever states it was; a ready switch is absent."""
         self._refused: dict[str, int] = {}
         """The number of entries of its intent that each switch refuses."""
 
@@ -90,6 +93,11 @@ class Switches:
         """Return how many switches are in each state."""
         return dict(Counter(seen.state for seen in self.snapshots()))
 
+    def unready_s(self) -> Mapping[str, float]:
+        """Return the seconds for which each switch that is not ready has not been."""
+        now = time.monotonic()
+        return {name: now - since for name, since in self._unready_since.items()}
+
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
         """Run all connections."""
         for name, connection in self._connections.items():
@@ -111,6 +119,10 @@ class Switches:
         match event:
             case StateChanged(switch, state, problem):
                 self._metrics.switch_state(switch, state)
+                if state == "ready":
+                    self._unready_since.pop(switch, None)
+                else:
+                    self._unready_since.setdefault(switch, time.monotonic())
                 # A change of the plan passes through these two states on every switch.
                 usual = state in ("writing", "ready") and switch not in self._troubled
                 if problem:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from echelon.control import events
+from echelon.control.jobs import NO_QUOTA, Quota
 from echelon.control.records import Changes, Document, Key
 
 KEPT = 1000
@@ -31,6 +32,7 @@ class Origin:
     """The name of the token; None: no tokens are configured."""
     address: str | None
     """The address of the client; None: a Unix socket."""
+    quota: Quota = NO_QUOTA
 
 
 ORIGIN: ContextVar[Origin | None] = ContextVar("origin", default=None)
@@ -66,9 +68,9 @@ class Trail:
         return tuple(self._records)
 
     def ask(self, number: int, request: events.Request) -> None:
-        """Remember who asks for `request`."""
+        """Remember who asks for `request`, if it is a change."""
         origin = ORIGIN.get()
-        if origin is not None and not isinstance(request, events.AwaitJob):
+        if origin is not None and isinstance(request, events.ChangeRequest):
             self._asked[number] = origin, request
 
     def fields(self, number: int | None) -> dict[str, Any]:
@@ -82,7 +84,9 @@ class Trail:
         if number is None or asked is None:
             return changes
         origin, request = asked
-        record = self._saving[number] = Record(self._clock(), *_told(request), **asdict(origin))
+        record = self._saving[number] = Record(
+            self._clock(), *_told(request), origin.request, origin.client, origin.address
+        )
         place = next(self._numbers)
         return Changes(
             {**changes.puts, _key(place): asdict(record)},

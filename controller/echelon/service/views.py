@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
+from itertools import chain, dropwhile, islice
 from typing import Any
 
+from echelon.control.errors import UnknownError
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ends_of
 from echelon.control.machine import InForce, Machine
-from echelon.fabric.model import CableLink
-from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
-from echelon.plan import FlowPlan
+from echelon.control.rehearsal import ChangeOutcome
+from echelon.fabric.model import CableLink, Fabric
+from echelon.lowering.difference import OwnedEntry
+from echelon.lowering.intent import Intent, Interval, Match, Prefix, QueueSetting, TableEntry
+from echelon.plan import FlowPlan, Plan
 from echelon.rankings.base import Ranking
+from echelon.service.interface import FlowQuery
 from echelon.service.resources import (
+    DryRunResource,
     EchelonFlowReport,
     EntryResource,
     FlowNumbers,
     FlowPlanResource,
     IntentResource,
+    JobForecast,
     JobResource,
     JobSummary,
     LinkResource,
     PlanResource,
+    QueueChange,
     QueueResource,
+    QueueUse,
     RankingResource,
+    SwitchChange,
     SwitchDifference,
     SwitchResource,
     Timings,
 )
 from echelon.southbound.connection import ConnectionSnapshot
 from echelon.southbound.outcome import Comparison
+from echelon.southbound.queues import QueueCount
 from echelon.southbound.texts import EntryText
 from echelon.telemetry.tracker import JobView
 
@@ -55,18 +66,49 @@ def intent(of: Intent) -> IntentResource:
     return IntentResource(
         switch=of.switch,
         entries=tuple(entry(one, part.owner) for part in of.parts for one in part.entries),
-        queues=tuple(
-            QueueResource(
-                port=q.port,
-                queue=q.queue,
-                level=q.level,
-                weight=q.weight,
-                min_rate_bps=q.min_rate_bps,
-                max_rate_bps=q.max_rate_bps,
-            )
-            for q in of.queues
-        ),
+        queues=tuple(map(_queue, of.queues)),
     )
+
+
+def _queue(of: QueueSetting) -> QueueResource:
+    return QueueResource.model_validate(of, from_attributes=True)
+
+
+def dry_run(of: ChangeOutcome) -> DryRunResource:
+    return DryRunResource(
+        switches=tuple(
+            SwitchChange(
+                switch=one.switch,
+                inserts=_owned(one.added),
+                modifies=_owned(one.changed),
+                deletes=_owned(one.removed),
+                queues=tuple(QueueChange(before=_queue(was), after=_queue(now)) for was, now in one.queues),
+            )
+            for one in of.differences
+        ),
+        jobs=tuple(JobForecast.model_validate(one, from_attributes=True) for one in of.forecasts),
+        unpredicted=of.unpredicted,
+    )
+
+
+def _owned(entries: Iterable[OwnedEntry]) -> tuple[EntryResource, ...]:
+    return tuple(entry(one, owner) for owner, one in entries)
+
+
+def flows(plan: Plan, wanted: FlowQuery) -> Iterator[FlowPlanResource]:
+    """Return the wanted flows of a plan. Raise `UnknownError` for a flow to begin after that the plan has not."""
+    by_job = plan.by_job if wanted.job is None else {wanted.job: plan.by_job.get(wanted.job, ())}
+    found = chain.from_iterable(by_job.values())
+    if wanted.after is not None:
+        job, flow = wanted.after
+        names = [one.flow for one in by_job.get(job, ())]
+        if flow not in names:
+            raise UnknownError(
+                f"the plan has no flow '{job}/{flow}' any more (begin again with the first page)", "after"
+            )
+        later = islice(dropwhile(lambda name: name != job, by_job), 1, None)
+        found = chain(by_job[job][names.index(flow) + 1 :], chain.from_iterable(by_job[name] for name in later))
+    return (flow_plan(one) for one in found if wanted.switch is None or wanted.switch in one.path)
 
 
 def flow_plan(flow: FlowPlan) -> FlowPlanResource:
@@ -114,6 +156,23 @@ def switch(of: ConnectionSnapshot) -> SwitchResource:
     )
 
 
+def queues(switch: str, counts: Mapping[tuple[int, int], QueueCount], fabric: Fabric) -> tuple[QueueUse, ...]:
+    """Return the counts of the ports that the fabric uses."""
+    return tuple(
+        QueueUse(
+            port=port,
+            to=fabric.neighbour[switch, port],
+            rate_bps=fabric.rate_bps[switch, fabric.neighbour[switch, port]],
+            queue=queue,
+            packets=count.packets,
+            size_bytes=count.size_bytes,
+            dropped_packets=count.dropped_packets,
+        )
+        for (port, queue), count in sorted(counts.items())
+        if (switch, port) in fabric.neighbour
+    )
+
+
 def echelonflows(job: RegisteredJob, seen: JobView | None) -> tuple[EchelonFlowReport, ...]:
     reports = []
     for one in job.job.echelonflows:
@@ -148,6 +207,7 @@ def summary(job: RegisteredJob, machine: Machine) -> JobSummary:
         parallelism=job.spec.parallelism,
         workers=tuple(job.spec.hosts),
         flow_count=job.spec.flow_count,
+        alone_iteration_s=machine.alone_iteration_s(job.name),
         last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
         last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
     )
@@ -182,7 +242,7 @@ def plan(in_force: InForce, problem: str | None) -> PlanResource:
         made_at=in_force.at,
         policy=planned.plan.policy,
         jobs=len(planned.registered),
-        flows=tuple(flow_plan(flow) for flow in planned.plan.flows),
+        flows=(),
         problem=problem,
     )
 

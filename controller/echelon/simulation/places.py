@@ -35,7 +35,7 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
     from echelon.targets import TARGETS
 
     if fabric not in FABRICS:
-        raise DocumentError("--fabric", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
+        raise DocumentError("--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
     if target != FLUID and target not in TARGETS:
         raise DocumentError(
             "--target",
@@ -45,7 +45,7 @@ def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
         )
     if not _goes_together(fabric, target):
         others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
-        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --fabric {others})")
+        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})")
     if fabric != VIRTUAL:
         return partial(_on_hosts, fabric, target)
     return _fluid if target == FLUID else partial(_virtual, target)

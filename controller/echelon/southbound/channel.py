@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS
@@ -64,13 +65,7 @@ class BulkChannel:
     """
 
     def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
-        options = [*_OPTIONS]
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, options)
-        else:
-            if credentials.target_name_override:
-                options.append(("grpc.ssl_target_name_override", credentials.target_name_override))  # type: ignore[arg-type]
-            self._channel = grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
+        self._channel = open_channel(address, credentials)
         self._write = self._channel.unary_unary(_SERVICE + "Write")
         self._read = self._channel.unary_stream(_SERVICE + "Read")
         self._capabilities = self._channel.unary_unary(_SERVICE + "Capabilities")
@@ -108,20 +103,33 @@ class BulkChannel:
         await self._channel.close()
 
 
-def failure(error: grpc.aio.AioRpcError) -> CallError:
-    """Return the error for the status of a failed RPC, with the statuses of single updates where it has them."""
+def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
+    """Return a channel for messages and errors of any size. Without credentials it is plain text."""
+    options = [*_OPTIONS]
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options)
+    if credentials.target_name_override:
+        options.append(("grpc.ssl_target_name_override", credentials.target_name_override))  # type: ignore[arg-type]
+    return grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
+
+
+def failure(error: grpc.aio.AioRpcError, detail_type: type[Any] = p4r.Error) -> CallError:
+    """Return the error for the status of a failed RPC, with the statuses of single updates where it has them.
+
+    Each of those is a message of `detail_type`, which has a `canonical_code` and a `message`.
+    """
     whole = UpdateStatus(error.code().value[0], error.details() or "no reason given")
     for key, value in error.trailing_metadata() or ():
         if key == _STATUS_KEY:
-            return _parse(value, whole)
+            return _parse(value, whole, detail_type)
     return CallError(whole)
 
 
-def _parse(data: bytes, whole: UpdateStatus) -> CallError:
+def _parse(data: bytes, whole: UpdateStatus, detail_type: type[Any]) -> CallError:
     status = rpc_status.Status.FromString(data)
     parts = []
     for detail in status.details:
-        error = p4r.Error()
+        error = detail_type()
         if not detail.Unpack(error):
             # Other details do not belong to updates.
             return CallError(whole)

@@ -27,7 +27,7 @@ from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
 from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
-from echelon.southbound.queues import QueueDriver
+from echelon.southbound.queues import QueueCount, QueueDriver
 from echelon.southbound.session import SwitchSession
 from echelon.southbound.tls import TlsError, TlsFiles
 
@@ -336,6 +336,13 @@ class SwitchConnection:
         Raise `SouthboundError` if there is no session.
         """
         return await self._call(lambda session: session.bytes_seen(entries))
+
+    async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count.
+
+        Raise `SouthboundError` if there is no session.
+        """
+        return await self._call(lambda session: session.queue_counts())
 
     async def _call(self, work: Callable[[IntentSession], Coroutine[Any, Any, T]]) -> T:
         session = self._session

@@ -20,7 +20,7 @@ from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEn
 from echelon.southbound.codec import OWNER, EncodedEntry
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
-from echelon.southbound.queues import QueueDriver
+from echelon.southbound.queues import QueueCount, QueueCounter, QueueDriver
 from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
@@ -335,16 +335,28 @@ class IntentSession(ABC):
         driver = self._queue_driver
         if driver is None:
             raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
+        with self._errors("reading queues"):
+            if not self._queues_open:
+                await self._open_queues(driver)
+                self._queues_open = True
+            return dict(await driver.read())
+
+    async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count."""
+        self._check_up()
+        driver = self._queue_driver
+        if not isinstance(driver, QueueCounter):
+            return {}
         if not self._queues_open:
             await self._open_queues(driver)
             self._queues_open = True
-        return dict(await driver.read())
+        return await driver.counted()
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
         changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
         if changed and self._queue_driver is not None:
-            self._check_up()
-            await self._queue_driver.write(changed)
+            with self._errors("setting queues"):
+                await self._queue_driver.write(changed)
             self._queues.update({(s.port, s.queue): s for s in changed})
         return len(changed)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from echelon.lowering.intent import QueueSetting
 
@@ -38,4 +39,22 @@ class QueueDriver(Protocol):
 
         Each port is changed as a whole or not at all.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCount:
+    """What has passed one queue of a port since the switch started."""
+
+    packets: int
+    size_bytes: int
+    dropped_packets: int
+
+
+@runtime_checkable
+class QueueCounter(Protocol):
+    """A driver that can also count what passes the queues."""
+
+    async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
+        """Return the counts by (port, queue). Raises `SouthboundError`."""
         ...

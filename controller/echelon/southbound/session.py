@@ -64,6 +64,11 @@ _WITH_COUNTER = b"\x3a\x00"
 logging.getLogger("finsy").addHandler(logging.NullHandler())
 
 
+_UNREADABLE = (ValueError, TypeError, AttributeError)
+"""What follows from an answer that is no message, or not of the kind that was asked for: protobuf raises ValueError;
+gRPC hands on None."""
+
+
 def _is_news(record: logging.LogRecord) -> bool:
     """Drop what finsy says of every switch whose queues and ports are not configured by gNMI."""
     return not record.getMessage().endswith(("gNMI is not implemented", "No switch ports exist"))
@@ -155,6 +160,8 @@ class SwitchSession(IntentSession):
             await self._switch.__aenter__()
         except (P4ClientError, GNMIClientError) as error:
             raise self._no_session(error) from None
+        except _UNREADABLE as error:
+            raise self._unreadable("opening a session", error) from error
         self._entered = True
         try:
             # If the bid is fixed, being a backup is final.
@@ -264,6 +271,14 @@ class SwitchSession(IntentSession):
             raise self._failed(what, error.code, error.message) from None
         except CallError as error:
             raise self._failed(what, error.whole.code, error.whole.message) from None
+        except _UNREADABLE as error:
+            raise self._unreadable(what, error) from error
+
+    def _unreadable(self, what: str, error: Exception) -> SouthboundError:
+        return SouthboundError(
+            f"switch {self.name} at {self._switch.address}: {what}: an answer cannot be read "
+            f"({type(error).__name__}: {error}); check what is behind that address"
+        )
 
     @asynccontextmanager
     async def _calling(self, what: str) -> AsyncIterator[None]:

@@ -23,6 +23,7 @@ from echelon.service.api import ApiSettings, create_app
 from echelon.service.api.server import ServerSettings
 from echelon.service.api.tokens import TokensFile, new_token
 from echelon.service.config_file import ListenAddress
+from echelon.service.interface import JobQuery
 from tests.echelon.service.api.memory import MemoryService
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
 
@@ -372,7 +373,7 @@ def test_the_leader_is_followed_and_remembered(running: Serving, service: Memory
     standby.fault = UnavailableError("this controller is a standby", leader=running.url)
     with serving(create_app(standby)) as other, Client(other.url) as client:
         assert client.register_job(JOB).name == "d"
-        assert [job.name for job in service.jobs()] == ["d"]
+        assert [job.name for job in service.jobs(JobQuery())] == ["d"]
         standby.fault = UnavailableError("is not asked again")
         assert client.plan(job="d").jobs == 1
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from echelon.control.jobs import RegisteredJob, from_document
 from echelon.control.jobstore import ChosenPolicy
@@ -20,6 +23,7 @@ from echelon.policies import policy_names
 from echelon.policies.base import NoParameters
 from echelon.policies.varys import Varys
 from echelon.targets.softswitch.capabilities import softswitch
+from tests.drawing import examples
 from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring
 
@@ -36,11 +40,9 @@ def planner(fabric: Fabric, **limited: int) -> Planner:
     return Planner(dict.fromkeys(fabric.switches, of_all))
 
 
-def job(name: str, *workers: str, number: int = 1) -> RegisteredJob:
-    document: dict[str, Any] = {
-        "number": number, "accepted_at": float(number), "spec": ring(name, list(workers)), "offsets_s": {},
-    }  # fmt: skip
-    return from_document(document)
+def job(name: str, *workers: str, number: int = 1, compute: str = "10 ms") -> RegisteredJob:
+    spec = ring(name, list(workers), compute=compute)
+    return from_document({"number": number, "accepted_at": float(number), "spec": spec, "offsets_s": {}})
 
 
 def test_without_jobs_there_is_a_plan_under_every_policy(fabric: Fabric) -> None:
@@ -193,6 +195,46 @@ def test_numbers_and_paths_survive_a_restart(fabric: Fabric) -> None:
     again = second.plan(PlanRequest((jobs[1], jobs[3]), fabric, ECHELON))
     for name, intent in planned.intents.items():
         assert set(again.intents[name].entries) == set(intent.entries)
+
+
+CHOICES = [
+    *map(ChosenPolicy, policy_names()),
+    *(ChosenPolicy("echelon", {"order": order}) for order in ("normalised", "deadline", "setf")),
+    ChosenPolicy("echelon", {"paths": "crux", "shifts": "cassini"}),
+    ChosenPolicy("cassini", {"enforce": "hosts"}),
+]
+
+
+@pytest.mark.parametrize("policy", CHOICES, ids=str)
+@settings(max_examples=examples(8), deadline=None)
+@given(presences=st.lists(st.sets(st.sampled_from(range(5)), min_size=1), min_size=1, max_size=4))
+def test_a_restart_changes_no_plan(policy: ChosenPolicy, presences: list[set[int]]) -> None:
+    """Jobs of unequal length come and go; then the same ones are planned again, by one who knows what was saved."""
+    fabric = build_fabric(FabricSpec.model_validate(TWO_BY_TWO))
+    jobs = [job(f"j{n}", "h1", "h3", number=n + 1, compute=f"{10 * 2**n} ms") for n in range(5)]
+    first = planner(fabric)
+    documents: dict[str, Any] = {}
+    carried = None
+    for present in presences:
+        wanted = PlanRequest(tuple(jobs[n] for n in sorted(present)), fabric, policy)
+        planned = first.plan(wanted)
+        documents |= planned.kept
+        carried = planned.carried if planned.carried is not None else carried
+    second = planner(fabric)
+    second.restore(
+        {name: document for name, document in documents.items() if document}, json.loads(json.dumps(carried))
+    )
+    again = second.plan(wanted)
+    assert again.plan.by_job == planned.plan.by_job
+    assert again.carried is None
+    for name, intent in planned.intents.items():
+        assert set(again.intents[name].entries) == set(intent.entries)
+
+
+def test_what_another_version_of_a_policy_carried_is_no_obstacle(fabric: Fabric) -> None:
+    keeps = planner(fabric)
+    keeps.restore({}, {"name": "fair", "parameters": {}, "carried": {"first": {"j1": 99}}})
+    assert keeps.plan(PlanRequest((job("j1", "h1", "h2"),), fabric, ChosenPolicy("fair"))).plan.by_job.keys() == {"j1"}
 
 
 def test_a_job_that_is_replaced_by_one_that_does_not_fit_keeps_nobody_waiting(fabric: Fabric) -> None:

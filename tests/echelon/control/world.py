@@ -6,7 +6,7 @@ those that wait, but for saves that had reached the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from echelon.control.effects import (
     AcknowledgeDigests,
     Answer,
     BuildJob,
+    Compare,
     Decide,
     Effect,
     Install,
@@ -21,6 +22,7 @@ from echelon.control.effects import (
     RaiseTerm,
     ReadCounters,
     Refuse,
+    Rehearse,
     Save,
     SetAlarm,
     TimeAlone,
@@ -30,10 +32,12 @@ from echelon.control.errors import ServiceError, UnavailableError
 from echelon.control.events import (
     Acknowledged,
     AwaitJob,
+    ChangeRequest,
     ChoosePolicy,
     CountersFailed,
     CountersRead,
     Digests,
+    DryRun,
     Event,
     Instant,
     LeadershipLost,
@@ -168,8 +172,17 @@ class World:
             case UseTerm(term):
                 self.terms.append(term)
             case (
-                Save() | BuildJob() | MakePlan() | Decide() | ReadCounters() | SetAlarm() | RaiseTerm() | TimeAlone()
-            ):  # fmt: skip
+                Save()
+                | BuildJob()
+                | MakePlan()
+                | Decide()
+                | Rehearse()
+                | Compare()
+                | ReadCounters()
+                | SetAlarm()
+                | RaiseTerm()
+                | TimeAlone()
+            ):
                 self.pending.append(effect)
             case _:
                 self.facts.append(effect)
@@ -207,6 +220,18 @@ class World:
         self.tell(SetLink(request, a, b, drained, force))
         return request
 
+    def dry_run(self, make: Callable[[int], ChangeRequest]) -> int:
+        """Ask what a change would do, which `make` makes of its number."""
+        request = self._next()
+        self.tell(DryRun(request, make(request)))
+        return request
+
+    def carry_out_change(self, make: Callable[[int], ChangeRequest]) -> int:
+        """Ask for that change."""
+        request = self._next()
+        self.tell(make(request))
+        return request
+
     def wait_for(self, name: str) -> int:
         request = self._next()
         self.tell(AwaitJob(request, name))
@@ -227,7 +252,7 @@ class World:
                 else:
                     self.store.commit(changes)
                     self.tell(Saved(request))
-            case BuildJob() | MakePlan() | Decide():
+            case BuildJob() | MakePlan() | Decide() | Rehearse() | Compare():
                 self.tell(effect.run())
             case TimeAlone():
                 timed = effect.run()

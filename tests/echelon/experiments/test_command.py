@@ -42,7 +42,7 @@ def test_the_list_has_all_experiments_and_loads_them() -> None:
         (("--scale", "2"), "--scale: 2 is not between 1/10000 and 1"),
         (("--scale", "1/0"), "--scale: '1/0' is not a number"),
         (("--scale", "1e999999999"), "--scale: '1e999999999' is not a number"),
-        (("--fabric", "cloud"), "--fabric: unknown fabric 'cloud'"),
+        (("--on", "cloud"), "--on: unknown fabric 'cloud'"),
         (("--target", "bmv2"), "--target: bmv2 does not run on the virtual fabric"),
     ],
 )

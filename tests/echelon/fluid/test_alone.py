@@ -62,7 +62,9 @@ def two_tiers(rates: Sequence[int], prefix: str = "h") -> Fabric:
     )
 
 
-fabrics = st.lists(st.sampled_from([8_000, 16_000, 24_000]), min_size=8, max_size=8).map(two_tiers)
+# Rates in simple ratios, and rates whose remainders ask for ever finer times.
+even, uneven = st.sampled_from([8_000, 16_000, 24_000]), st.sampled_from([8_000, 56_000, 88_000, 104_008])
+fabrics = st.sampled_from([even, uneven]).flatmap(lambda rates: st.lists(rates, min_size=8, max_size=8)).map(two_tiers)
 
 
 @st.composite
@@ -93,6 +95,16 @@ def any_job(draw: st.DrawFn) -> Job:
 @settings(max_examples=examples(150), deadline=None)
 @given(job=any_job(), fabric=fabrics)
 def test_it_is_the_general_simulation(job: Job, fabric: Fabric) -> None:
+    assert run_alone(job, fabric) == by_definition(job, fabric)
+
+
+def test_of_times_that_no_whole_number_of_ticks_holds() -> None:
+    """Each time is small enough to be exact, their common denominator is not."""
+    denominators = 2**120, 3**75, 5**52
+    units = tuple(ComputeUnit(f"c{i}", f"h{i}", Fraction(1, d)) for i, d in enumerate(denominators, start=1))
+    flows = tuple(Flow(f"f{i}", f"h{i}", f"h{i % 3 + 1}", 1_000 * i, (f"c{i}",)) for i in range(1, 4))
+    job = Job("j", units, flows, (EchelonFlow("H", ("f3", "f2", "f1"), (Fraction(0), Fraction(1), Fraction(2))),))
+    fabric = two_tiers([8_000] * 4 + [80_000] * 4)
     assert run_alone(job, fabric) == by_definition(job, fabric)
 
 

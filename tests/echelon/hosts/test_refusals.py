@@ -68,7 +68,7 @@ def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> N
         pytest.skip(why)
     (tmp_path / "yaml.py").write_text("raise RuntimeError('imported by root')\n")
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(fig2(1, control_latency="1 ms")))
-    command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--fabric", "namespaces", "--out", "out"]
+    command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--on", "namespaces", "--out", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     [line] = done.stderr.splitlines()
     assert line.startswith("s.yaml: control_latency: cannot be set on real hosts")

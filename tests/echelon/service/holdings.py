@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from finsy import P4Schema
 from finsy.proto import p4r
 
 from echelon.client import Client
+from echelon.fabric.model import Fabric
 from echelon.p4program import program
-from tests.echelon.service.lab import Lab
 
 Classified = Mapping[tuple[int, int], tuple[int, int]]
 """(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has here."""
 
 
-def assert_exactly(lab: Lab, client: Client) -> None:
-    """Assert that every switch classifies the flows of the registered jobs that pass it, each once, along a path to
-    its destination, and nothing else."""
-    jobs = [client.job(job.name) for job in client.jobs()]
+class Holder(Protocol):
+    """A switch whose entries can be read."""
+
+    def entries(self) -> list[p4r.TableEntry]: ...
+
+
+class Holders(Protocol):
+    """Switches of a fabric."""
+
+    @property
+    def fabric(self) -> Fabric: ...
+
+    @property
+    def switches(self) -> Mapping[str, Holder]: ...
+
+
+def assert_exactly(lab: Holders, client: Client) -> None:
+    """Assert that every switch classifies the flows of the planned jobs that pass it, each once, along a path to its
+    destination, and nothing else."""
+    jobs = [client.job(job.name) for job in client.jobs() if job.state != "unplanned"]
     plan = {(flow.job, flow.flow): flow.path for flow in client.plan().flows}
     for name, switch in lab.switches.items():
         wanted = {}

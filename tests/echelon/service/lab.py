@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -23,8 +23,11 @@ import yaml
 from finsy.proto import p4r, p4r_grpc
 
 from echelon.client import Client
+from echelon.control.jobs import RegisteredJob, parse_job
+from echelon.control.records import Changes
 from echelon.fabric.load import load_fabric
 from echelon.fabric.model import Fabric
+from echelon.service.store import Candidate, open_store
 
 BIN = Path(sys.executable).parent
 PATIENCE_S = 60.0
@@ -215,22 +218,34 @@ class Switch:
     @contextmanager
     def stub(self) -> Iterator[p4r_grpc.P4RuntimeStub]:
         """Yield a stub of plain gRPC, without anything of echelon's in between."""
-        with grpc.insecure_channel(self.address, [("grpc.max_receive_message_length", -1)]) as channel:
-            yield p4r_grpc.P4RuntimeStub(channel)
+        with stub_of(self.address) as stub:
+            yield stub
 
     def entries(self) -> list[p4r.TableEntry]:
-        """Return every entry that a client wrote, read by plain gRPC, counters cleared."""
-        with self.stub() as stub:
-            request = p4r.ReadRequest(device_id=self.device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-            replies = list(stub.Read(request, timeout=PATIENCE_S))
-        out = []
-        for reply in replies:
-            for entity in reply.entities:
-                entry = entity.table_entry
-                if not entry.is_default_action and not entry.is_const:
-                    entry.ClearField("counter_data")
-                    out.append(entry)
-        return out
+        """Return every entry that a client wrote."""
+        return entries_of(self.address, self.device_id)
+
+
+@contextmanager
+def stub_of(address: str) -> Iterator[p4r_grpc.P4RuntimeStub]:
+    """Yield a stub of plain gRPC for the switch at an address."""
+    with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
+        yield p4r_grpc.P4RuntimeStub(channel)
+
+
+def entries_of(address: str, device_id: int) -> list[p4r.TableEntry]:
+    """Return every entry that a client wrote, read by plain gRPC, counters cleared."""
+    with stub_of(address) as stub:
+        request = p4r.ReadRequest(device_id=device_id, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+        replies = list(stub.Read(request, timeout=PATIENCE_S))
+    out = []
+    for reply in replies:
+        for entity in reply.entities:
+            entry = entity.table_entry
+            if not entry.is_default_action and not entry.is_const:
+                entry.ClearField("counter_data")
+                out.append(entry)
+    return out
 
 
 class Lab:
@@ -382,6 +397,18 @@ def ring(name: str, workers: list[str], gradient: str = "1 MB", compute: str = "
         "workers": workers,
         "data": {"compute": compute, "gradient": gradient},
     }
+
+
+async def fill_store(path: Path, specs: Iterable[Mapping[str, Any]]) -> None:
+    """Write accepted jobs into a new store, for a daemon to find."""
+    jobs = [
+        RegisteredJob(spec["job"], number, float(number), spec, parse_job(spec), {})
+        for number, spec in enumerate(specs, start=1)
+    ]
+    async with await open_store(f"sqlite:{path}", lease_s=5) as store:
+        leadership = await store.campaign(Candidate("test", "http://localhost"))
+        await store.commit(Changes({("jobs", job.name): job.to_document() for job in jobs}))
+        await leadership.resign()
 
 
 def _environment() -> dict[str, str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.client import Client
+from echelon.client import Client, ClientError
+from echelon.service.resources import DryRunResource, FlowPlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, Lab, ring, settle, until
+from tests.echelon.service.lab import LINE, PATIENCE_S, Lab, fill_store, ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("daemon")
 
@@ -85,6 +88,83 @@ def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Cli
     assert_exactly(lab, client)
 
 
+def test_pages_hold_everything_once(service: tuple[Lab, Client]) -> None:
+    _, client = service
+    names = [f"j{n * 7 % 12:02}" for n in range(12)]
+    for name in names:
+        client.register_job(ring(name, ["h1", "h3"] if name < "j06" else ["h2", "h4"]))
+    for link in (("leaf1", "spine1"), ("leaf1", "spine2")):
+        client.set_link(*link, "drained", force=True)
+    client.register_job(ring("local", ["h1", "h2"]))
+    settle_all(client)
+    assert [job.name for job in client.jobs()] == sorted([*names, "local"])
+    assert [job.name for job in client.jobs(limit=3)] == ["j00", "j01", "j02"]
+    assert [job.name for job in client.jobs(state="installed")] == ["local"]
+    assert [job.name for job in client.jobs(worker="h1")] == [*sorted(names)[:6], "local"]
+    for link in (("leaf1", "spine1"), ("leaf1", "spine2")):
+        client.set_link(*link, "up")
+    settle(client)
+    whole = client.plan().flows
+    paged: list[FlowPlanResource] = []
+    while page := client.plan(limit=7, after=f"{paged[-1].job}/{paged[-1].flow}" if paged else None).flows:
+        paged += page
+    assert tuple(paged) == whole
+    assert client.plan(job="j03", switch="leaf1").flows == tuple(
+        flow for flow in whole if flow.job == "j03" and "leaf1" in flow.path
+    )
+    with pytest.raises(ClientError, match="begin again") as caught:
+        client.plan(after="j03/nothing")
+    assert caught.value.status == 404
+    latest = client.events(limit=4)
+    assert client.events(limit=2, before=latest[2].request) == latest[:2]
+    assert {one.object for one in client.events(of="local")} == {"local"}
+
+
+def settle_all(client: Client) -> None:
+    """Wait until the plan has all that it can."""
+    until(lambda: all(job.state in ("installed", "unplanned") for job in client.jobs()), "the jobs do not settle")
+
+
+def test_a_dry_run_says_what_the_change_writes_and_writes_nothing(service: tuple[Lab, Client]) -> None:
+    """Plain gRPC reads the switches before, after the dry run, and after the change."""
+    lab, client = service
+    client.set_policy("fair")
+    for name, workers in (("a", ["h1", "h3"]), ("b", ["h2", "h4", "h1"])):
+        client.register_job(ring(name, workers))
+    settle(client)
+    new = ring("c", ["h1", "h4"], gradient="7 MB")
+    rehearse: list[tuple[Callable[[], DryRunResource], Callable[[], object]]] = [
+        (lambda: client.rehearse_job(new), lambda: client.register_job(new)),
+        (lambda: client.rehearse_policy("echelon"), lambda: client.set_policy("echelon")),
+        (
+            lambda: client.rehearse_link("leaf1", "spine1", "drained"),
+            lambda: client.set_link("leaf1", "spine1", "drained"),
+        ),
+        (lambda: client.rehearse_removal("a"), lambda: client.remove_job("a")),
+    ]
+    for ask, change in rehearse:
+        before, written, jobs, events = entries_by_key(lab), updates(client), client.jobs(), client.events()
+        said = ask()
+        assert (entries_by_key(lab), updates(client), client.jobs(), client.events()) == (before, written, jobs, events)
+        change()
+        settle(client)
+        after = entries_by_key(lab)
+        assert Counter({one.switch: len(one.inserts) for one in said.switches if one.inserts}) == Counter(
+            key[0] for key in after.keys() - before.keys()
+        )
+        assert Counter({one.switch: len(one.deletes) for one in said.switches if one.deletes}) == Counter(
+            key[0] for key in before.keys() - after.keys()
+        )
+        assert Counter({one.switch: len(one.modifies) for one in said.switches if one.modifies}) == Counter(
+            key[0] for key in before.keys() & after.keys() if before[key] != after[key]
+        )
+        assert said.unpredicted is None
+        assert all((one.before or 1) >= 0.99 and (one.after or 1) >= 0.99 for one in said.jobs), said.jobs
+    assert [one.action for one in client.events()[-4:]] == [
+        "register job", "choose policy", "drain link", "remove job",
+    ]  # fmt: skip
+
+
 def entries_by_key(lab: Lab) -> dict[tuple[object, ...], bytes]:
     out: dict[tuple[object, ...], bytes] = {}
     for name, switch in lab.switches.items():
@@ -126,3 +206,15 @@ def test_sigterm_ends_it_and_the_switches_go_on(build: Build) -> None:
     assert daemon.terminate() == 0
     assert lab.switches["s1"].entries() == before
     assert not [line for line in daemon.lines if "Traceback" in line]
+
+
+def test_it_is_ready_when_it_leads_and_not_before(build: Build) -> None:
+    """With hundreds of jobs it takes a while to load what was accepted."""
+    lab = build(LINE)
+    specs = [ring(f"j{number}", ["h1", "h2"]) for number in range(300)]
+    asyncio.run(fill_store(lab.directory / "state.db", specs))
+    with Client(lab.daemon().wait_listening(), timeout_s=PATIENCE_S) as client:
+        until(lambda: client.not_ready() is None, "it does not get ready")
+        status = client.status()
+        assert (status.role, status.jobs) == ("leader", len(specs))
+        assert status.plan >= 1

@@ -42,6 +42,16 @@ def test_a_key_that_others_can_read(tmp_path: Path, mode: int, safe: bool) -> No
         assert all("k.pem" in line and "chmod o-rwx" in line for line in lines)
 
 
+@pytest.mark.parametrize(("mode", "safe"), [(0o600, True), (0o644, False)])
+def test_a_password_that_others_can_read(tmp_path: Path, mode: int, safe: bool) -> None:
+    (tmp_path / "password").touch()
+    (tmp_path / "password").chmod(mode)
+    store = f"etcd://echelon@127.0.0.1:2379/lab?password_file={tmp_path / 'password'}"
+    lines = found(configured(tmp_path, store=store))
+    assert len(lines) == (0 if safe else 1)
+    assert all(line.startswith("store: ") and "chmod o-rwx" in line for line in lines)
+
+
 def test_plain_sessions_over_a_network(tmp_path: Path) -> None:
     [line] = found(configured(tmp_path, ("127.0.0.1:1", "10.0.0.7:9559")))
     assert "leaf2" in line

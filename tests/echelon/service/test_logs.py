@@ -151,6 +151,20 @@ def test_exceptions_are_fields(out: io.StringIO) -> None:
     assert "local-variable-value" not in out.getvalue()
 
 
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_a_session_that_breaks_off_is_one_line(out: io.StringIO, style: logs.Format) -> None:
+    """finsy logs a traceback when a switch dies during a call."""
+    for _ in range(2):
+        logs.configure(style, "info", out)
+    try:
+        raise ConnectionResetError("the stream\nended")
+    except ConnectionResetError as error:
+        logging.getLogger("finsy").critical("Switch task %r failed", "fetch", exc_info=error)
+    [line] = out.getvalue().splitlines()
+    assert "Switch task 'fetch' failed: ConnectionResetError: the stream ended" in line
+    assert "frames" not in line
+
+
 def test_an_exception_may_be_handed_on(out: io.StringIO) -> None:
     logs.configure("json", "info", out)
     logs.get("x").warning("a task ended", exc_info=ValueError("the reason"))

@@ -397,7 +397,7 @@ def test_entries_for_people() -> None:
         "set_queue(queue=3, lowest=9)",
     )
     with pytest.raises(ValueError, match="nowhere"):
-        CODECS[0].describe(replace(entry, table="nowhere"))
+        CODECS[0].describe(entry._replace(table="nowhere"))
 
 
 def test_tables_are_staged_against_the_order_of_their_lookup() -> None:

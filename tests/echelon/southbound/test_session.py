@@ -354,7 +354,7 @@ def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> 
 
 def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
     good = tuple(flow_entry(number) for number in range(5))
-    bad = (replace(flow_entry(77), table="nowhere"), flow_entry(1 << 16), flow_entry(78, queue=8))
+    bad = (flow_entry(77)._replace(table="nowhere"), flow_entry(1 << 16), flow_entry(78, queue=8))
     twice = Part("b", (flow_entry(3, queue=2), flow_entry(6)))
 
     async def work(session: SwitchSession) -> None:

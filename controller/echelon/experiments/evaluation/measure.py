@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
-from statistics import fmean
 from typing import Any, Literal, get_args
 
-from echelon.allocation import Link, Number
-from echelon.execution import JobRecord
+from echelon.allocation import Link
 from echelon.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon.experiments.evaluation.draw import Drawn, draw
 from echelon.experiments.evaluation.limit import limit
+from echelon.fluid.slowdown import slowdown
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
@@ -28,8 +27,6 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 _DIGITS = 9
 _KEPT = 4
 """Scenarios that a process keeps. Tasks come scenario after scenario."""
-_WARM_UP = 1 / 3
-"""The part of a run whose iterations do not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +90,6 @@ def slowdowns(seed: int, choice: PolicyChoice, mode: Mode, iterations: int) -> d
             "retransmitted": sum(run.retransmitted.values()),
         }
     return measured
-
-
-def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
-    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
-
-    Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
-    taken if that is more than the mean of the others: a job that starves is slow. If no iteration counts, the longer of
-    the last two does.
-    """
-    spans = [(float(of.start), end_s if of.finish is None else float(of.finish)) for of in record.iterations]
-    times_s = [finish_s - start_s for start_s, finish_s in spans]
-    counted_s = [
-        time_s
-        for (start_s, _), time_s, of in zip(spans, times_s, record.iterations, strict=True)
-        if of.finish is not None and start_s >= _WARM_UP * end_s
-    ]
-    if not counted_s:
-        counted_s = [max(times_s[-2:])]
-    elif record.iterations[-1].finish is None and times_s[-1] > fmean(counted_s):
-        counted_s.append(times_s[-1])
-    return fmean(counted_s) / alone_s
 
 
 def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:

@@ -48,4 +48,4 @@ class HostFabric(Protocol):
 
 
 BACKENDS: Mapping[str, type[HostFabric]] = {"namespaces": NamespaceFabric, "mininet": MininetFabric}
-"""The backends, by the name that `--fabric` takes."""
+"""The backends, by the name that `--on` takes."""

@@ -54,7 +54,7 @@ class Cassini:
         self._stretch = 1 + Fraction(chosen.margin).limit_denominator(10**6)
         self._paths = FlowPaths()
         self._alone = AloneRuns()
-        self._spread = Spread(range(CONTROL_QUEUE))
+        self.carried = self._spread = Spread(range(CONTROL_QUEUE))
         self._windows = Kept(_windows)
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:

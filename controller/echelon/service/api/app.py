@@ -18,6 +18,7 @@ from echelon.service.api.gate import Gate
 from echelon.service.api.health import metrics_router, status
 from echelon.service.api.jobs import jobs
 from echelon.service.api.network import links, plan, policy, switches
+from echelon.service.api.pages import pages
 from echelon.service.api.settings import ApiSettings
 from echelon.service.interface import Service
 from echelon.service.resources import DistanceReport, LinkSetting, PolicySetting
@@ -34,7 +35,7 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
         title="Echelon",
         description=DESCRIPTION,
         version=version("echelon-p4"),
-        # FastAPI's pages load scripts from other hosts; the document itself is served.
+        # FastAPI's pages load scripts from other hosts; `pages` has one that loads nothing.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -43,7 +44,7 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
     app.state.service = service
     app.state.settings = settings
     app.state.stopping = asyncio.Event()
-    for part in (jobs, plan, switches, policy, links, status):
+    for part in (jobs, plan, switches, policy, links, status, pages):
         app.include_router(part)
     if metrics is not None:
         app.include_router(metrics_router(metrics, is_open=settings.open_metrics))

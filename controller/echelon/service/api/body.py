@@ -15,6 +15,7 @@ from echelon.quantities import shown
 from echelon.service.api.answers import RequestError
 from echelon.service.api.json_text import JsonError, parse_json
 from echelon.service.api.settings import ApiSettings
+from echelon.service.api.tokens import Principal
 
 DRAINED = 4
 """Multiple of the limit up to which a body that is too large is still read and dropped: a sender that is still writing
@@ -38,7 +39,7 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
         raise RequestError(415, f"{given} is not read here (send JSON with 'Content-Type: application/json')")
     try:
         async with asyncio.timeout(settings.body_timeout_s):
-            raw = await _read(request, settings.body_bytes)
+            raw = await _read(request, *_limit(request, settings))
     except TimeoutError:
         reason = f"the body took more than {settings.body_timeout_s:g} s to arrive (send it again)"
         raise RequestError(408, reason) from None
@@ -53,13 +54,24 @@ async def _read_mapping(request: Request) -> dict[str, Any]:
     return data
 
 
-async def _read(request: Request, limit: int) -> bytes:
+def _limit(request: Request, settings: ApiSettings) -> tuple[int, str]:
+    """Return the size of the largest body in bytes, and where it is set."""
+    principal: Principal | None = request.scope.get("principal")
+    own = None if principal is None else principal.limits.body
+    if own is None or own >= settings.body_bytes:
+        return settings.body_bytes, "limits.body"
+    assert principal is not None
+    return own, f"limits.body of token '{principal.token}'"
+
+
+async def _read(request: Request, limit: int, setting: str) -> bytes:
     chunks: list[bytes] = []
     size = 0
     declared = request.headers.get("content-length", "0")
+    too_large = RequestError(413, f"the body has more than {limit} bytes (send less, or raise {setting})")
     # Refuse at once what is declared larger than what would be drained.
     if declared.isdecimal() and int(declared[:20]) > limit * DRAINED:
-        raise _too_large(limit)
+        raise too_large
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit * DRAINED:
@@ -69,12 +81,8 @@ async def _read(request: Request, limit: int) -> bytes:
         else:
             chunks.append(chunk)
     if size > limit:
-        raise _too_large(limit)
+        raise too_large
     return b"".join(chunks)
-
-
-def _too_large(limit: int) -> RequestError:
-    return RequestError(413, f"the body has more than {limit} bytes (send less, or raise limits.body)")
 
 
 async def _beside(request: Request, work: Callable[[], T]) -> T:

@@ -8,23 +8,29 @@ import ipaddress
 import logging
 import secrets
 import time
+from math import ceil
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from echelon.control.jobs import Quota
 from echelon.quantities import shown
 from echelon.service import logs
+from echelon.service.api import pages
 from echelon.service.api.answers import RETRY_AFTER_S, RequestError, error_answer
 from echelon.service.api.exposure import is_loopback
+from echelon.service.api.rates import RequestRates
 from echelon.service.api.settings import ApiSettings, Exchange
-from echelon.service.api.tokens import Principal
+from echelon.service.api.tokens import NO_LIMITS, Principal
 from echelon.service.trail import ORIGIN, Origin
 
 log = logs.get("echelon.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
+TOKENLESS_PATHS = OPEN_PATHS | {pages.PATH}
+"""Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing. Every other method requires an operator."""
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
@@ -43,6 +49,7 @@ class Gate:
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
         self._settings = settings
+        self._rates = RequestRates()
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,6 +65,7 @@ class Gate:
             try:
                 self._check_load(scope)
                 principal = self._identify(scope)
+                self._check_rate(principal)
                 _check_role(principal, scope["method"])
             except RequestError as refused:
                 response: ASGIApp = error_answer(
@@ -65,8 +73,8 @@ class Gate:
                 )
             else:
                 response = self._app
-                client = scope.get("client")
-                ORIGIN.set(Origin(request, principal.token if principal else None, client[0] if client else None))
+                scope["principal"] = principal
+                ORIGIN.set(_origin(request, principal, scope.get("client")))
             if scope["method"] == "HEAD":
                 scope["method"] = "GET"
             await response(scope, receive, answer.send)
@@ -96,9 +104,19 @@ class Gate:
             reason = f"{self._settings.requests} requests are being answered already (come back in a second)"
             raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
 
+    def _check_rate(self, principal: Principal | None) -> None:
+        """Check the number of requests of a token in a second. Raise `RequestError`."""
+        if principal is None or principal.token is None or principal.limits.requests_per_s is None:
+            return
+        most = principal.limits.requests_per_s
+        wait_s = self._rates.take(principal.token, most)
+        if wait_s:
+            reason = f"token '{principal.token}' has made its {most} requests of this second (come back later)"
+            raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})
+
     def _identify(self, scope: Scope) -> Principal | None:
         """Return who asks; None: this path does not require it. Raise `RequestError`."""
-        if scope["path"] in OPEN_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
+        if scope["path"] in TOKENLESS_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
             return None
         headers = Headers(scope=scope)
         if self._settings.tokens is None:
@@ -175,6 +193,12 @@ def _level(exchange: Exchange) -> int:
     if exchange.status in REFUSED:
         return logging.WARNING
     return logging.DEBUG if exchange.method in READING_METHODS else logging.INFO
+
+
+def _origin(request: str, principal: Principal | None, address: tuple[str, int] | None) -> Origin:
+    token = principal.token if principal else None
+    limits = principal.limits if principal else NO_LIMITS
+    return Origin(request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows))
 
 
 def _check_role(principal: Principal | None, method: str) -> None:

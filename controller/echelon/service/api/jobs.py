@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import Depends, Query, Response
+from fastapi import Depends, Query, Request, Response
 
+from echelon.control.progress import JobState
 from echelon.jobs.paradigms.registry import registered
 from echelon.jobs.spec import JobSpec
 from echelon.service.api.answers import WITH_BODY, RequestError, errors
 from echelon.service.api.body import checked, described, parsed
-from echelon.service.api.routing import Stopping, TheService, router
-from echelon.service.interface import Registered
-from echelon.service.resources import DistanceReport, JobResource, JobSummary
+from echelon.service.api.routing import Rehearse, Stopping, TheService, next_page, router
+from echelon.service.interface import JobQuery, Registered, Registration, Removal
+from echelon.service.resources import DistanceReport, DryRunResource, JobResource, JobSummary
 
 MAX_WAIT_S = 60
+LARGEST_PAGE = 1000
 
 EXAMPLES: dict[str, Any] = {
     title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
@@ -33,9 +35,20 @@ jobs = router("jobs")
 
 
 @jobs.get("/jobs", responses=errors())
-async def list_jobs(service: TheService) -> Sequence[JobSummary]:
-    """List all jobs in short."""
-    return service.jobs()
+async def list_jobs(
+    service: TheService,
+    request: Request,
+    response: Response,
+    state: Annotated[JobState | None, Query(description="Return only jobs in this state.")] = None,
+    worker: Annotated[str | None, Query(description="Return only jobs with this host.")] = None,
+    limit: Annotated[int, Query(ge=1, le=LARGEST_PAGE, description="Return so many jobs at most.")] = LARGEST_PAGE,
+    after: Annotated[str | None, Query(description="Return only jobs whose names come after this one.")] = None,
+) -> Sequence[JobSummary]:
+    """List jobs in short, in the order of their names. If there are more, the header `Link` names the next page."""
+    found = service.jobs(JobQuery(state, worker, after, limit + 1))
+    if len(found) > limit:
+        next_page(request, response, after=found[limit - 1].name)
+    return found[:limit]
 
 
 @jobs.post(
@@ -44,11 +57,15 @@ async def list_jobs(service: TheService) -> Sequence[JobSummary]:
     response_description="The same job was registered already.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
-async def register_job(service: TheService, spec: JobMapping, response: Response) -> JobResource:
+async def register_job(
+    service: TheService, spec: JobMapping, response: Response, rehearse: Rehearse = False
+) -> JobResource | DryRunResource:
     """Register a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
 
     The job is on disk before the answer comes. A different job of the same name is refused (409): PUT replaces it.
     """
+    if rehearse:
+        return await service.rehearse(Registration(spec, replace=False))
     return _answer(await service.register(spec, replace=False), response)
 
 
@@ -58,13 +75,17 @@ async def register_job(service: TheService, spec: JobMapping, response: Response
     response_description="The job was changed, or was the same already.",
     openapi_extra=described(JobSpec, **EXAMPLES),
 )
-async def put_job(service: TheService, name: str, spec: JobMapping, response: Response) -> JobResource:
+async def put_job(
+    service: TheService, name: str, spec: JobMapping, response: Response, rehearse: Rehearse = False
+) -> JobResource | DryRunResource:
     """Register a job, or replace the one that has its name."""
     given = spec.get("job")
     if isinstance(given, str) and given != name:
         raise RequestError(
             422, "is not the name in the path (a job keeps its name: make both the same)", "job", code="conflicting-key"
         )
+    if rehearse:
+        return await service.rehearse(Registration(spec, replace=True))
     return _answer(await service.register(spec, replace=True), response)
 
 
@@ -92,10 +113,22 @@ async def show_job(
         stopped.cancel()
 
 
-@jobs.delete("/jobs/{name}", status_code=204, responses=errors(404), response_description="Removed.")
-async def remove_job(service: TheService, name: str) -> None:
+@jobs.delete(
+    "/jobs/{name}",
+    status_code=204,
+    response_model=None,
+    responses={**errors(404), 200: {"model": DryRunResource, "description": "What the removal would do (`dry_run`)."}},
+    response_description="Removed.",
+)
+async def remove_job(
+    service: TheService, name: str, response: Response, rehearse: Rehearse = False
+) -> DryRunResource | None:
     """Remove a job: from disk before the answer comes, from the switches with the next plan."""
+    if rehearse:
+        response.status_code = 200
+        return await service.rehearse(Removal(name))
     await service.remove(name)
+    return None
 
 
 @jobs.post(

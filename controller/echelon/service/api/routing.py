@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from typing import Annotated, cast
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from echelon.documents import path_text, suggestion
 from echelon.service.api.answers import RequestError
@@ -38,6 +39,18 @@ async def _check_query(request: Request) -> None:
         if name in seen:
             raise RequestError(422, "is given twice (keep one of them)", name, code="duplicate")
         seen.add(name)
+
+
+Rehearse = Annotated[
+    bool,
+    Query(alias="dry_run", description="Return what the change would do (`DryRunResource`), and do not carry it out."),
+]
+
+
+def next_page(request: Request, response: Response, **last: str) -> None:
+    """Name the next page in the header `Link` (RFC 8288): the same query, after the last item of this one."""
+    query = urlencode({**request.query_params, **last})
+    response.headers["Link"] = f'<{request.url.path}?{query}>; rel="next"'
 
 
 def router(tag: str) -> APIRouter:

@@ -5,6 +5,7 @@ tokens:
   - name: ci            # what the access log calls it
     role: operator      # or read-only
     sha256: 5e88...     # of the token; only its owner has the token itself
+    limits: {requests_per_s: 20, jobs: 50, flows: 20000, body: 100 kB}     # default: those of the service
 ```
 
 `echelon token` makes a token with its entry. A token has 256 random bits, so one round of SHA-256 protects it: a slower
@@ -26,7 +27,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
-from echelon.documents import DocumentError, Name, Section, parse_document, problem, read_document
+from echelon.documents import Count, DocumentError, Name, Section, Size, parse_document, problem, read_document
 from echelon.quantities import QuantityError
 
 log = logging.getLogger("echelon.api")
@@ -51,6 +52,15 @@ def _sha256(value: object) -> str:
     raise QuantityError("is not a SHA-256 in 64 hexadecimal digits, in quotes (make an entry with 'echelon token')")
 
 
+class TokenLimits(Section):
+    """The limits of one token, beside those of the service; None: no limit."""
+
+    requests_per_s: Annotated[Count | None, Field(description="the most requests in a second")] = None
+    jobs: Annotated[Count | None, Field(description="the most jobs that the token has registered")] = None
+    flows: Annotated[Count | None, Field(description="the most flows of these jobs together")] = None
+    body: Annotated[Size | None, Field(description="the size of the largest request, as 100 kB")] = None
+
+
 class TokenSpec(Section):
     name: Annotated[Name, Field(description="a name for the token, for the access log")]
     role: Annotated[Role, Field(description="'read-only' or 'operator'")]
@@ -60,6 +70,7 @@ class TokenSpec(Section):
         WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"}),
         Field(description="the token's SHA-256, as 'echelon token' prints it"),
     ]
+    limits: TokenLimits = TokenLimits()
 
 
 class TokensSpec(Section):
@@ -87,6 +98,9 @@ class TokensSpec(Section):
         return self
 
 
+NO_LIMITS = TokenLimits()
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The caller."""
@@ -94,6 +108,7 @@ class Principal:
     token: str | None
     """The token's name; None: no tokens are configured."""
     role: Role
+    limits: TokenLimits = NO_LIMITS
 
 
 class Authenticator(Protocol):
@@ -105,7 +120,7 @@ class Tokens:
     """A fixed set of tokens, known by their hashes."""
 
     def __init__(self, specs: Iterable[TokenSpec]) -> None:
-        self._known = [(bytes.fromhex(spec.sha256), Principal(spec.name, spec.role)) for spec in specs]
+        self._known = [(bytes.fromhex(spec.sha256), Principal(spec.name, spec.role, spec.limits)) for spec in specs]
 
     def authenticate(self, token: str) -> Principal | None:
         presented = bytes.fromhex(digest(token))

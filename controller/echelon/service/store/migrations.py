@@ -19,7 +19,13 @@ Documents = dict[str, dict[str, dict[str, Any]]]
 Migration = Callable[[Documents], Documents]
 """A function from the documents of one schema version to those of the next."""
 
-MIGRATIONS: tuple[Migration, ...] = ()
+
+def _jobs_have_owners(documents: Documents) -> Documents:
+    """Migrate 1 to 2: a job names the token that registered it. Of earlier jobs nobody knows."""
+    return {**documents, "jobs": {name: {**job, "owner": None} for name, job in documents["jobs"].items()}}
+
+
+MIGRATIONS: tuple[Migration, ...] = (_jobs_have_owners,)
 """The first one leads from version 1 to version 2."""
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from echelon.execution import IterationRecord, JobRecord
 from echelon.experiments.evaluation import tables
-from echelon.experiments.evaluation.measure import Mode, slowdown
+from echelon.experiments.evaluation.measure import Mode
 from echelon.experiments.evaluation.results import ScenarioResult, Tally, grouped, scored
 from echelon.experiments.evaluation.tables import Compared
 from echelon.experiments.tables import Table
+from echelon.fluid.slowdown import slowdown
 
 RUNS = {
     # seed: (fabric, load, least mean, fair, a, b), slowdowns of two jobs

@@ -4,18 +4,20 @@ errors. Whether the real one keeps its word is for its own tests."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from echelon.control.errors import ConflictError, UnknownError
 from echelon.documents import parse_document
 from echelon.jobs.spec import JobSpec
-from echelon.service.interface import Registered
+from echelon.service.interface import Change, FlowQuery, JobQuery, Registered
 from echelon.service.resources import (
     DistanceReport,
+    DryRunResource,
     EventResource,
     FlowPlanResource,
     IntentResource,
+    JobForecast,
     JobResource,
     JobSummary,
     LinkResource,
@@ -23,9 +25,11 @@ from echelon.service.resources import (
     PlanResource,
     PolicyResource,
     PolicySetting,
+    QueueUse,
     RankingResource,
     StatusResource,
     SwitchDifference,
+    SwitchQueues,
     SwitchResource,
 )
 
@@ -36,8 +40,10 @@ class MemoryService:
         self._policy = PolicyResource(name="fair", parameters={}, choices={"fair": {}, "varys": {}})
         self._link = LinkResource(a="s1", b="s2", rate_bps=10**9, delay_s=0.0, state="up")
         self.problem_list: list[str] = []
+        self.stuck_list: list[str] = []
         self.event_list: list[EventResource] = []
         self.reports: list[DistanceReport] = []
+        self.rehearsed: list[Change] = []
         self.fault: Exception | None = None
         """The fault that the next calls raise."""
         self.release = asyncio.Event()
@@ -60,16 +66,22 @@ class MemoryService:
     def problems(self) -> Sequence[str]:
         return self.problem_list
 
+    def stuck(self) -> Sequence[str]:
+        return self.stuck_list
+
     def events(self) -> Sequence[EventResource]:
         self._check()
         return self.event_list
 
-    def jobs(self) -> Sequence[JobSummary]:
+    def jobs(self, wanted: JobQuery) -> Sequence[JobSummary]:
         self._check()
         return [
             JobSummary(name=name, state="accepted", parallelism=spec["parallelism"], workers=(), flow_count=1)
-            for name, spec in self._specs.items()
-        ]
+            for name, spec in sorted(self._specs.items())
+            if wanted.state in (None, "accepted")
+            and (wanted.worker is None or wanted.worker in spec["workers"])
+            and (wanted.after is None or name > wanted.after)
+        ][: wanted.limit]
 
     def job(self, name: str) -> JobResource:
         self._check()
@@ -99,6 +111,11 @@ class MemoryService:
         self.job(name)
         del self._specs[name]
 
+    async def rehearse(self, change: Change) -> DryRunResource:
+        self._check()
+        self.rehearsed.append(change)
+        return DryRunResource(switches=(), jobs=(JobForecast(job="other", before=1.0, after=1.5),))
+
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource:
         job = self.job(name)
         self.reports.append(report)
@@ -119,15 +136,26 @@ class MemoryService:
         finally:
             self.waiting -= 1
 
-    def plan(self) -> PlanResource:
+    def plan(self, wanted: FlowQuery) -> tuple[PlanResource, Iterator[FlowPlanResource]]:
         self._check()
+        if wanted.job is not None:
+            self.job(wanted.job)
+        if wanted.switch is not None:
+            self._name(wanted.switch)
         ranking = RankingResource(kind="fixed", parameters={"queue": 1})
-        flows = tuple(
-            FlowPlanResource(job=name, flow=f"{name}-0", path=("h1", switch, "h2"), ranking=ranking)
+        flows = [
+            FlowPlanResource(job=name, flow=f"{name}-{switch}", path=("h1", switch, "h2"), ranking=ranking)
             for name in self._specs
             for switch in ("s1", "s2")
+        ]
+        if wanted.after is not None:
+            flows = flows[[(flow.job, flow.flow) for flow in flows].index(wanted.after) + 1 :]
+        head = PlanResource(number=1, made_at=0.0, policy="fair", jobs=len(self._specs), flows=())
+        return head, (
+            flow
+            for flow in flows
+            if wanted.job in (None, flow.job) and (wanted.switch is None or wanted.switch in flow.path)
         )
-        return PlanResource(number=1, made_at=0.0, policy="fair", jobs=len(self._specs), flows=flows)
 
     def _name(self, switch: str) -> str:
         self._check()
@@ -143,6 +171,10 @@ class MemoryService:
         if self.busy:
             await self._wait()
         return SwitchDifference(switch=name, reachable=True)
+
+    async def queues(self, switch: str) -> SwitchQueues:
+        use = QueueUse(port=1, to="s2", rate_bps=10**9, queue=0, packets=1, size_bytes=64, dropped_packets=0)
+        return SwitchQueues(switch=self._name(switch), reachable=True, at=1.0, queues=(use,))
 
     def switches(self) -> Sequence[SwitchResource]:
         return [self.switch("s1"), self.switch("s2")]

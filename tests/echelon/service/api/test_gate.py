@@ -11,15 +11,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from echelon.documents import parse_document
 from echelon.service.api import ApiSettings, Exchange, body, create_app
 from echelon.service.api.gate import CLIENT_LEFT
-from echelon.service.api.tokens import Tokens
+from echelon.service.api.rates import RequestRates
+from echelon.service.api.tokens import Tokens, TokensFile, new_token
+from echelon.service.interface import JobQuery
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
 from tests.echelon.service.api.memory import MemoryService
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
@@ -63,7 +68,7 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
         else:
             assert "no token" in fault(response, 401)["reason"]
             assert response.headers["www-authenticate"] == 'Bearer realm="echelon"'
-    assert api.service.jobs() == []
+    assert api.service.jobs(JobQuery()) == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +94,7 @@ def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None
             assert response.status_code in (200, 404)
         else:
             assert "'eyes' is read-only (use one with the role operator)" in fault(response, 403)["reason"]
-    assert api.service.jobs() == []
+    assert api.service.jobs(JobQuery()) == []
     assert api.service.links()[0].state == "up"
 
 
@@ -196,7 +201,7 @@ def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) ->
             connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
             connection.sendall(b"Content-Length: 100\r\n\r\n{")
         exchange = told.get(timeout=TIMEOUT_S)
-        assert service.jobs() == []
+        assert service.jobs(JobQuery()) == []
     assert (exchange.status, exchange.route) == (CLIENT_LEFT, "/jobs")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -316,3 +321,58 @@ def test_the_access_log_has_a_line_for_each_and_no_token(
     everything = caplog.text + "".join(str(record.__dict__) for record in caplog.records)
     for token in (api.operator, api.reader, "echelon_unknown"):
         assert token not in everything
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[tuple[httpx.Client, list[Exchange], str]]:
+    """Yield an API with a token that may do little and one that may do all, the requests, and the second token."""
+    small, free = new_token("small", "operator"), new_token("free", "operator")
+    entry = small.entry.replace("}", ", limits: {requests_per_s: 2, body: 100 B}}")
+    (tmp_path / "tokens.yaml").write_text(f"tokens:\n{entry}{free.entry}")
+    exchanges: list[Exchange] = []
+    settings = ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml"), observe=exchanges.append)
+    with (
+        serving(create_app(MemoryService(), settings)) as server,
+        httpx.Client(base_url=server.url, headers=bearer(small.token), trust_env=False) as client,
+    ):
+        yield client, exchanges, free.token
+
+
+def test_a_token_has_a_limit_on_requests_in_a_second(limited: tuple[httpx.Client, list[Exchange], str]) -> None:
+    client, exchanges, free = limited
+    answers = [client.get("/jobs") for _ in range(40)]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused, "40 requests in less than 19 s"
+    assert all(answer.headers["retry-after"] == "1" for answer in refused)
+    assert "token 'small' has made its 2 requests" in fault(refused[0], 429)["reason"]
+    assert refused[0].json()["error"]["code"] == "too-many-requests"
+    assert {exchange.token for exchange in exchanges if exchange.status == 429} == {"small"}
+    assert {client.get("/jobs", headers=bearer(free)).status_code for _ in range(10)} == {200}
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_token_has_a_limit_on_the_size_of_a_request(limited: tuple[httpx.Client, list[Exchange], str]) -> None:
+    client, _, free = limited
+    body = json.dumps({**JOB, "note": "x" * 200}).encode()
+    headers = {"Content-Type": "application/json"}
+    assert "limits.body of token 'small'" in fault(client.post("/jobs", content=body, headers=headers), 413)["reason"]
+    assert client.post("/jobs", content=body, headers={**headers, **bearer(free)}).status_code == 422
+
+
+@given(st.integers(1, 50), st.lists(st.integers(0, 400).map(lambda ms: ms / 1000), max_size=200))
+def test_no_more_than_its_requests_in_any_time(per_s: int, pauses_s: list[float]) -> None:
+    """In t seconds at most per_s * (t + 1) requests pass; and whoever waits as long as it is told passes."""
+    now = 1000.0
+    rates = RequestRates(lambda: now)
+    passed: list[float] = []
+    for pause_s in pauses_s:
+        now += pause_s
+        wait_s = rates.take("t", per_s)
+        assert rates.take("other", 10**6) == 0
+        if wait_s:
+            now += wait_s + 1e-9
+            assert rates.take("t", per_s) == 0
+        passed.append(now)
+    for first in range(len(passed)):
+        elapsed_s = passed[-1] - passed[first]
+        assert len(passed) - first <= per_s * (elapsed_s + 1) + 1e-6

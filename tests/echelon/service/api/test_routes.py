@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from echelon.service.interface import LinkChange, Registration, Removal
+from echelon.service.resources import EventResource, LinkSetting, PolicySetting
 from tests.echelon.service.api.conftest import METRICS, Api
 
 JOB: dict[str, Any] = {
@@ -44,6 +46,32 @@ def test_a_jobs_life(http: httpx.Client) -> None:
     removed = http.delete("/jobs/d")
     assert (removed.status_code, removed.content) == (204, b"")
     assert http.get("/jobs/d").status_code == http.delete("/jobs/d").status_code == 404
+
+
+def test_every_change_can_be_rehearsed(http: httpx.Client, api: Api) -> None:
+    http.post("/jobs", json=JOB)
+    other = {**JOB, "weight": 2}
+    asked = [
+        http.post("/jobs?dry_run=true", json=other),
+        http.put("/jobs/d?dry_run=true", json=other),
+        http.delete("/jobs/d?dry_run=true"),
+        http.put("/policy?dry_run=true", json={"name": "varys"}),
+        http.put("/links/s1/s2?dry_run=true", json={"state": "drained", "force": True}),
+    ]
+    assert {answer.status_code for answer in asked} == {200}
+    assert {answer.text for answer in asked} == {asked[0].text}
+    assert asked[0].json()["jobs"] == [{"job": "other", "before": 1.0, "after": 1.5, "problem": None}]
+    assert api.service.rehearsed == [
+        Registration(other, replace=False),
+        Registration(other, replace=True),
+        Removal("d"),
+        PolicySetting(name="varys"),
+        LinkChange("s1", "s2", LinkSetting(state="drained", force=True)),
+    ]
+    assert http.get("/jobs/d").json()["spec"] == JOB
+    assert http.get("/policy").json()["name"] == "fair"
+    assert [link["state"] for link in http.get("/links").json()] == ["up"]
+    assert http.delete("/jobs/d?dry_run=perhaps").json()["error"]["path"] == "dry_run"
 
 
 def test_a_job_keeps_the_name_in_its_path(http: httpx.Client) -> None:
@@ -95,6 +123,64 @@ def test_parts_of_the_plan(http: httpx.Client) -> None:
     assert http.get("/plan?job=x").status_code == http.get("/plan?switch=x").status_code == 404
 
 
+def test_pages_of_jobs(http: httpx.Client) -> None:
+    names = ["b", "a", "d", "c", "f", "e"]
+    for name in names:
+        http.post("/jobs", json={**JOB, "job": name, "workers": ["h1", "h2" if name < "e" else "h3"]})
+    assert [job["name"] for job in http.get("/jobs").json()] == sorted(names)
+    assert pages(http, "/jobs?limit=4") == [["a", "b", "c", "d"], ["e", "f"]]
+    assert pages(http, "/jobs?limit=2&worker=h2&state=accepted") == [["a", "b"], ["c", "d"]]
+    assert pages(http, "/jobs?after=c") == [["d", "e", "f"]]
+    assert pages(http, "/jobs?after=cx&limit=1") == [["d"], ["e"], ["f"]], "there need not be such a job"
+    assert http.get("/jobs?state=installed").json() == []
+    for query in ("limit=0", "limit=1001", "limit=x", "state=here"):
+        refused = http.get(f"/jobs?{query}")
+        assert (refused.status_code, refused.json()["error"]["path"]) == (422, query.partition("=")[0])
+
+
+def pages(http: httpx.Client, path: str) -> list[list[str]]:
+    """Follow the links from page to page, and return the names in each."""
+    found = []
+    while True:
+        page = http.get(path)
+        assert page.status_code == 200, page.text
+        found.append([one["name"] for one in page.json()])
+        if "next" not in page.links:
+            return found
+        path = page.links["next"]["url"]
+
+
+def test_pages_of_the_plan(http: httpx.Client) -> None:
+    for name in ("d", "e"):
+        http.post("/jobs", json={**JOB, "job": name})
+    first = http.get("/plan?limit=3")
+    assert [flow["flow"] for flow in first.json()["flows"]] == ["d-s1", "d-s2", "e-s1"]
+    second = http.get(first.links["next"]["url"])
+    assert [flow["flow"] for flow in second.json()["flows"]] == ["e-s2"]
+    assert "next" not in second.links
+    assert http.get("/plan?after=d").json()["error"]["path"] == "after"
+
+
+def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
+    api.service.event_list = [
+        EventResource(at=n, action="a", object=of, request=f"r{n}", client=client, address=None)
+        for n, (of, client) in enumerate([("bert", "ci"), ("gpt", "ci"), ("bert ring", "ops"), ("bertha", "ci")])
+    ]
+
+    def requests(query: str) -> list[str]:
+        return [one["request"] for one in http.get(f"/events?{query}").json()]
+
+    assert requests("") == ["r0", "r1", "r2", "r3"]
+    assert requests("client=ci") == ["r0", "r1", "r3"]
+    assert requests("object=bert") == ["r0", "r2"]
+    last = http.get("/events?client=ci&limit=2")
+    assert [one["request"] for one in last.json()] == ["r1", "r3"]
+    first = http.get(last.links["next"]["url"])
+    assert [one["request"] for one in first.json()] == ["r0"]
+    assert "next" not in first.links
+    assert http.get("/events?before=r9").status_code == 404
+
+
 def test_switches(http: httpx.Client) -> None:
     assert [switch["name"] for switch in http.get("/switches").json()] == ["s1", "s2"]
     assert http.get("/switches/s2").json()["target"] == "softswitch"
@@ -117,7 +203,10 @@ def test_policy_and_links(http: httpx.Client) -> None:
 def test_how_the_service_is(http: httpx.Client, api: Api) -> None:
     assert http.get("/status").json()["role"] == "leader"
     assert http.get("/healthz").json() == {"alive": True}
-    assert http.get("/readyz").json() == {"ready": True}
+    assert http.get("/readyz").json() == {"ready": True, "stuck": []}
+    api.service.stuck_list = ["switch s1 has been refused for 150 s"]
+    stuck = http.get("/readyz")
+    assert (stuck.status_code, stuck.json()["stuck"]) == (200, api.service.stuck_list)
     api.service.problem_list = ["no store", "no plan"]
     unready = http.get("/readyz")
     assert (unready.status_code, unready.json()["error"]["reason"]) == (503, "no store; no plan")

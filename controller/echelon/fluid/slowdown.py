@@ -1,0 +1,64 @@
+"""How much longer the iterations of jobs take than alone, in a simulation of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from statistics import fmean
+
+from echelon.allocation import Number
+from echelon.execution import JobRecord
+from echelon.fabric.model import Fabric
+from echelon.fluid.simulator import FluidPlanner, simulate
+from echelon.jobs.graph import Job
+
+WARM_UP = 1 / 3
+"""The part of a run whose iterations do not count."""
+ROUNDS = 6
+"""Iterations of the slowest job alone for which a prediction runs."""
+MOST_FLOWS = 20_000
+"""The number of flows, over all iterations, up to which a prediction takes seconds."""
+
+
+def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
+    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
+
+    Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
+    taken if that is more than the mean of the others: a job that starves is slow. If no iteration counts, the longer of
+    the last two does.
+    """
+    spans = [(float(of.start), end_s if of.finish is None else float(of.finish)) for of in record.iterations]
+    times_s = [finish_s - start_s for start_s, finish_s in spans]
+    counted_s = [
+        time_s
+        for (start_s, _), time_s, of in zip(spans, times_s, record.iterations, strict=True)
+        if of.finish is not None and start_s >= WARM_UP * end_s
+    ]
+    if not counted_s:
+        counted_s = [max(times_s[-2:])]
+    elif record.iterations[-1].finish is None and times_s[-1] > fmean(counted_s):
+        counted_s.append(times_s[-1])
+    return fmean(counted_s) / alone_s
+
+
+def flows_of_prediction(jobs: Sequence[Job], alone_s: Mapping[str, Fraction]) -> int:
+    """Return how many flows the prediction for these jobs runs at most, over all iterations."""
+    end_s = _end_s(alone_s)
+    return sum(len(job.flows) * -(-end_s // alone_s[job.name]) for job in jobs)
+
+
+def predicted_slowdowns(
+    jobs: Sequence[Job], fabric: Fabric, planner: FluidPlanner, alone_s: Mapping[str, Fraction]
+) -> dict[str, float]:
+    """Return the slowdown of each job if all begin together, by name. `alone_s` has the seconds of an iteration alone.
+
+    Raises as `simulate` does.
+    """
+    end_s = _end_s(alone_s)
+    run = simulate([replace(job, start_s=Fraction(0)) for job in jobs], fabric, planner, None, until=end_s)
+    return {name: slowdown(record, float(end_s), float(alone_s[name])) for name, record in run.jobs.items()}
+
+
+def _end_s(alone_s: Mapping[str, Fraction]) -> Fraction:
+    return ROUNDS * max(alone_s.values(), default=Fraction(0))

@@ -1,0 +1,98 @@
+"""The store of an earlier version, and of a later one.
+
+`store/data/schema-1.db` was written by the service of commit 9140148, of version 1 of the schema: four jobs of all its
+paradigms, one with measured distances, a job that was removed and whose entries nobody has acknowledged to be gone, a
+drained link and a chosen policy. The service was killed; the file was copied with SQLite's backup.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.client import Client
+from tests.echelon.service.conftest import Build
+from tests.echelon.service.lab import TWO_BY_TWO, Lab, settle
+
+pytestmark = pytest.mark.xdist_group("daemon")
+
+OLD = Path(__file__).parent / "store" / "data" / "schema-1.db"
+
+
+def documents(file: Path) -> dict[tuple[str, str], Any]:
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+        rows = store.execute("SELECT collection, key, body FROM documents").fetchall()
+    return {(collection, key): json.loads(body) for collection, key, body in rows}
+
+
+def version(file: Path) -> int:
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+        return int(store.execute("PRAGMA user_version").fetchone()[0])
+
+
+def assert_held(lab: Lab, client: Client) -> None:
+    """Every switch holds its intent: as many entries as plain gRPC counts, and none differs."""
+    for name, switch in lab.switches.items():
+        found = client.difference(name)
+        assert (found.inserts, found.modifies, found.deletes, found.foreign) == ((), (), (), 0)
+        assert len(switch.entries()) == len(client.intent(name).entries) > 0
+
+
+def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Build) -> None:
+    lab = build(TWO_BY_TWO)
+    state = lab.directory / "state.db"
+    shutil.copy(OLD, state)
+    old = documents(OLD)
+    specs = {name: document["spec"] for (collection, name), document in old.items() if collection == "jobs"}
+    assert len(specs) == 4
+    daemon = lab.daemon()
+    with lab.client(daemon) as client:
+        settle(client)
+        jobs = {job.name: client.job(job.name) for job in client.jobs()}
+        assert {name: job.spec for name, job in jobs.items()} == specs
+        assert {job.state for job in jobs.values()} == {"installed"}
+        assert {name: job.number for name, job in jobs.items()} == {
+            name: document["number"] for (collection, name), document in old.items() if collection == "jobs"
+        }
+        [reported] = old["jobs", "ring"]["offsets_s"].items()
+        offsets = {one.name: one.offsets_s for one in jobs["ring"].echelonflows}
+        assert offsets[reported[0]] == tuple(n / 1000 for n in range(len(reported[1])))
+        assert (client.policy().name, client.policy().parameters) == ("echelon", {"order": "setf"})
+        assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [("leaf1", "spine1")]
+        paths = {
+            (name, src, dst): path
+            for name in specs
+            for src, dst, *path in [(*route[:2], *route[2]) for route in old["numbers", name]["routes"]]
+        }
+        assert {(flow.job, flow.path[0], flow.path[-1]): [*flow.path] for flow in client.plan().flows} == paths
+        assert client.events() == []
+        assert_held(lab, client)
+        client.remove_job("pipe")
+    daemon.kill()
+    assert (version(OLD), version(state)) == (1, 2)
+    assert documents(lab.directory / "state.db.schema-1") == old, "the file as it was"
+    with lab.client(lab.daemon()) as client:
+        settle(client)
+        assert {job.name for job in client.jobs()} == specs.keys() - {"pipe"}
+        assert_held(lab, client)
+
+
+def test_a_store_of_a_later_schema_is_refused(build: Build) -> None:
+    lab = build(TWO_BY_TWO)
+    state = lab.directory / "state.db"
+    shutil.copy(OLD, state)
+    with closing(sqlite3.connect(state)) as store:
+        store.execute("PRAGMA user_version = 99")
+        store.commit()
+    daemon = lab.daemon()
+    assert daemon.join() == 2
+    [record] = daemon.events("cannot start")
+    assert str(state) in record["problem"]
+    assert "later version of echelon (schema 99; this one knows up to 2)" in record["problem"]
+    assert (version(state), documents(state)) == (99, documents(OLD))

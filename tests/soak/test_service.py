@@ -1,0 +1,22 @@
+"""The long runs of a real service, in short."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+
+from tests.soak import kills, lying, requests
+
+
+def test_random_requests() -> None:
+    assert requests.run(Namespace(requests=600, seed=1)) == 0
+
+
+@pytest.mark.long
+def test_a_hundred_kills() -> None:
+    assert kills.run(Namespace(runs=2, kills=50, seed=100)) == 0
+
+
+def test_switches_that_lie() -> None:
+    assert lying.run(Namespace(rpcs=150, lies=0.2, seed=1)) == 0
