@@ -196,8 +196,9 @@ class Machine:
             case events.CountersFailed(reading, switch, problem):
                 return self._reactions.counted(reading, switch, None, problem)
             case events.TimedAlone(job, generation, duration_s):
-                self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
                 self._alone[job] = generation, duration_s
+                if len(self._alone) > 2 * len(self.jobs.jobs):
+                    self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
             case events.Alarm():
                 return self._alarm(event)
             case _:
