@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from softswitch.bfruntime.service import BfRuntime
 from softswitch.rpc import handlers
-from softswitch.rpc.endings import OPTIONS, abort
+from softswitch.rpc.endings import abort
+from softswitch.rpc.listener import Listener
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["BfRuntimeServer"]
@@ -25,7 +25,7 @@ _BACKLOG = 100_000
 _Outbox = SimpleQueue[bfrt.StreamMessageResponse | Status | None]
 
 
-class BfRuntimeServer:
+class BfRuntimeServer(Listener):
     """A gRPC server for BF Runtime.
 
     Args:
@@ -38,33 +38,7 @@ class BfRuntimeServer:
     """
 
     def __init__(self, service: BfRuntime, address: str = "127.0.0.1:0", *, max_workers: int = 32) -> None:
-        self._address = address
-        self._grpc = grpc.server(ThreadPoolExecutor(max_workers, thread_name_prefix="softswitch-bfrt"), options=OPTIONS)
-        self._grpc.add_generic_rpc_handlers([_handlers(_Calls(service))])
-        try:
-            self.port: int = self._grpc.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
-
-    @property
-    def address(self) -> str:
-        """Return the address that clients connect to: the host as given, the port as bound."""
-        return f"{self._address.rpartition(':')[0]}:{self.port}"
-
-    def start(self) -> None:
-        """Start to serve."""
-        self._grpc.start()
-
-    def stop(self, grace_s: float | None = None) -> None:
-        """End all streams, after `grace_s` at most, and wait until they have ended."""
-        self._grpc.stop(grace_s).wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.stop()
+        super().__init__([_handlers(_Calls(service))], address, threads=max_workers, name="softswitch-bfrt")
 
 
 def _handlers(calls: _Calls) -> grpc.GenericRpcHandler:

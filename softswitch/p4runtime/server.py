@@ -8,9 +8,8 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from finsy.proto import p4r
@@ -19,7 +18,8 @@ from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import ControllerStream, Device
 from softswitch.p4runtime.wire import WireRequest
 from softswitch.rpc import handlers
-from softswitch.rpc.endings import OPTIONS, abort
+from softswitch.rpc.endings import abort
+from softswitch.rpc.listener import Listener
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["Server"]
@@ -32,7 +32,7 @@ _HARD_BACKLOG = 10
 that never reads must not take all memory."""
 
 
-class Server:
+class Server(Listener):
     """A gRPC server for one or several devices.
 
     A P4Runtime message names its device by device id. A gNMI request names it by `prefix.target` (the device id in
@@ -43,8 +43,7 @@ class Server:
         address: "host:port"; port 0 takes a free one.
         credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
         max_workers: the number of RPCs served at a time, where an open stream or gNMI subscription counts as one;
-            others
-            wait. None means 32, and 16 more per device.
+            others wait. None means 32, and 16 more per device.
 
     Raises:
         ValueError: there is no device, or two have the same id.
@@ -65,43 +64,13 @@ class Server:
             raise ValueError("devices: a server needs at least one")
         if len(self.devices) != len(listed):
             raise ValueError("devices: two have the same device id")
-        self._address = address
-        threads = ThreadPoolExecutor(max_workers or 32 + 16 * len(listed), thread_name_prefix="softswitch-rpc")
-        self._grpc = grpc.server(threads, options=OPTIONS)
-        self._grpc.add_generic_rpc_handlers(
-            [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()]
+        super().__init__(
+            [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()],
+            address,
+            threads=max_workers or 32 + 16 * len(listed),
+            name="softswitch-rpc",
+            credentials=credentials,
         )
-        try:
-            self.port: int = (
-                self._grpc.add_insecure_port(address)
-                if credentials is None
-                else self._grpc.add_secure_port(address, credentials)
-            )
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
-
-    @property
-    def address(self) -> str:
-        """Return the address that clients connect to: the host as given, the port as bound; a Unix socket
-        ("unix:PATH") as given."""
-        if self._address.startswith("unix:"):
-            return self._address
-        return f"{self._address.rpartition(':')[0]}:{self.port}"
-
-    def start(self) -> None:
-        """Start to serve."""
-        self._grpc.start()
-
-    def stop(self, grace_s: float | None = None) -> None:
-        """End all streams, after `grace_s` at most, and wait until they have ended."""
-        self._grpc.stop(grace_s).wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.stop()
 
 
 class _P4RuntimeService:

@@ -4,6 +4,7 @@ from .commands import StfError
 from .expectations import Failure
 from .names import read_aliases
 from .parser import parse
-from .runner import Result, Run, run
+from .run import Result
+from .runner import Run, run
 
 __all__ = ["Failure", "Result", "Run", "StfError", "parse", "read_aliases", "run"]

@@ -12,13 +12,11 @@ at its place, and ``no_packet`` means that nothing left in consequence of the ``
 from __future__ import annotations
 
 import operator
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatchmethod
 
-from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, Switch, Table, TableError
+from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, Switch, Table
 from softswitch.valuesets import ValueElement
 
 from .commands import (
@@ -32,24 +30,15 @@ from .commands import (
     Command,
     Control,
     EntryAction,
-    Expect,
     ExpectDigest,
     MeterRates,
-    NoPacket,
-    Packet,
     RemoveAll,
     SetDefault,
-    StfError,
-    Time,
     Value,
-    Wait,
 )
-from .expectations import Expectations, Failure
 from .names import resolve, resolve_field
 from .replication import Replication
-
-STEP_NS = 1_000_000
-"""The time between packets. A test can observe it only in timestamps and meters."""
+from .run import Result, StfRun
 
 COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "==": operator.eq,
@@ -59,14 +48,6 @@ COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The outcome of a test. ``expectations`` were checked; it passes if ``failures``, ordered by line, is empty."""
-
-    expectations: int
-    failures: tuple[Failure, ...]
 
 
 def run(program: Program, commands: Sequence[Command], file: str, aliases: Mapping[str, str] | None = None) -> Result:
@@ -80,23 +61,14 @@ def run(program: Program, commands: Sequence[Command], file: str, aliases: Mappi
     return test.result()
 
 
-class Run:
+class Run(StfRun):
     """One run on ``switch``, which belongs to the test from now on. It must be new, because entries are numbered
     from 0."""
 
     def __init__(self, switch: Switch, file: str, aliases: Mapping[str, str]) -> None:
-        self._file = file
+        super().__init__(switch.process, switch.max_port, file)
         self._aliases = aliases
         self._switch = switch
-        self._now_ns = 0
-        self._next_ns: int | None = None
-        self._expectations = Expectations()
-        self.line = 0
-        """The line of the command that was executed last, or is being executed."""
-        self._packets: list[int] = []
-        self._last: list[tuple[int, bytes]] | None = None
-        self._checked = 0
-        self._failures: list[Failure] = []
         self._labels: dict[str, tuple[Table, int]] = {}
         self._replication = Replication(switch)
         spec = switch.program.ir
@@ -105,60 +77,12 @@ class Run:
         self._digests = {digest.name: len(digest.items) for digest in spec.digests.values()}
         switch.on_digest = self._on_digest
 
-    def execute(self, command: Command) -> None:
-        """Execute a command. Raises :class:`StfError` if it does not fit the program."""
-        self.line = command.line
-        try:
-            self._execute(command)
-        except (TableError, ValueError) as error:
-            raise StfError(self._file, command.line, str(error)) from None
-
-    def result(self) -> Result:
-        """Return the outcome of the commands so far."""
-        faults = [
-            Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
-            for line, reason, packet in self._expectations.faults()
-        ]
-        return Result(self._checked, tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)))
-
-    def _fail(self, line: int, reason: str) -> None:
-        self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
-
-    def _packet_before(self, line: int) -> int | None:
-        place = bisect_left(self._packets, line)
-        return self._packets[place - 1] if place else None
-
     def _on_digest(self, _now_ns: int, name: str, _list_id: int, values: tuple[int, ...]) -> None:
         self._expectations.learned(self.line, name, values)
 
-    # ------------------------------------------------------------------------------------------------------- packets
-
     @singledispatchmethod
     def _execute(self, command: Command) -> None:
-        raise AssertionError(command)
-
-    @_execute.register
-    def _packet(self, command: Packet) -> None:
-        if command.port > self._switch.max_port:
-            raise ValueError(f"packet: port {command.port} is not in 0..{self._switch.max_port}")
-        self._now_ns = self._now_ns + STEP_NS if self._next_ns is None else self._next_ns
-        self._next_ns = None
-        self._packets.append(command.line)
-        self._expectations.received(command.port)
-        self._last = self._switch.process(command.port, command.data, self._now_ns)
-        for port, data in self._last:
-            self._expectations.sent(command.line, port, data)
-
-    @_execute.register
-    def _time(self, command: Time) -> None:
-        if command.time_ns < self._now_ns:
-            raise ValueError(f"time: {command.time_ns / 1000:g} is before the last packet, at {self._now_ns / 1000:g}")
-        self._next_ns = command.time_ns
-
-    @_execute.register
-    def _expect(self, command: Expect) -> None:
-        self._checked += 1
-        self._expectations.packet(command)
+        super()._execute(command)
 
     @_execute.register
     def _expect_digest(self, command: ExpectDigest) -> None:
@@ -167,18 +91,6 @@ class Run:
             raise ValueError(f"digest '{name}': has {self._digests[name]} fields, but {len(command.values)} are given")
         self._checked += 1
         self._expectations.digest(name, command)
-
-    @_execute.register
-    def _no_packet(self, command: NoPacket) -> None:
-        if self._last is None:
-            raise ValueError("no_packet: there is no packet before it")
-        self._checked += 1
-        for port, data in self._last:
-            self._fail(command.line, f"port {port}: expected no packet, {data.hex().upper()} left")
-
-    @_execute.register
-    def _wait(self, command: Wait) -> None:
-        """Do nothing: no packet is on its way between two commands."""
 
     # ------------------------------------------------------------------------------------------------------- tables
 

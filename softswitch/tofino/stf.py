@@ -9,11 +9,9 @@ of a test is padded with zeros, and the padding is taken off the end of what lea
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import singledispatchmethod
 
-from softswitch.errors import TableError
 from softswitch.lookup import KeyElement
 from softswitch.stf.commands import (
     Add,
@@ -23,20 +21,14 @@ from softswitch.stf.commands import (
     Command,
     Control,
     EntryAction,
-    Expect,
     ExpectDigest,
-    NoPacket,
-    Packet,
     RemoveAll,
     SetDefault,
-    StfError,
-    Time,
-    Wait,
 )
-from softswitch.stf.expectations import Expectations, Failure
 from softswitch.stf.names import resolve, resolve_field
 from softswitch.stf.replication import Replication
-from softswitch.stf.runner import COMPARE, STEP_NS, Result, element
+from softswitch.stf.run import Result, StfRun
+from softswitch.stf.runner import COMPARE, element
 from softswitch.tofino.pipeline import TofinoSwitch
 from softswitch.tofino.program import TofinoProgram
 from softswitch.tofino.stateful import StatefulRegister
@@ -61,96 +53,33 @@ MINIMUM_FRAME_BYTES = 60
 """The length of the shortest Ethernet frame, without its frame check sequence."""
 
 
-class TofinoTest:
+class TofinoTest(StfRun):
     """One run on ``switch``."""
 
     def __init__(self, switch: TofinoSwitch, file: str) -> None:
+        super().__init__(self._padded, switch.max_port, file)
         self._switch = switch
-        self._file = file
-        self._line = 0
-        self._now_ns = 0
-        self._next_ns: int | None = None
-        self._expectations = Expectations()
         self._replication = Replication(switch)
-        self._packets: list[int] = []
-        self._last: list[tuple[int, bytes]] | None = None
-        self._checked = 0
-        self._failures: list[Failure] = []
         self._added = 0
         switch.on_digest = self._on_digest
 
-    def execute(self, command: Command) -> None:
-        """Execute a command. Raises :class:`StfError` if it does not fit the program."""
-        self._line = command.line
-        try:
-            self._execute(command)
-        except (TableError, ValueError) as error:
-            raise StfError(self._file, command.line, str(error)) from None
-
-    def result(self) -> Result:
-        """Return the outcome of the commands so far."""
-        faults = [
-            Failure(self._file, line, reason, self._packet_before(line) if packet is None else packet)
-            for line, reason, packet in self._expectations.faults()
-        ]
-        return Result(self._checked, tuple(sorted([*self._failures, *faults], key=lambda failure: failure.line)))
-
-    def _packet_before(self, line: int) -> int | None:
-        place = bisect_left(self._packets, line)
-        return self._packets[place - 1] if place else None
-
-    def _fail(self, line: int, reason: str) -> None:
-        self._failures.append(Failure(self._file, line, reason, self._packet_before(line)))
+    def _padded(self, port: int, data: bytes, now_ns: int) -> Sequence[tuple[int, bytes]]:
+        padding = bytes(max(MINIMUM_FRAME_BYTES - len(data), 0))
+        left = self._switch.process(port, data + padding, now_ns)
+        return [(port, data.removesuffix(padding)) for port, data in left]
 
     def _on_digest(self, _now_ns: int, name: str, fields: Mapping[str, int]) -> None:
-        self._expectations.learned(self._line, name, tuple(fields.values()))
+        self._expectations.learned(self.line, name, tuple(fields.values()))
 
     @singledispatchmethod
     def _execute(self, command: Command) -> None:
-        raise ValueError("this command does not exist for Tofino programs")
-
-    @_execute.register
-    def _packet(self, command: Packet) -> None:
-        if command.port > self._switch.max_port:
-            raise ValueError(f"packet: port {command.port} is not in 0..{self._switch.max_port}")
-        self._now_ns = self._now_ns + STEP_NS if self._next_ns is None else self._next_ns
-        self._next_ns = None
-        self._packets.append(command.line)
-        self._expectations.received(command.port)
-        padding = bytes(max(MINIMUM_FRAME_BYTES - len(command.data), 0))
-        left = self._switch.process(command.port, command.data + padding, self._now_ns)
-        self._last = [(port, data.removesuffix(padding)) for port, data in left]
-        for port, data in self._last:
-            self._expectations.sent(command.line, port, data)
-
-    @_execute.register
-    def _time(self, command: Time) -> None:
-        if command.time_ns < self._now_ns:
-            raise ValueError(f"time: {command.time_ns / 1000:g} is before the last packet, at {self._now_ns / 1000:g}")
-        self._next_ns = command.time_ns
-
-    @_execute.register
-    def _expect(self, command: Expect) -> None:
-        self._checked += 1
-        self._expectations.packet(command)
+        super()._execute(command)
 
     @_execute.register
     def _expect_digest(self, command: ExpectDigest) -> None:
         name = resolve("digest", command.name, self._switch.program.digests, {})
         self._checked += 1
         self._expectations.digest(name, command)
-
-    @_execute.register
-    def _no_packet(self, command: NoPacket) -> None:
-        if self._last is None:
-            raise ValueError("no_packet: there is no packet before it")
-        self._checked += 1
-        for port, data in self._last:
-            self._fail(command.line, f"port {port}: expected no packet, {data.hex().upper()} left")
-
-    @_execute.register
-    def _wait(self, command: Wait) -> None:
-        """Do nothing: no packet is on its way between two commands."""
 
     @_execute.register
     def _add(self, command: Add) -> None:

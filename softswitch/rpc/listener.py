@@ -1,0 +1,72 @@
+"""A gRPC server at an address: it starts, says where it listens, and stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+import grpc  # type: ignore[import-untyped]
+
+from softswitch.rpc.endings import OPTIONS
+
+__all__ = ["Listener"]
+
+
+class Listener:
+    """A gRPC server of some services.
+
+    Args:
+        services: the handlers of each service.
+        address: "host:port"; port 0 takes a free one.
+        threads: the number of RPCs served at a time; an open stream counts as one.
+        name: what its threads are called.
+        credentials: the TLS that clients must speak (`grpc.ssl_server_credentials`); None means plain text.
+
+    Raises:
+        OSError: the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        services: Iterable[grpc.GenericRpcHandler],
+        address: str,
+        *,
+        threads: int,
+        name: str,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._address = address
+        self._grpc = grpc.server(ThreadPoolExecutor(threads, thread_name_prefix=name), options=OPTIONS)
+        self._grpc.add_generic_rpc_handlers(tuple(services))
+        try:
+            self.port: int = (
+                self._grpc.add_insecure_port(address)
+                if credentials is None
+                else self._grpc.add_secure_port(address, credentials)
+            )
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}; choose another address or port 0") from None
+
+    @property
+    def address(self) -> str:
+        """Return the address that clients connect to: the host as given, the port as bound; a Unix socket
+        ("unix:PATH") as given."""
+        if self._address.startswith("unix:"):
+            return self._address
+        return f"{self._address.rpartition(':')[0]}:{self.port}"
+
+    def start(self) -> None:
+        """Start to serve."""
+        self._grpc.start()
+
+    def stop(self, grace_s: float | None = None) -> None:
+        """End all streams, after `grace_s` at most, and wait until they have ended."""
+        self._grpc.stop(grace_s).wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
