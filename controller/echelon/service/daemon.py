@@ -33,7 +33,7 @@ from echelon.service.store import Candidate, Leadership, Store, StoreError, Stor
 BAD_INPUT = 2
 FAILED = 1
 
-_NEW_OBJECTS = 50_000
+_NEW_OBJECTS = 200_000
 """Number of new objects after which Python looks for cyclic garbage among them."""
 _LEADER_POLL_S = 1.0
 """Interval at which a standby asks the store who leads."""

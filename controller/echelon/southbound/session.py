@@ -362,23 +362,20 @@ class SwitchSession(IntentSession):
     # -- queues and digests ------------------------------------------------------------------------------------------
 
     async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
-        read: list[P4DigestEntry] = []
+        read: dict[str, DigestSetting] = {}
         for setting in settings:
             async with self._calling("reading digests"):
                 try:
                     # finsy declares the overloads of this generator as coroutines, which mypy takes literally.
-                    replies = cast(AsyncIterator[Any], self._switch.read(P4DigestEntry(setting.name)))
-                    read += [entry async for entry in replies]
+                    async for entry in cast(AsyncIterator[Any], self._switch.read(P4DigestEntry(setting.name))):
+                        read[entry.digest_id] = DigestSetting(
+                            entry.digest_id, entry.max_list_size, entry.max_timeout_ns, entry.ack_timeout_ns
+                        )
                 except P4ClientError as error:
                     # PI answers so for a digest that was not configured; the specification says to answer with nothing.
                     if "not configured" not in error.message:
                         raise
-        return {
-            entry.digest_id: DigestSetting(
-                entry.digest_id, entry.max_list_size, entry.max_timeout_ns, entry.ack_timeout_ns
-            )
-            for entry in read
-        }
+        return read
 
     async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
         changed = [setting for setting in settings if self._digests.get(setting.name) != setting]

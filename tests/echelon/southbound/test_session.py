@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, TableEntry
 from echelon.p4program import P4Program, program
@@ -523,6 +524,26 @@ def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
     assert writes(rig.kinds()) == {"write": 2}
     during_session(rig, work)
     assert writes(rig.kinds()) == {"write": 2}, "3 instead of 4, and 4 again"
+
+
+def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = rig.device.read
+    (profile,) = text_format.Parse(program().p4info.read_text(), p4i.P4Info()).action_profiles
+    group = p4r.ActionProfileGroup(action_profile_id=profile.preamble.id)
+
+    def lying(request: p4r.ReadRequest) -> Iterator[p4r.ReadResponse]:
+        if request.entities[0].HasField("digest_entry"):
+            return iter([p4r.ReadResponse(entities=[p4r.Entity(action_profile_group=group)])])
+        return honest(request)
+
+    async def work(session: SwitchSession) -> None:
+        monkeypatch.setattr(rig.device, "read", lying)
+        with pytest.raises(SouthboundError, match="reading digests: an answer cannot be read"):
+            await session.reconcile(Intent("s1", (), (), (DigestSetting("flow_event_t", 3, 5, 7),)))
+
+    during_session(rig, work)
 
 
 def test_byte_counters(rig: Any) -> None:
