@@ -1,1 +1,1 @@
-"""The pages of the site that follow from the code: commands, files, API, P4 tables, plug-ins. `make docs` makes them."""
+"""The pages of the site that follow from the code: commands, files, APIs, P4 tables, plug-ins."""

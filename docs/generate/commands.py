@@ -71,9 +71,7 @@ def _echelon(path: Path, command: Any) -> Iterator[str]:
         label, colon, example = paragraph.partition("Example: ")
         yield f"Example:\n\n```text\n{example.strip()}\n```\n" if colon and not label else f"{paragraph}\n"
     yield table(("argument", "meaning"), [(code(_argument(one)), one.help or "") for one in arguments])
-    yield table(
-        ("option", "meaning", "default"), [_option(one) for one in shown if one.param_type_name == "option"]
-    )
+    yield table(("option", "meaning", "default"), [_option(one) for one in shown if one.param_type_name == "option"])
     yield table(
         ("command", "what it does"),
         [

@@ -71,9 +71,7 @@ def source_pages(root: Path, wanted: str) -> Iterator[tuple[str, str]]:
         ]
         for one in inside:
             yield from source_pages(root, f"{wanted}/{one.name}")
-        names = "\n".join(
-            f"* [`{one.name}{'/' if one.is_dir() else ''}`]({path.name}/{one.name}.md)" for one in inside
-        )
+        names = "\n".join(f"* [`{one.name}{'/' if one.is_dir() else ''}`]({path.name}/{one.name}.md)" for one in inside)
         yield on_site(wanted), f"{_HEAD}# {wanted}\n\n{names}\n"
     elif path.is_file() and _shown(path):
         # More backquotes than any file has.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from finsy import pbutil
 from finsy.proto import p4i
-from google.protobuf import text_format
 
 from docs.generate.text import code, table
 
@@ -36,7 +36,7 @@ def page(build: Path) -> str:
 def p4info(path: Path) -> p4i.P4Info:
     """Return the P4Info in a file, without externs: those of Tofino have types that only its vendor's tools know."""
     known = re.sub(r"^externs \{$.*?^\}$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    return text_format.Parse(known, p4i.P4Info())
+    return pbutil.from_text(known, p4i.P4Info)
 
 
 def _table(one: p4i.Table, actions: dict[int, p4i.Action]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from pydantic import BaseModel
+
 from docs.generate.schemas import keys
-from docs.generate.text import code, summary, table
+from docs.generate.text import summary, table
 
 INTRODUCTION = """# Policies, rankings, targets and formats
 
@@ -53,8 +54,8 @@ def _section(title: str, group: str, options: str | None) -> Iterator[str]:
         yield f"### {title[:-1].lower() if title != 'Policies' else 'policy'}: {entry.name}\n"
         yield f"{summary(sys.modules[found.__module__].__doc__)}\n"
         yield f"Module `{found.__module__}`.\n"
-        model = getattr(found, options) if options and hasattr(found, options) else None
-        if model is not None and inspect.isclass(model):
+        model = getattr(found, options, None) if options else None
+        if isinstance(model, type) and issubclass(model, BaseModel):
             yield table(("key", "value", "default", "meaning"), keys(model, anchors=False))
 
 

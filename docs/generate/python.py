@@ -12,4 +12,6 @@ def page() -> str:
     """Return the page."""
     import echelon
 
-    return "\n".join([INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.client.Client"])
+    return "\n".join(
+        [INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.client.Client"]
+    )

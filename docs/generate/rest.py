@@ -55,8 +55,11 @@ def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
     yield table(
         ("status", "answer", "meaning"),
         [
-            (status, ", ".join(_type(one.get("schema", {})) for one in answer.get("content", {}).values()),
-             answer.get("description", ""))
+            (
+                status,
+                ", ".join(_type(one.get("schema", {})) for one in answer.get("content", {}).values()),
+                answer.get("description", ""),
+            )
             for status, answer in operation.get("responses", {}).items()
         ],
     )
@@ -69,10 +72,7 @@ def _schema(schema: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(code(str(one)) for one in schema["enum"]) + "\n"
     yield table(
         ("field", "type", "meaning"),
-        [
-            (code(name), _type(one), one.get("description", ""))
-            for name, one in schema.get("properties", {}).items()
-        ],
+        [(code(name), _type(one), one.get("description", "")) for name, one in schema.get("properties", {}).items()],
     )
 
 

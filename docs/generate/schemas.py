@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -165,9 +166,8 @@ def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
         except (OSError, TypeError):
             continue
         (of_class,) = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-        for node, after in zip(of_class.body, of_class.body[1:], strict=False):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(after, ast.Expr):
-                if isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-                    found[node.target.id] = summary(after.value.value)
+        for node, after in itertools.pairwise(of_class.body):
+            match node, after:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = summary(text)
     return found
-
