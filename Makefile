@@ -33,7 +33,7 @@ demo-mininet: $(RUNS)
 
 # The documentation site, into out/site. Warnings are errors.
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict
 	@echo "open out/site/index.html"
 
 test: $(STAMP)

@@ -1,6 +1,7 @@
-"""The tables of measured figures, which one page collects from the pages that explain them.
+r"""The tables of measured figures, which one page collects from the pages that explain them.
 
-A line ``<!-- table: PAGE.md "| first cells of its head" -->`` stands for the table of that page whose head begins so.
+A line ``<!-- table: PAGE.md "| first cells of its head" -->`` stands for the table of that page that begins so; ``\n``
+is the end of a line.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ class NoTableError(ValueError):
 
 def expanded(text: str, root: Path) -> str:
     """Return the page with the tables in the places of their marks; `root` is the directory of the repository."""
-    return MARK.sub(lambda match: marked(root, match[1], match[2]), text)
+    return MARK.sub(lambda match: marked(root, match[1], head_of(match)), text)
+
+
+def head_of(match: re.Match[str]) -> str:
+    return match[2].replace("\\n", "\n")
 
 
 def marked(root: Path, page: str, head: str) -> str:
