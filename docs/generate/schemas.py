@@ -6,7 +6,8 @@ import ast
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, get_args, get_origin
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from docs.generate.text import code, summary, table
+from echelon.quantities import duration_text, rate_text, size_text
 
 INTRODUCTION = """# Files
 
@@ -33,19 +35,28 @@ KINDS = {
 """The title of each kind of file, its model, and the page that explains it."""
 
 
+QUANTITIES: Mapping[str, Callable[[Any], str]] = {
+    "10 ms": duration_text,
+    "2.5 MB": size_text,
+    "10 Mbit/s": rate_text,
+    "1250 B": size_text,
+}
+"""The writers of quantities, by the example that the schema of a quantity has."""
+
+
 def page() -> str:
     """Return the page."""
     parts = [INTRODUCTION]
     for title, (place, explained) in KINDS.items():
         parts += [f"## {title}\n", f"[Explained here](../{explained}).\n"]
-        for number, model in enumerate(models(_named(place))):
+        for number, model in enumerate(models(named(place))):
             parts += _model(model, top=number == 0)
     return "\n".join(parts)
 
 
 def models(model: type[BaseModel]) -> list[type[BaseModel]]:
     """Return a model and all those in its fields, each once, those of other kinds of file left out."""
-    others = {_named(place) for place, _ in KINDS.values()} - {model}
+    others = {named(place) for place, _ in KINDS.values()} - {model}
     found: list[type[BaseModel]] = []
 
     def add(one: type[BaseModel]) -> None:
@@ -66,9 +77,17 @@ def keys(model: type[BaseModel], *, anchors: bool = True) -> list[tuple[str, str
     With `anchors`, types link to the tables of sections on the same page.
     """
     described = _docstrings(model)
-    schema = model.model_json_schema()["properties"] if model.model_fields else {}
+    with warnings.catch_warnings():
+        # Defaults are taken from the model: the schema has no words for some of them.
+        warnings.simplefilter("ignore")
+        schema = model.model_json_schema().get("properties", {})
     return [
-        (code(name), _type(schema[name], anchors=anchors), _default(field), _meaning(field, described.get(name, "")))
+        (
+            code(name),
+            _type(schema[name], anchors=anchors),
+            _default(field, schema[name]),
+            _meaning(field, described.get(name, "")),
+        )
         for name, field in model.model_fields.items()
     ]
 
@@ -82,7 +101,7 @@ def _model(model: type[BaseModel], *, top: bool) -> Iterator[str]:
 
 
 @cache
-def _named(place: str) -> type[BaseModel]:
+def named(place: str) -> type[BaseModel]:
     module, _, name = place.partition(":")
     found: type[BaseModel] = getattr(import_module(module), name)
     return found
@@ -119,7 +138,7 @@ def _type(schema: Mapping[str, Any], *, anchors: bool) -> str:
 
 def _anchor(name: str) -> str:
     """Return the anchor of the table of a model."""
-    of_kinds = {_named(place).__name__: title for title, (place, _) in KINDS.items()}
+    of_kinds = {named(place).__name__: title for title, (place, _) in KINDS.items()}
     return of_kinds.get(name, name).lower().replace(" ", "-")
 
 
@@ -133,7 +152,7 @@ def _range(schema: Mapping[str, Any]) -> str:
     return "".join(f", {words} {schema[key]:,}" for key, words in limits.items() if key in schema)
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, schema: Mapping[str, Any]) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=False)
@@ -141,6 +160,10 @@ def _default(field: FieldInfo) -> str:
         return ""
     if isinstance(value, tuple):
         return ", ".join(code(str(one)) for one in value)
+    for one in schema.get("anyOf", [schema]):
+        for example in one.get("examples", ()):
+            if example in QUANTITIES:
+                return code(QUANTITIES[example](value))
     if isinstance(value, SecretStr):
         return code(value.get_secret_value())
     return code(str(value).lower() if isinstance(value, bool) else str(value))
