@@ -34,7 +34,7 @@ demo-mininet: $(RUNS)
 # The documentation site, into out/site. Warnings are errors.
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict
-	@echo "open out/site/index.html"
+	@echo "open out/site/index.html, or serve out/site with python -m http.server, for its search"
 
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup

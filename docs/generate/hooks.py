@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -36,6 +38,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     place = _place(src_uri)
     return links.rewritten(measured.expanded(markdown, ROOT), place, PurePosixPath(src_uri))
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Refuse a page that would load a script, a style or a picture from another host."""
+    if found := _REMOTE.search(output):
+        raise PluginError(f"{page.file.src_uri}: loads {found[1]} (pages load nothing from other hosts)")
+    return output
+
+
+_REMOTE = re.compile(r'<(?:script|img|iframe)[^>]* src="((?:https?:)?//[^"]*)"')
 
 
 def _pages() -> Iterator[tuple[str, str]]:
