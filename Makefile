@@ -9,7 +9,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-rankings \
+.PHONY: demo demo-mininet docs test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-rankings \
 	p4-tofino p4-report proto clean
 
 $(RUNS): pyproject.toml
@@ -30,6 +30,11 @@ demo: $(RUNS)
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
 demo-mininet: $(RUNS)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
+
+# The documentation site, into out/site. Warnings are errors.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict
+	@echo "open out/site/index.html, or serve out/site with python -m http.server, for its search"
 
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup

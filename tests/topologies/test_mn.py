@@ -99,3 +99,24 @@ def test_a_controller_that_ends_ends_the_command() -> None:
     assert "unknown policy 'best'" in said
     assert "killall" not in said
     assert done.stdout.splitlines()[-1] == "left: lo"
+
+
+@pytest.mark.quiet
+def test_the_session_for_a_class_has_its_commands() -> None:
+    """Every command of the page works at the prompt; the last shows the entries of the jobs that the second submits."""
+    lines = "tasks\njobs\nplan\npolicy fair\ndrain leaf1 spine1\nrestore leaf1 spine1\nentries leaf1\nexit\n"
+    script = "mn --custom topologies/teaching.py --topo teaching"
+    done = subprocess.run(
+        [sys.executable, "-c", CALLER, "sh", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "ECHELON_PYTHON": sys.executable},
+        input=lines,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0
+    assert "*** Unknown command" not in said
+    assert all(word in said for word in ("installed", "the policy is fair", "is drained", "shim_flow"))

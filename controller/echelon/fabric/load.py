@@ -92,13 +92,16 @@ class HostSpec(Section):
     """The addresses of a host; None: numbered automatically."""
 
     ipv4: Annotated[str, PlainValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})] | None = None
+    """Default: numbered automatically."""
     mac: Annotated[str, PlainValidator(_mac), WithJsonSchema({"type": "string"})] | None = None
+    """Default: numbered automatically."""
 
 
 class SwitchSpec(Section):
     """The P4Runtime device id of a switch; None: numbered automatically."""
 
     device_id: Annotated[int, Field(strict=True, ge=1, le=2**63)] | None = None
+    """Default: numbered automatically."""
 
 
 class LinkSpec(Section):

@@ -27,6 +27,7 @@ class RankedParadigm(Paradigm):
     """
 
     ranks_per_worker: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    """The number of ranks on each host, e.g. of GPUs."""
     local_bandwidth: Rate | None = None
     """The rate between two ranks of one worker, whose transfers are no flows. None: they take no time."""
 

@@ -65,7 +65,9 @@ class RecognitionSpec(Section):
     protocol: Literal["tcp", "udp"] | None = None
     """None: tcp."""
     source_port: Port | None = None
+    """Of the sender. With `by: bytes` it is required."""
     destination_port: Port | None = None
+    """Of the receiver. With `by: bytes` it is required."""
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
 
@@ -115,6 +117,7 @@ class JobSpec(Section):
     weight: PositiveReal = Fraction(1)
     """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
     recognition: RecognitionSpec = RecognitionSpec()
+    """The way in which switches recognise the job's packets."""
 
     @property
     def paradigm(self) -> Paradigm:

@@ -245,14 +245,23 @@ def _window(value: object) -> int:
 
 class TransportSpec(Section):
     packet: Packet = 1250
+    """The length of a packet on the wire."""
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
+    """The most packets of a flow that are not yet acknowledged; not for TCP."""
     initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 1
+    """The number of packets with which a flow begins; not for TCP."""
     retransmit_after: PositiveDuration = Fraction(2)
+    """The time without acknowledgement after which a packet is sent again; not for TCP."""
     host_rate: Rate | None = None
+    """The rate at which a host sends at most. Default: that of its link."""
     min_rto: PositiveDuration = Fraction(1, 5)
+    """The shortest retransmission time-out of TCP."""
     receive_window: Annotated[int, PlainValidator(_window), WithJsonSchema({"type": "string"})] = 1_000_000
+    """The receive window of TCP."""
     ecn: bool = False
+    """TCP connections of jobs negotiate ECN."""
     congestion: Congestion = "newreno"
+    """The congestion control of TCP."""
 
 
 class DelaySpec(Section):
@@ -268,6 +277,7 @@ class BackgroundSpec(Section):
     dst: Annotated[Name, Field(description="the host it goes to")]
     rate: Annotated[Rate, Field(description="its rate, e.g. 1 Mbit/s")]
     packet: Packet = 1250
+    """The length of a packet on the wire."""
 
 
 def _policy(value: object) -> PolicyChoice:
@@ -301,22 +311,36 @@ class ScenarioSpec(Section):
 
     scenario: Annotated[Name, Field(description="the scenario's name")]
     description: str = ""
+    """One line for reports."""
     fabric: Annotated[FabricSpec, Field(description="a fabric or the path of its file")]
     jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, description="a list of jobs or paths of their files")]
     policies: Policies
     iterations: Count = 1
+    """The number of iterations of each job."""
     until: Until = "all-done"
+    """all-done: every job iterates until the slowest has done that many. exactly: each job stops then."""
     seed: Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)] = 0
+    """The seed of all random choices: cross traffic."""
     transport: TransportSpec = TransportSpec()
+    """The way in which hosts send."""
     control_latency: Duration = Fraction(0)
+    """The time from an event on a switch until the controller hears of it; for reactive policies."""
     stop_controller_after_iteration: Count | None = None
+    """The controller stops after this iteration. Default: never."""
     profile_error: Real = Fraction(0)
+    """0.2: the controller believes compute times 20 % longer than they are."""
     delays: tuple[DelaySpec, ...] = ()
+    """Workers that are late once."""
     background: tuple[BackgroundSpec, ...] = ()
+    """Packets at a constant rate."""
     traffic: tuple[TrafficSpec, ...] = ()
+    """Cross traffic: flows with an end that belong to no job."""
     compute: Compute = "timed"
+    """On real hosts. timed: compute units wait. cpu: they keep a processor busy."""
     queue: Size | None = None
+    """The bytes that each queue of a switch's port holds. Default: as the switch comes."""
     ecn_threshold: Count | None = None
+    """The number of packets in a queue from which a packet is marked. Default: the target's own."""
 
     @model_validator(mode="after")
     def _check(self) -> ScenarioSpec:

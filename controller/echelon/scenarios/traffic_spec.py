@@ -90,15 +90,25 @@ class TrafficSpec(Section):
 
     name: Annotated[Name, Field(description="a name for it")]
     model: Literal["consistent", "burst", "long"] | None = None
+    """The model that draws the flows; the alternative is `schedule`."""
     schedule: ReadSchedule | None = None
+    """The path of a file with flows at given times."""
     src: Hosts = ()
+    """A host or a list of hosts; flows are between all pairs."""
     dst: Hosts = ()
+    """A host or a list of hosts."""
     load: Rate | None = None
+    """Payload of all pairs together."""
     sizes: Sizes | None = None
+    """The distribution of flow sizes: its name, or the path of its file."""
     size_scale: PositiveReal | None = None
+    """Multiplies the sizes. Default: 1."""
     gaps: Literal["exponential", "poisson"] | None = None
+    """The distribution of the times between flows. Default: exponential."""
     parallel: Count | None = None
+    """The number of flows of each pair at a time, for the model `long`. Default: 1."""
     ecn: bool = False
+    """Its connections negotiate ECN."""
 
     @model_validator(mode="after")
     def _check(self) -> TrafficSpec:

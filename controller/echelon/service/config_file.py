@@ -133,6 +133,7 @@ Truth = Annotated[bool, Field(strict=True)]
 class PolicySpec(Section):
     name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")]
     parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(default_factory=dict)
+    """The policy's parameters by name."""
 
     @model_validator(mode="after")
     def _check(self) -> PolicySpec:
@@ -146,8 +147,11 @@ class PolicySpec(Section):
 
 class TlsSpec(Section):
     ca: FilePath | None = None
+    """The file of certificates that sign those of the switches."""
     certificate: FilePath | None = None
+    """The file of the controller's own certificate."""
     key: FilePath | None = None
+    """The file of its private key."""
 
     @model_validator(mode="after")
     def _check(self) -> TlsSpec:
@@ -162,38 +166,54 @@ class SwitchEntrySpec(Section):
 
     address: Annotated[Address, Field(description="host:port of its P4Runtime service")]
     target: Annotated[str, Field(strict=True)] = DEFAULT_TARGET
+    """The kind of switch."""
     tls: TlsSpec | None = None
+    """Replaces the common one; null: none."""
 
 
 class ServerTlsSpec(Section):
     certificate: Annotated[FilePath, Field(description="the file of the server's certificate")]
     key: Annotated[FilePath, Field(description="the file of its private key")]
     client_ca: FilePath | None = None
+    """The file of certificates that sign those of clients. Default: clients need none."""
 
 
 class ApiSpec(Section):
     listen: Listen = ListenAddress("127.0.0.1", 8080, None)
+    """host:port, or unix:PATH; port 0: any free one."""
     advertise: Annotated[str, PlainValidator(_url), WithJsonSchema({"type": "string", "format": "uri"})] | None = None
+    """The URL that a standby answers clients. Default: made from `listen`."""
     tokens: FilePath | None = None
+    """The tokens file. Default: none, which only a listener on this machine may have."""
     tls: ServerTlsSpec | None = None
+    """Serves HTTPS. Default: HTTP."""
     metrics: Literal["token", "open"] = "token"
+    """open: /metrics answers without a token."""
 
 
 class LimitsSpec(Section):
     jobs: Count = 1000
+    """The most jobs that are registered."""
     flows_per_job: Count = 10_000
+    """The most flows of an iteration."""
     body: Size = 10**6
+    """The size of the largest request."""
     connections: Count = 1000
+    """The most connections of clients."""
     connections_per_address: Count = 200
+    """The most connections from one IPv4 address or IPv6 /64 network."""
 
 
 class TelemetrySpec(Section):
     correct_distances: Truth = False
+    """Feed observed distances back to the policy."""
 
 
 class LogSpec(Section):
     format: LogFormat | None = None
+    """Default: text on a terminal, else json."""
     level: LogLevel = "info"
+    """The least severe records that are written."""
 
 
 class ServiceSpec(Section):
@@ -206,17 +226,27 @@ class ServiceSpec(Section):
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
     policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec(name="echelon")
+    """The policy of the first start, as its name or with `parameters`."""
     store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = SecretStr(
         "sqlite:state.db"
     )
+    """sqlite:PATH or etcd://HOST:PORT/NAME."""
     tls: TlsSpec | None = None
+    """To the switches. Default: none."""
     api: ApiSpec = ApiSpec()
+    """The REST API."""
     audit: PositiveDuration = Fraction(30)
+    """The time between two comparisons of each switch with its intent."""
     lease: PositiveDuration = Fraction(5)
+    """The time after which a silent leader is replaced (etcd) or reported (sqlite)."""
     limits: LimitsSpec = LimitsSpec()
+    """What clients may ask for."""
     coalesce: Duration = Fraction(5, 1000)
+    """Changes within this time become one plan."""
     telemetry: TelemetrySpec = TelemetrySpec()
+    """What is done with the reports of switches."""
     log: LogSpec = LogSpec()
+    """The log on standard error."""
 
     @model_validator(mode="after")
     def _check(self) -> ServiceSpec:

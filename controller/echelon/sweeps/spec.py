@@ -63,10 +63,15 @@ class SweepSpec(Section):
         Field(description="the path of a scenario's file, or its contents"),
     ]
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    """The values of each varied key of the scenario. Every combination is a variant."""
     seeds: Count | None = None
+    """The number of seeds, from 0. Default: the scenario's own seed."""
     policies: Policies | None = None
+    """Default: the scenario's own."""
     target: str = FLUID
+    """fluid (no switches), or a target with switches."""
     scale: Annotated[Fraction, PlainValidator(_scale), WithJsonSchema({"type": "string"})] = Fraction(1)
+    """Multiplies rates and sizes, e.g. 1/1000."""
 
 
 @dataclass(frozen=True, slots=True)

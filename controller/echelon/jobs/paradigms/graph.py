@@ -41,7 +41,9 @@ class Node(Section):
     after: tuple[StepName, ...] = ()
     """The nodes before. Each rank starts its part of this node when it has finished its part of them."""
     micro_batch: Annotated[int, Field(strict=True, ge=1, le=10**6)] | None = None
+    """The number of the micro-batch that the node belongs to."""
     rank: Rank | None = None
+    """The rank that computes. Nodes that communicate have none."""
     compute: Duration | None = None
     """How long `rank` computes, seconds."""
     kind: Name = "compute"
@@ -51,6 +53,7 @@ class Node(Section):
     bytes: Size | None = None
     """The bytes sent, or the size of a collective's tensor."""
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
+    """The kind of collective of a node that communicates."""
     matrix: tuple[tuple[SizeOrNone, ...], ...] | None = None
     """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
     group: Name | tuple[Rank, ...] | None = None

@@ -70,6 +70,7 @@ class MeshOfRanks(RankedParadigm):
     order: Annotated[tuple[Axis, ...], Field(min_length=1, max_length=3)] = AXES
     """The axes from the outermost to the innermost."""
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] = "1f1b"
+    """The order of forward and backward passes."""
     chunks: Annotated[int, Field(strict=True, ge=2, le=100)] | None = None
     """The number of parts of the model that each stage has; only with `schedule: interleaved`."""
     micro_batches: Annotated[

@@ -34,6 +34,7 @@ class Tensor(RankedParadigm):
     sequence_parallel: bool = False
     """Whether an all-gather before each block and a reduce-scatter behind it take the place of the all-reduce."""
     collective: AllReduceName = "ring"
+    """The algorithm of the all-reduces."""
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         layers = TensorLayers(ranks, self.layers, self.collective, self.sequence_parallel)

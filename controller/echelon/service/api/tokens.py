@@ -71,6 +71,7 @@ class TokenSpec(Section):
         Field(description="the token's SHA-256, as 'echelon token' prints it"),
     ]
     limits: TokenLimits = TokenLimits()
+    """What this token may ask for. Default: what the service allows."""
 
 
 class TokensSpec(Section):

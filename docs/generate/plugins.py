@@ -1,0 +1,67 @@
+"""The page of what entry points register: policies, rankings, paradigms, importers and targets."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import BaseModel
+
+from docs.generate.schemas import keys
+from docs.generate.text import summary, table
+
+INTRODUCTION = """# Policies, rankings, targets and formats
+
+What the entry points of Echelon register. [Extending](../extending.md) shows how a package of your own adds to each
+list.
+"""
+NO_RANKINGS = {"base", "in_switches"}
+"""The modules of `echelon.rankings` that hold interfaces."""
+
+
+def page() -> str:
+    """Return the page."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *_section("Policies", "echelon.policies", "Parameters"),
+            *_rankings(),
+            *_section("Paradigms", "echelon.paradigms", None),
+            *_section("Importers", "echelon.importers", "options"),
+            *_section("Targets", "echelon.targets", "options"),
+        ]
+    )
+
+
+def rankings() -> list[str]:
+    """Return the names of the rankings, which are those of their modules."""
+    import echelon.rankings
+
+    names = (module.name for module in pkgutil.iter_modules(echelon.rankings.__path__))
+    return sorted(name for name in names if name not in NO_RANKINGS)
+
+
+def _section(title: str, group: str, options: str | None) -> Iterator[str]:
+    yield f"## {title}\n"
+    for entry in sorted(entry_points(group=group)):
+        if not entry.value.startswith("echelon."):
+            continue
+        found: Any = entry.load()
+        yield f"### {title[:-1].lower() if title != 'Policies' else 'policy'}: {entry.name}\n"
+        yield f"{summary(sys.modules[found.__module__].__doc__)}\n"
+        yield f"Module `{found.__module__}`.\n"
+        model = getattr(found, options, None) if options else None
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield table(("key", "value", "default", "meaning"), keys(model, anchors=False))
+
+
+def _rankings() -> Iterator[str]:
+    yield "## Rankings\n"
+    for name in rankings():
+        module = import_module(f"echelon.rankings.{name}")
+        yield f"### ranking: {name}\n\n{summary(module.__doc__)}\n"
+        yield f"Module `{module.__name__}`, P4 file `p4src/shared/rankings/{name}.p4`.\n"

@@ -1,0 +1,17 @@
+"""The page of the Python API. mkdocstrings fills it from the docstrings."""
+
+from __future__ import annotations
+
+INTRODUCTION = """# Python API
+
+Everything that `import echelon` gives. [As a library](../library.md) shows how to use it.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    import echelon
+
+    return "\n".join(
+        [INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.client.Client"]
+    )

@@ -1,0 +1,119 @@
+"""Check the exercise "write a ranking": python check.py FOLDER
+
+The output of p4c is taken from FOLDER/echelon.json.gz where p4c-bm2-ss is not installed, if there is such a file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import FlowAddress, ShimFrames
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd
+from echelon.fabric.model import Switch as FabricSwitch
+from echelon.lowering.identity import ShimIdentity
+from echelon.lowering.intent import Interval, Prefix
+from echelon.lowering.lower import lower
+from echelon.p4program import ranking_list
+from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.targets.softswitch.capabilities import softswitch
+from softswitch import Switch, load_program
+
+P4SRC = Path(__file__).parents[3] / "p4src"
+LIMIT_BYTES, LOWER, UPPER = 500, 2, 5
+ETHERNET_BYTES = 14
+
+
+def compiled(folder: Path) -> bytes:
+    """Return the program with the ranking, as p4c writes it for softswitch."""
+    kept = folder / "echelon.json.gz"
+    if shutil.which("p4c-bm2-ss") is None:
+        if not kept.exists():
+            sys.exit("p4c-bm2-ss is not installed: it compiles your ranking")
+        return gzip.decompress(kept.read_bytes())
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = shutil.copytree(P4SRC, Path(scratch) / "p4src")
+        shutil.copy(folder / "short.p4", copy / "shared" / "rankings")
+        (copy / "build" / "v1model" / "rankings.p4").write_text(ranking_list(copy, "v1model"))
+        out = Path(scratch) / "echelon.json"
+        command = ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", str(out), "echelon.p4"]
+        done = subprocess.run(command, cwd=copy / "v1model", capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(done.stderr)
+        return out.read_bytes()
+
+
+def switch_with(program: bytes, ranking: Any) -> Switch:
+    """Return a switch between two hosts with the entries of a flow that has the ranking."""
+    hosts = {f"h{at}": Host(f"h{at}", f"10.0.0.{at}", f"02:00:00:00:00:0{at}") for at in (1, 2)}
+    links = tuple(CableLink(LinkEnd(f"h{at}", 0), LinkEnd("s1", at), 1_000_000_000, Fraction(0)) for at in (1, 2))
+    fabric = Fabric("pair", hosts, {"s1": FabricSwitch("s1", 1)}, links)
+    plan = Plan("check", (FlowPlan("job", "flow", ranking, ("h1", "s1", "h2")),), tuple(map(QueuePlan, range(LEVELS))))
+    switch = Switch(load_program(program, "echelon.json"))
+    for entry in lower(plan, fabric, {("job", "flow"): ShimIdentity(1, 0)}, softswitch())["s1"].entries:
+        (call,) = entry.actions
+        table = switch.tables[full_name(switch.tables, entry.table)]
+        key = tuple(element(match) for _, match in entry.match)
+        table.insert(key, entry.priority, full_name(table.actions, call.name), [value for _, value in call.arguments])
+    return switch
+
+
+def full_name(names: Any, name: str) -> str:
+    return next(each for each in names if each.rpartition(".")[2] == name)
+
+
+def element(match: Any) -> Any:
+    if isinstance(match, Prefix):
+        return match.value, match.length
+    return (match.low, match.high) if isinstance(match, Interval) else match
+
+
+def problems(switch: Switch) -> Iterator[str]:
+    """Yield the lengths of packets that enter a wrong queue."""
+    address = FlowAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 4000, 1, 0)
+    wrong = []
+    for at, length in enumerate(range(100, 1501)):
+        frame_bytes = length + ETHERNET_BYTES
+        # Every packet says that it is alone, so that its queue does not depend on those before.
+        frame = ShimFrames(address, 1, frame_bytes).data(DataSegment(1_000_000, frame_bytes, alone=True))
+        (queued,) = switch.ingress(1, frame, 1_000_000_000 + at * 1_000_000)
+        expected = UPPER if length <= LIMIT_BYTES else LOWER
+        if queued.queue != expected:
+            wrong.append((length, queued.queue, expected))
+    for (queue, expected), group in itertools.groupby(wrong, key=lambda one: one[1:]):
+        lengths = [length for length, _, _ in group]
+        yield f"packets of {lengths[0]} to {lengths[-1]} bytes enter queue {queue}, not queue {expected}"
+
+
+def ranking_in(folder: Path) -> Any:
+    """Return the class of the ranking in the folder."""
+    spec = importlib.util.spec_from_file_location("short", folder / "short.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["short"] = module
+    spec.loader.exec_module(module)
+    return module.Short
+
+
+def main(folder: Path) -> int:
+    ranking = ranking_in(folder)(LIMIT_BYTES, LOWER, UPPER)
+    found = list(problems(switch_with(compiled(folder), ranking)))
+    for problem in found:
+        print(problem)
+    print("there is something left to do" if found else "done")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

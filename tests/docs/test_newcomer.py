@@ -1,0 +1,45 @@
+"""The tutorial, followed to the letter: files of its own, and results of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs import newcomer
+from tests.docs.pages import ROOT, blocks
+from tests.examples.installed import environment, install
+
+
+@pytest.mark.long
+def test_a_newcomer_gets_the_results_that_the_tutorial_shows(tmp_path: Path) -> None:
+    installed = install(tmp_path / "environment")
+    home = tmp_path / "home"
+    home.mkdir()
+    offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1"}
+    path = f"{installed.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    newcomer.follow(newcomer.PAGES, home, environment(PATH=path, **offline))
+    for page, results in zip(newcomer.PAGES, ("step/results", "own/results"), strict=True):
+        (shown,) = (block.text for block in blocks(page) if "per iteration" in block.text)
+        found = json.loads((home / results / "results.json").read_text())["results"]
+        policies = re.findall(r"[\w]+", shown.splitlines()[2])[2:]
+        assert set(policies) == set(found)
+        rows = re.findall(r"^│ (\w+) +│ +([\d.]+) │(.*)│$", shown, re.MULTILINE)
+        assert {name for name, *_ in rows} == set(found[policies[0]]["jobs"])
+        for name, _, means in rows:
+            for policy, mean in zip(policies, means.split("│"), strict=True):
+                times = found[policy]["jobs"][name]["iteration_times_s"]
+                assert float(mean) == pytest.approx(sum(times) / len(times), abs=5e-5)
+
+
+def test_the_newcomer_finds_files_and_commands() -> None:
+    """The test above would test nothing if a change of the pages' form hid them."""
+    for page in newcomer.PAGES:
+        found = list(blocks(page))
+        assert len([block for block in found if block.title]) >= 4
+        assert any("echelon run" in block.text for block in found if block.language == "")
+    assert any("make demo" in block.text for block in blocks(newcomer.FIRST))
+    assert newcomer.FIRST.is_relative_to(ROOT)
