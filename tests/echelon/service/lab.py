@@ -260,8 +260,8 @@ class Lab:
         self, directory: Path, fabric: Mapping[str, Any], *, with_rates: bool = False, **settings: Any
     ) -> None:
         """Args:
-            with_rates: ports send no faster than the fabric says; otherwise as fast as they can.
-            settings: of the service's configuration.
+        with_rates: ports send no faster than the fabric says; otherwise as fast as they can.
+        settings: of the service's configuration.
         """
         self.directory = directory
         (directory / "fabric.yaml").write_text(yaml.safe_dump(dict(fabric)))

@@ -70,7 +70,7 @@ export class Chart {
     this.instance = null;
     this.make = null;
     this.onMade = () => {};
-    this.size = new ResizeObserver(() => this.instance?.resize());
+    this.size = new ResizeObserver(() => this.fit());
     this.repaint = () => this.draw(this.make, true);
     dark.addEventListener("change", this.repaint);
   }
@@ -94,12 +94,17 @@ export class Chart {
     );
   }
 
-  label(text) {
-    this.element.setAttribute("aria-label", text);
+  // Takes the size of the element, also for what is placed by it.
+  fit() {
+    if (this.instance === null || this.instance.getWidth() === this.element.clientWidth) return;
+    this.instance.resize();
+    this.draw(this.make);
   }
 
   height(rem) {
+    if (this.element.style.height === `${rem}rem`) return;
     this.element.style.height = `${rem}rem`;
+    this.instance?.resize();
   }
 
   dispose() {

@@ -6,6 +6,7 @@ import { percent, rate } from "./format.js";
 
 const LABELLED = 40;
 const LARGEST = 26;
+const MARGIN = 34;
 
 // `onChoose({switch} or {a, b})` hears what is clicked.
 export class FabricPicture {
@@ -14,7 +15,7 @@ export class FabricPicture {
     this.chart.onMade = (instance) => {
       instance.on("click", ({ dataType, data }) => {
         if (dataType === "edge") onChoose({ a: data.source, b: data.target });
-        else if (!data.isHost) onChoose({ switch: data.name });
+        else if (!data.isHost && !data.corner) onChoose({ switch: data.name });
       });
     };
     this.key = "";
@@ -40,7 +41,9 @@ export class FabricPicture {
     for (const { tier } of this.places) counts.set(tier, (counts.get(tier) ?? 0) + 1);
     const highest = Math.max(...counts.keys(), 1);
     const most = Math.max(...counts.values());
-    const size = Math.max(8, Math.min(LARGEST, 700 / most));
+    const { clientWidth, clientHeight } = this.element;
+    const area = { width: clientWidth - 2 * MARGIN, height: clientHeight - 2 * MARGIN };
+    const size = Math.max(8, Math.min(LARGEST, area.width / most));
     const fastest = Math.max(...links.map((one) => one.rate_bps));
     return {
       tooltip: tooltip({ formatter: ({ dataType, data }) => (dataType === "edge" ? aboutLink(data) : aboutNode(data)) }),
@@ -49,8 +52,12 @@ export class FabricPicture {
         layout: "none",
         roam: true,
         scaleLimit: { min: 0.5, max: 12 },
-        left: 40, right: 40, top: 30, bottom: 36,
-        data: this.places.map((one) => this.node(one, states, highest, size, counts, chosen)),
+        left: MARGIN, top: MARGIN, width: area.width, height: area.height,
+        data: [
+          ...this.places.map((one) => this.node(one, states, { area, highest, size, counts, chosen })),
+          // Nodes without a size in the corners, so that all others stand where they are placed.
+          ...[0, 1].map((at) => ({ name: `corner ${at}`, corner: true, x: at * area.width, y: at * area.height, symbolSize: 0, label: { show: false } })),
+        ],
         links: links.map((one) => edge(one, fastest, chosen)),
         emphasis: { scale: false, lineStyle: { opacity: 1 } },
         lineStyle: { opacity: 1 },
@@ -58,13 +65,13 @@ export class FabricPicture {
     };
   }
 
-  node({ name, tier, x, isHost }, states, highest, size, counts, chosen) {
+  node({ name, tier, x, isHost }, states, { area, highest, size, counts, chosen }) {
     const state = states.get(name);
     const troubled = !isHost && state !== "ready" && state !== "writing" && state !== "run";
     return {
       name, isHost, state,
-      x: x * 1000,
-      y: (highest - tier) * (420 / highest),
+      x: x * area.width,
+      y: (1 - tier / highest) * area.height,
       symbol: isHost ? "circle" : troubled ? "diamond" : "roundRect",
       symbolSize: isHost ? size * 0.55 : troubled ? size * 1.25 : [size * 1.3, size],
       itemStyle: {
@@ -79,6 +86,8 @@ export class FabricPicture {
         fontWeight: troubled ? 600 : 400,
         formatter: troubled ? `${name}\n${state ?? "unknown"}` : name,
         fontSize: 12,
+        backgroundColor: colour("paper"),
+        padding: [1, 3],
       },
     };
   }
