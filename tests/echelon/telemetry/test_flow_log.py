@@ -17,8 +17,19 @@ BEHIND = {"s1": 1000.0, "s2": -50.0}
 """What the clocks of the switches show at that time."""
 
 
-def seen(log: FlowLog, switch: str, at: float, *, delay: float = 0.0, late: float = 0.0, epoch: int = 1,
-         started: bool = False, finished: bool = False, has_deadline: bool = True, flow: str = "f") -> None:  # fmt: skip
+def seen(
+    log: FlowLog,
+    switch: str,
+    at: float,
+    *,
+    delay: float = 0.0,
+    late: float = 0.0,
+    epoch: int = 1,
+    started: bool = False,
+    finished: bool = False,
+    has_deadline: bool = True,
+    flow: str = "f",
+) -> None:
     """Report what passed a switch at a time; the report takes `delay`."""
     clock = Fraction(BEHIND[switch] + at).limit_denominator(10**6)
     event = FlowEvent(switch, "j", flow, epoch, clock, Fraction(late).limit_denominator(10**6), started, finished)

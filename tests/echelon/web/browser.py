@@ -80,6 +80,10 @@ class Page:
         """Run a script in the page; a promise that it returns is awaited."""
         return self._driver.execute_script(script, *arguments)
 
+    def run_async(self, script: str, *arguments: object) -> Any:
+        """Run a script in the page, which calls its last argument with what is returned."""
+        return self._driver.execute_async_script(script, *arguments)
+
     def console(self) -> list[str]:
         """Return what the browser has complained about since the last call: errors, and what the policy blocked."""
         found = self._driver.get_log("browser")
@@ -94,7 +98,8 @@ class Page:
         found: list[list[str]] = self.run(
             """const table = [...document.querySelectorAll("table")].find((one) => one.checkVisibility()
                  && one.caption?.textContent.startsWith(arguments[0]));
-               return [...(table?.tBodies[0].rows ?? [])].map((row) => [...row.cells].map((cell) => cell.innerText.trim()))""",
+               return [...(table?.tBodies[0].rows ?? [])]
+                 .map((row) => [...row.cells].map((cell) => cell.innerText.trim()))""",
             caption,
         )
         return found
@@ -134,11 +139,12 @@ class Page:
     def faults(self) -> Sequence[str]:
         """Return the serious faults of accessibility that axe finds on the page as it is."""
         self._driver.execute_script(AXE.read_text())
-        found = self._driver.execute_async_script(
+        found = self.run_async(
             """const done = arguments[0];
+               const of = (node) => node.html + node.failureSummary;
                axe.run(document, {resultTypes: ["violations"]}).then((result) => done(result.violations
                  .filter((one) => ["serious", "critical"].includes(one.impact))
-                 .map((one) => `${one.id}: ${one.help}: ${one.nodes.map((node) => node.html + node.failureSummary).slice(0, 3)}`)))"""
+                 .map((one) => `${one.id}: ${one.nodes.map(of).slice(0, 3)}`)))"""
         )
         return list(found)
 

@@ -206,7 +206,8 @@ def test_a_reader_can_change_nothing(page: Page, watched: Watched) -> None:
                  ["DELETE", "jobs/bert"], ["PUT", "policy", {name: "fair"}],
                  ["PUT", "links/leaf1/spine1", {state: "drained", force: true}]];
                return Promise.all(tried.flatMap(([method, path, body]) => ["", "?dry_run=true"].map((query) =>
-                 fetch(path + query, {method, headers, body: JSON.stringify(body)}).then((answer) => answer.status))))""",
+                 fetch(path + query, {method, headers, body: JSON.stringify(body)})
+                   .then((answer) => answer.status))))""",
             GPT,
         )
         assert statuses == [403] * 10
@@ -271,10 +272,9 @@ def test_the_keyboard_reaches_everything(page: Page, watched: Watched) -> None:
     assert page.run("return document.querySelector('a').textContent") == "Skip to the content"
     page.run("""const button = [...document.querySelectorAll("main button")].find((one) => one.textContent === "Drain");
                 button.focus(); button.click()""")
-    page.wait(
-        lambda: page.run("return document.activeElement.textContent") == "Cancel", "the dialog does not take the focus"
-    )
+    focused = lambda: page.run("return document.activeElement.textContent")  # noqa: E731
+    page.wait(lambda: focused() == "Cancel", "the dialog does not take the focus")
     page.press("Cancel", DIALOG)
-    page.wait(lambda: page.run("return document.activeElement.textContent") == "Drain", "the focus is not given back")
+    page.wait(lambda: focused() == "Drain", "the focus is not given back")
     page.show("Jobs")
     page.wait(lambda: page.run("return document.activeElement.tagName") == "H1", "a new view does not take the focus")

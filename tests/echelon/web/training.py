@@ -42,10 +42,10 @@ def training(lab: Lab, client: Client, jobs: Sequence[Trained]) -> Iterator[None
     with ExitStack() as stack:
         hosts = {name: stack.enter_context(_Listening(lab, name)) for name in lab.fabric.hosts}
         threads = [threading.Thread(target=_receive, args=(list(hosts.values()), arrived, stop))]
-        for job in jobs:
-            threads.append(
-                threading.Thread(target=_iterate, args=(lab, client.job(job.name), job, hosts, arrived, stop))
-            )
+        threads += [
+            threading.Thread(target=_iterate, args=(lab, client.job(job.name), job, hosts, arrived, stop))
+            for job in jobs
+        ]
         # A Unix socket holds ten frames, so the receiving thread must not wait for long.
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_S)

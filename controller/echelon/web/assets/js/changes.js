@@ -19,7 +19,7 @@ export function propose(store, change) {
   dialog().replaceChildren(
     h("h2", { id: "change-title" }, change.title),
     change.about ? h("p", {}, change.about) : "",
-    found, forced, problem,
+    found, problem, forced,
     h("div", { class: "buttons" }, apply, cancel));
   dialog().showModal();
   cancel.focus();
