@@ -9,7 +9,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet docs test test-fast test-long test-properties test-quiet ptf lint bench bench-switch soak format p4 p4-rankings \
+.PHONY: demo demo-mininet docs test test-fast test-long test-properties test-quiet ptf lint screenshots bench bench-switch soak format p4 p4-rankings \
 	p4-tofino p4-report proto clean
 
 $(RUNS): pyproject.toml
@@ -68,6 +68,10 @@ lint: $(STAMP)
 	$(RUN)/lint-imports
 	$(RUN)/mypy
 	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py
+
+# Make the pictures of docs/web.md anew (needs chromium and chromium-driver).
+screenshots: $(STAMP)
+	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest tests/echelon/web/test_pictures.py
 
 bench: $(STAMP)
 	$(RUN)/python -m tests.bench

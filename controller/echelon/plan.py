@@ -115,3 +115,8 @@ class Plan:
         for flow in self.flows:
             out.setdefault(flow.job, []).append(flow)
         return {job: tuple(flows) for job, flows in out.items()}
+
+    @cached_property
+    def paths(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the path of each flow, by job and flow."""
+        return {job: {flow.flow: flow.path for flow in flows} for job, flows in self.by_job.items()}

@@ -47,6 +47,7 @@ ELSEWHERE = {
     r"tests\.soak": "hours",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
+    r"^echelon view": "a browser; tests/echelon/web runs it",
     r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),

@@ -37,6 +37,7 @@ from echelon.cli import (
     tokens,
     top,
     traffic,
+    viewing,
     watch,
 )
 from echelon.cli.usage import CommandGroup
@@ -60,6 +61,7 @@ app.command(name="help", rich_help_panel=_EXPERIMENTS)(about.show_help)
 app.command(rich_help_panel=_EXPERIMENTS)(examples.init)
 app.command(name="examples", rich_help_panel=_EXPERIMENTS)(examples.examples)
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
+app.command(rich_help_panel=_EXPERIMENTS)(viewing.view)
 app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from echelon.client import Client
-    from echelon.service.resources import JobSummary, QueueUse, SwitchQueues
+    from echelon.service.resources import JobSummary, PortUse, SwitchQueues
 
 _TIMEOUT_S = 5.0
 """Timeout of an answer; meanwhile no key is read."""
@@ -25,7 +25,6 @@ _HEAD_LINES = 2
 _TABLE_LINES = 3
 """Lines of a table besides its rows."""
 _LEAST_ROWS = 3
-_BITS = 8
 
 Counts = Mapping[str, "SwitchQueues"]
 """The counters of each switch."""
@@ -71,24 +70,6 @@ def top(
 
 
 @dataclass(frozen=True, slots=True)
-class PortUse:
-    """What a port has sent between two looks."""
-
-    switch: str
-    port: int
-    to: str
-    rate_bps: int
-    queues_bps: tuple[float, ...]
-    """Bits per second of each queue."""
-    drops_pps: float
-
-    @property
-    def use(self) -> float:
-        """The part of the link's rate."""
-        return sum(self.queues_bps) / self.rate_bps
-
-
-@dataclass(frozen=True, slots=True)
 class PortsView:
     """The service between two looks."""
 
@@ -99,6 +80,8 @@ class PortsView:
     @property
     def ports(self) -> Sequence[PortUse]:
         """The ports of all switches that count, the busiest first."""
+        from echelon.service.port_use import uses
+
         return sorted(uses(self.before, self.now), key=lambda one: (-one.use, one.switch, one.port))
 
     @property
@@ -117,30 +100,6 @@ def slowdown(job: JobSummary) -> float | None:
     if job.last_iteration_s is None or not job.alone_iteration_s:
         return None
     return job.last_iteration_s / job.alone_iteration_s
-
-
-def uses(before: Counts, now: Counts) -> Sequence[PortUse]:
-    """Return what each port has sent between two readings of its switch."""
-    found = []
-    for name, seen in now.items():
-        was = before.get(name)
-        if was is None or seen.at <= was.at:
-            continue
-        seconds = seen.at - was.at
-        earlier = {(use.port, use.queue): use for use in was.queues}
-        ports: dict[int, list[QueueUse]] = {}
-        for use in seen.queues:
-            ports.setdefault(use.port, []).append(use)
-        for port, queues in ports.items():
-            bits, drops = [0.0] * _QUEUES, 0.0
-            for use in queues:
-                old = earlier.get((port, use.queue))
-                # A switch that was restarted has counted from zero again.
-                if old is not None and use.size_bytes >= old.size_bytes and use.queue < _QUEUES:
-                    bits[use.queue] = (use.size_bytes - old.size_bytes) * _BITS / seconds
-                    drops += max(0, use.dropped_packets - old.dropped_packets) / seconds
-            found.append(PortUse(name, port, queues[0].to, queues[0].rate_bps, tuple(bits), drops))
-    return found
 
 
 def _look(client: Client, names: Sequence[str]) -> Counts:
@@ -211,7 +170,7 @@ def _port_rows(ports: Sequence[PortUse]) -> list[tuple[str, ...]]:
             figures.rate(one.rate_bps),
             _percent(one.use),
             *(_percent(bits / one.rate_bps) for bits in one.queues_bps),
-            f"{one.drops_pps:.3g}" if one.drops_pps else figures.NONE,
+            f"{one.drops_per_s:.3g}" if one.drops_per_s else figures.NONE,
         )
         for one in ports
     ]

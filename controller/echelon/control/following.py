@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from echelon.control.events import Instant
 from echelon.control.facts import DigestsReceived, Fact, IterationTimed, JobLeft, JobSeen, TardinessSeen
 from echelon.control.jobs import RegisteredJob
 from echelon.control.planning import Planned
 from echelon.plan import FlowPlan
+from echelon.rankings.deadline import Deadline
 from echelon.telemetry.decoding import Decoder
 from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.tracker import JobView, Tracker, paths_of
 
 
@@ -29,8 +32,12 @@ class Following:
     """The telemetry of all jobs in the plan."""
 
     def __init__(self) -> None:
+        self.log = FlowLog()
+        """The flows that switches saw last."""
         self._tracker = Tracker()
         self._decoder = Decoder()
+        self._plans: dict[str, Mapping[str, FlowPlan]] = {}
+        """The flows in the plan by name, of each job that was seen under it."""
         self._jobs: dict[str, tuple[RegisteredJob, tuple[FlowPlan, ...]]] = {}
         """Each job as the tracker knows it, and its flows in the plan."""
 
@@ -45,6 +52,7 @@ class Following:
         for name in [name for name in self._jobs if name not in by_job]:
             self._tracker.remove(name)
             del self._jobs[name]
+            self._plans.pop(name, None)
             facts.append(JobLeft(name))
         corrected = []
         for registered in planned.registered:
@@ -54,6 +62,7 @@ class Following:
             if flows is None or (known is registered and before is flows):
                 continue
             self._jobs[name] = registered, flows
+            self._plans.pop(name, None)
             paths = paths_of(flows).get(name, {})
             self._tracker.add(registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender)
             if self._tracker.corrections(name) != registered.observed_s:
@@ -68,10 +77,11 @@ class Following:
     def reconnected(self, switch: str) -> None:
         """Note a new session: events of the switch were missed, and its clock may be another one."""
         self._tracker.reconnected(switch)
+        self.log.reconnected(switch)
 
-    def report(self, switch: str, digests: Sequence[Mapping[str, int]], now_s: float) -> DecodedReport:
+    def report(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
         """Decode a list of digests and take note of it."""
-        decoded = self._decoder.decode(switch, digests, now_s)
+        decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
         corrected = []
         for event in decoded.events:
@@ -80,6 +90,7 @@ class Following:
                 continue
             facts.append(JobSeen(event.job))
             seen = self._tracker.observe(event)
+            self._note(event, now.at)
             if seen.iteration_s is not None:
                 facts.append(IterationTimed(event.job, float(seen.iteration_s)))
             if seen.tardiness_s is not None:
@@ -87,6 +98,14 @@ class Following:
             if seen.corrected:
                 corrected.append(event.job)
         return DecodedReport(decoded.events, tuple(facts), tuple(corrected))
+
+    def _note(self, event: FlowEvent, at: float) -> None:
+        plans = self._plans.get(event.job)
+        if plans is None:
+            plans = self._plans[event.job] = {flow.flow: flow for flow in self._jobs[event.job][1]}
+        flow = plans.get(event.flow)
+        if flow is not None:
+            self.log.observe(event, flow.path, at, has_deadline=isinstance(flow.ranking, Deadline))
 
     def corrections(self, job: RegisteredJob) -> Mapping[str, tuple[Fraction, ...]] | None:
         """Return the offsets (seconds) by EchelonFlow that should replace those of the job.

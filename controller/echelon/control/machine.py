@@ -32,6 +32,7 @@ from echelon.control.records import Snapshot
 from echelon.control.requests import Requests
 from echelon.fabric.model import Fabric
 from echelon.southbound.lifecycle import State
+from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.tracker import JobView
 
 OVER = "this controller no longer leads (ask again: another one does)"
@@ -129,6 +130,11 @@ class Machine:
         """Return what was seen of a job; None: the job is in no plan."""
         return self._following.view(job)
 
+    @property
+    def flow_log(self) -> FlowLog:
+        """The flows that switches saw last."""
+        return self._following.log
+
     def alone_iteration_s(self, job: str) -> float | None:
         """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
         generation, duration_s = self._alone.get(job, (None, 0.0))
@@ -219,7 +225,7 @@ class Machine:
             case events.IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
             case events.Digests(report, switch, digests):
-                seen = self._following.report(switch, digests, now.s)
+                seen = self._following.report(switch, digests, now)
                 return [*seen.facts, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)]
             case events.HigherPrimary(switch, election_id):
                 contest = self._contests.setdefault(switch, Contest())

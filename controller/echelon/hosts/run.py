@@ -206,8 +206,8 @@ class _Run:
             },
             self._coordination.reordered,
             self._coordination.retransmitted,
-            self._traffic.summaries(flows, self._coordination.end_s),
-            flows,
+            traffic=self._traffic.summaries(flows, self._coordination.end_s),
+            traffic_flows=flows,
         )
 
     def _on_iteration(self, job: str, iteration: int) -> None:

@@ -75,6 +75,8 @@ class PolicyRun:
     """Packets by job that arrived after a packet of the same flow sent later. An absent job had none."""
     retransmitted: Mapping[str, int] = field(default_factory=dict)
     """Packets sent again, by job. An absent job had none."""
+    paths: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Nodes of each flow's path by job and flow. Empty: they are not known."""
     traffic: Mapping[str, TrafficSummary] = field(default_factory=dict)
     """Summaries of cross traffic by the name of its source."""
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)

@@ -24,6 +24,7 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
         "switches": {name: asdict(stats) for name, stats in run.switches.items()},
         "reordered": dict(run.reordered),
         "retransmitted": dict(run.retransmitted),
+        "paths": {job: {flow: list(path) for flow, path in flows.items()} for job, flows in run.paths.items()},
         "traffic": {name: asdict(summary) for name, summary in run.traffic.items()},
         "traffic_flows": {name: [asdict(flow) for flow in flows] for name, flows in run.traffic_flows.items()},
     }
@@ -39,6 +40,7 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
         {name: SwitchStats(**stats) for name, stats in document["switches"].items()},
         document["reordered"],
         document["retransmitted"],
+        {job: {flow: tuple(path) for flow, path in flows.items()} for job, flows in document.get("paths", {}).items()},
         {name: TrafficSummary(**summary) for name, summary in document["traffic"].items()},
         {name: [_outcome(flow) for flow in flows] for name, flows in document["traffic_flows"].items()},
     )

@@ -28,6 +28,7 @@ from echelon.service.resources import (
     DryRunResource,
     EventResource,
     FlowPlanResource,
+    FlowTable,
     IntentResource,
     JobResource,
     JobSummary,
@@ -40,6 +41,7 @@ from echelon.service.resources import (
     SwitchDifference,
     SwitchQueues,
     SwitchResource,
+    WaitsResource,
 )
 from echelon.service.trail import ORIGIN
 from echelon.southbound.errors import SouthboundError
@@ -253,6 +255,21 @@ class ControllerService:
             return SwitchQueues(switch=switch, reachable=False, problem=str(error), at=time.time())
         found = views.queues(switch, counts, self.config.fabric)
         return SwitchQueues(switch=switch, reachable=True, at=time.time(), queues=found)
+
+    def flows(self, after: int, job: str | None) -> FlowTable:
+        machine = self._machine
+        if job is not None:
+            machine.jobs.known(job)
+        log = machine.flow_log
+        return views.flow_table((one for one in log.after(after) if job in (None, one.job)), log.count)
+
+    async def waits(self) -> WaitsResource:
+        planned = self._in_force.planned
+        jobs = {one.name: one for one in planned.registered}
+        seen = list(self._machine.flow_log.after(0))
+        rates_bps = self.config.fabric.rate_bps
+        # A second for ten thousand flows.
+        return await asyncio.to_thread(lambda: views.waits_of(views.spans(seen, planned.plan, jobs), rates_bps))
 
     def switches(self) -> Sequence[SwitchResource]:
         return [views.switch(seen) for seen in self._leader.switches.snapshots()]

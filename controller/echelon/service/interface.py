@@ -12,6 +12,7 @@ from echelon.service.resources import (
     DryRunResource,
     EventResource,
     FlowPlanResource,
+    FlowTable,
     IntentResource,
     JobResource,
     JobSummary,
@@ -24,6 +25,7 @@ from echelon.service.resources import (
     SwitchDifference,
     SwitchQueues,
     SwitchResource,
+    WaitsResource,
 )
 
 
@@ -137,6 +139,12 @@ class Service(Protocol):
 
     async def queues(self, switch: str) -> SwitchQueues:
         """Read the counters of a switch's queues."""
+
+    def flows(self, after: int, job: str | None) -> FlowTable:
+        """Return the flows that switches saw last, with higher numbers than `after`, of one job or of all."""
+
+    async def waits(self) -> WaitsResource:
+        """Return which jobs waited for which others, by those flows."""
 
     def switches(self) -> Sequence[SwitchResource]: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from itertools import chain, dropwhile, islice
@@ -26,6 +26,7 @@ from echelon.service.resources import (
     EntryResource,
     FlowNumbers,
     FlowPlanResource,
+    FlowTable,
     IntentResource,
     JobForecast,
     JobResource,
@@ -40,12 +41,16 @@ from echelon.service.resources import (
     SwitchDifference,
     SwitchResource,
     Timings,
+    WaitResource,
+    WaitsResource,
 )
 from echelon.southbound.connection import ConnectionSnapshot
 from echelon.southbound.outcome import Comparison
 from echelon.southbound.queues import QueueCount
 from echelon.southbound.texts import EntryText
+from echelon.telemetry.flow_log import SeenFlow
 from echelon.telemetry.tracker import JobView
+from echelon.web.waits import FlowSpan, Link, links_of, waits
 
 
 def entry(entry: TableEntry, owner: str | None = None) -> EntryResource:
@@ -171,6 +176,56 @@ def queues(switch: str, counts: Mapping[tuple[int, int], QueueCount], fabric: Fa
         for (port, queue), count in sorted(counts.items())
         if (switch, port) in fabric.neighbour
     )
+
+
+def flow_table(seen: Iterable[SeenFlow], count: int) -> FlowTable:
+    """Return flows by column."""
+    rows = list(seen)
+    jobs, flows = _Names(), _Names()
+    return FlowTable(
+        count=count,
+        number=tuple(row.number for row in rows),
+        job=tuple(jobs[row.job] for row in rows),
+        flow=tuple(flows[row.flow] for row in rows),
+        jobs=tuple(jobs),
+        flows=tuple(flows),
+        iteration=tuple(row.epoch for row in rows),
+        start_s=tuple(round(row.start_s, 6) for row in rows),
+        finish_s=tuple(round(row.finish_s, 6) for row in rows),
+        tardiness_s=tuple(None if row.tardiness_s is None else round(row.tardiness_s, 6) for row in rows),
+    )
+
+
+class _Names(dict[str, int]):
+    """Numbers of names, in the order in which they are asked for."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
+
+
+def waits_of(spans: Sequence[FlowSpan], rates_bps: Mapping[Link, int]) -> WaitsResource:
+    """Return who waited for whom."""
+    return WaitsResource(
+        flows=len(spans),
+        from_s=min((span.start_s for span in spans), default=None),
+        to_s=max((span.finish_s for span in spans), default=None),
+        waits=tuple(WaitResource.model_validate(wait, from_attributes=True) for wait in waits(spans, rates_bps)),
+    )
+
+
+def spans(seen: Iterable[SeenFlow], plan: Plan, jobs: Mapping[str, RegisteredJob]) -> list[FlowSpan]:
+    """Return the flows that were seen of jobs in the plan, on the paths of the plan."""
+    known: dict[str, dict[str, tuple[int, tuple[Link, ...]]]] = {}
+    out = []
+    for flow in seen:
+        if flow.job not in known:
+            paths = {one.flow: links_of(one.path) for one in plan.by_job.get(flow.job, ())}
+            sizes = {one.name: one.size_bytes for one in jobs[flow.job].job.flows} if flow.job in jobs else {}
+            known[flow.job] = {name: (sizes[name], links) for name, links in paths.items() if name in sizes}
+        if (found := known[flow.job].get(flow.flow)) is not None:
+            out.append(FlowSpan(flow.job, flow.start_s, flow.finish_s, *found))
+    return out
 
 
 def echelonflows(job: RegisteredJob, seen: JobView | None) -> tuple[EchelonFlowReport, ...]:

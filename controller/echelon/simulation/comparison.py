@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from echelon.errors import CodedError
-from echelon.scenarios import report, results, timeline
+from echelon.scenarios import network, report, results, timeline
 from echelon.scenarios.results import PolicyRun, Results
 from echelon.scenarios.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS, REPORT, TIMELINE = "results.json", "report.md", "timeline.png"
+RESULTS, NETWORK, REPORT, TIMELINE = "results.json", "network.json", "report.md", "timeline.png"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +135,19 @@ class PolicyComparison:
         return timeline.draw(self.scenario, self.target, self.runs, Path(file))
 
     def write(self, directory: str | Path) -> tuple[Path, ...]:
-        """Write ``results.json``, ``report.md`` and, with matplotlib, ``timeline.png``. Return their paths.
+        """Write ``results.json``, ``network.json``, ``report.md`` and, with matplotlib, ``timeline.png``.
+
+        Return their paths.
 
         Raises `OSError` if the directory cannot be written to.
         """
         out = Path(directory)
         out.mkdir(parents=True, exist_ok=True)
         (out / RESULTS).write_text(results.to_text(self.results), encoding="utf-8")
+        (out / NETWORK).write_text(network.to_text(self.scenario, self.runs), encoding="utf-8")
         drawn = self.timeline(out / TIMELINE)
         (out / REPORT).write_text(self.report(TIMELINE if drawn else None), encoding="utf-8")
-        return (out / RESULTS, out / REPORT, *([out / TIMELINE] if drawn else []))
+        return (out / RESULTS, out / NETWORK, out / REPORT, *([out / TIMELINE] if drawn else []))
 
 
 def _frame(rows: list[Any], *columns: str) -> pd.DataFrame:

@@ -58,4 +58,4 @@ def run(
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error
-    return PolicyRun(result.jobs)
+    return PolicyRun(result.jobs, paths=result.plan.paths)

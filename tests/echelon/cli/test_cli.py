@@ -54,7 +54,12 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
     result = invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "new" / "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "new" / "out"
-    assert sorted(path.name for path in out.iterdir()) == ["report.md", "results.json", "timeline.png"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        "network.json",
+        "report.md",
+        "results.json",
+        "timeline.png",
+    ]
     results = json.loads((out / "results.json").read_text())
     assert (results["scenario"], results["target"]) == ("fig2", "fluid")
     assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results["results"].items()} == {
@@ -70,7 +75,7 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
 def test_two_runs_give_identical_results(tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert invoke("run", SCENARIOS / "dp_pair.yaml", "--target", "fluid", "--out", tmp_path / name).exit_code == 0
-    for file in ("results.json", "report.md", "timeline.png"):
+    for file in ("results.json", "network.json", "report.md", "timeline.png"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 

@@ -7,7 +7,8 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from echelon.cli.top import PortsView, slowdown, uses
+from echelon.cli.top import PortsView, slowdown
+from echelon.service.port_use import uses
 from echelon.service.resources import JobSummary, QueueUse, SwitchQueues
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.cli.test_service_commands import columns, submit
@@ -38,7 +39,7 @@ def test_use_is_what_a_queue_sent_between_two_readings() -> None:
     busy, idle = uses(before, now)
     assert (busy.port, busy.queues_bps[0], busy.queues_bps[7]) == (1, 250_000, 500_000)
     assert busy.use == 0.75
-    assert busy.drops_pps == 6.0, "3 a second in each queue"
+    assert busy.drops_per_s == 6.0, "3 a second in each queue"
     assert (idle.port, idle.use) == (2, 0.0)
     assert [one.port for one in PortsView((), before, now).ports] == [1, 2]
 

@@ -158,12 +158,15 @@ class Daemon(Process):
 class Switch:
     """The process of `softswitch`, without a program until a controller brings one."""
 
-    def __init__(self, directory: Path, name: str, device_id: int, ports: list[int]) -> None:
+    def __init__(
+        self, directory: Path, name: str, device_id: int, ports: list[int], rates_bps: Mapping[int, int]
+    ) -> None:
         self.name = name
         self.device_id = device_id
         self.address = f"127.0.0.1:{free_port()}"
         self._directory = directory
         self._ports = ports
+        self._rates_bps = rates_bps
         self._process: Process | None = None
 
     def path(self, port: int) -> Path:
@@ -183,6 +186,7 @@ class Switch:
                 BIN / "softswitch",
                 "--no-p4",
                 *interfaces,
+                *(text for port, rate in self._rates_bps.items() for text in ("--port-rate", f"{port}={rate}bit")),
                 "--device-id",
                 str(self.device_id),
                 "--",
@@ -252,7 +256,13 @@ class Lab:
     """Switches of a fabric and the configuration of a service for them. `start` and `stop` the switches; daemons are
     the caller's (`daemon`)."""
 
-    def __init__(self, directory: Path, fabric: Mapping[str, Any], **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, fabric: Mapping[str, Any], *, with_rates: bool = False, **settings: Any
+    ) -> None:
+        """Args:
+        with_rates: ports send no faster than the fabric says; otherwise as fast as they can.
+        settings: of the service's configuration.
+        """
         self.directory = directory
         (directory / "fabric.yaml").write_text(yaml.safe_dump(dict(fabric)))
         self.fabric: Fabric = load_fabric(directory / "fabric.yaml")
@@ -262,6 +272,9 @@ class Lab:
                 name,
                 switch.device_id,
                 sorted(port for (node, _), port in self.fabric.port_to.items() if node == name),
+                {port: self.fabric.rate_bps[ends] for ends, port in self.fabric.port_to.items() if ends[0] == name}
+                if with_rates
+                else {},
             )
             for name, switch in self.fabric.switches.items()
         }

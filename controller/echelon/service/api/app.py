@@ -20,8 +20,11 @@ from echelon.service.api.jobs import jobs
 from echelon.service.api.network import links, plan, policy, switches
 from echelon.service.api.pages import pages
 from echelon.service.api.settings import ApiSettings
+from echelon.service.api.stream import stream
 from echelon.service.interface import Service
+from echelon.service.live import Live
 from echelon.service.resources import DistanceReport, LinkSetting, PolicySetting
+from echelon.web import routes as web
 
 DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
@@ -44,7 +47,8 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
     app.state.service = service
     app.state.settings = settings
     app.state.stopping = asyncio.Event()
-    for part in (jobs, plan, switches, policy, links, status, pages):
+    app.state.live = Live(lambda: app.state.service)
+    for part in (jobs, plan, switches, policy, links, status, stream, pages, web.router("service")):
         app.include_router(part)
     if metrics is not None:
         app.include_router(metrics_router(metrics, is_open=settings.open_metrics))

@@ -24,12 +24,13 @@ from echelon.service.api.rates import RequestRates
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import NO_LIMITS, Principal
 from echelon.service.trail import ORIGIN, Origin
+from echelon.web import assets
 
 log = logs.get("echelon.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
-TOKENLESS_PATHS = OPEN_PATHS | {pages.PATH}
+TOKENLESS_PATHS = OPEN_PATHS | {pages.PATH} | assets.paths()
 """Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing. Every other method requires an operator."""
@@ -174,7 +175,8 @@ class _Answer:
             self.status = message["status"]
             headers = message.setdefault("headers", [])
             headers.append((b"x-request-id", self.request.encode()))
-            headers.append((b"cache-control", b"no-store"))
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
             headers.append((b"x-content-type-options", b"nosniff"))
         elif message["type"] == "http.response.body" and self.method == "HEAD":
             message = {**message, "body": b""}

@@ -16,6 +16,7 @@ from echelon.service.resources import (
     DryRunResource,
     EventResource,
     FlowPlanResource,
+    FlowTable,
     IntentResource,
     JobForecast,
     JobResource,
@@ -31,6 +32,8 @@ from echelon.service.resources import (
     SwitchDifference,
     SwitchQueues,
     SwitchResource,
+    WaitResource,
+    WaitsResource,
 )
 
 
@@ -171,6 +174,22 @@ class MemoryService:
         if self.busy:
             await self._wait()
         return SwitchDifference(switch=name, reachable=True)
+
+    def flows(self, after: int, job: str | None) -> FlowTable:
+        self._check()
+        if job is not None:
+            self.job(job)
+        kept = [number for number in (1, 2, 3) if number > after]
+        return FlowTable(
+            count=3, jobs=("d",), flows=("f",), number=tuple(kept), job=(0,) * len(kept), flow=(0,) * len(kept),
+            iteration=tuple(kept), start_s=tuple(map(float, kept)), finish_s=tuple(one + 0.5 for one in kept),
+            tardiness_s=(None,) * len(kept),
+        )  # fmt: skip
+
+    async def waits(self) -> WaitsResource:
+        self._check()
+        wait = WaitResource(job="d", other="e", wait_s=1.5, links=(("s1", "s2"),))
+        return WaitsResource(flows=3, from_s=1.0, to_s=3.5, waits=(wait,))
 
     async def queues(self, switch: str) -> SwitchQueues:
         use = QueueUse(port=1, to="s2", rate_bps=10**9, queue=0, packets=1, size_bytes=64, dropped_packets=0)

@@ -80,7 +80,9 @@ def operations(url: str, token: str) -> Sequence[Operation]:
     schema = schemathesis.openapi.from_url(
         f"{url}/openapi.json", headers={"Authorization": f"Bearer {token}"}, config=config
     )
-    return [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
+    found = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]
+    # A stream does not end (test_stream.py).
+    return [one for one in found if one.path != "/stream"]
 
 
 Judge = Callable[[Any, Any], None]

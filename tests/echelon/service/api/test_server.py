@@ -296,7 +296,7 @@ def test_headers_are_bounded(running: Serving) -> None:
     "request_",
     [
         b"\x00\x01\x02\r\n\r\n",
-        b"GET / HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /nothing HTTP/9.9\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"POST /jobs HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",

@@ -1,0 +1,101 @@
+// The page of a running service: its views, the head of the page, the stream that feeds them.
+
+import { token, whenUnauthenticated, get } from "./api.js";
+import { writable } from "./changes.js";
+import { h, setText, show } from "./dom.js";
+import { eventsView } from "./events.js";
+import { fabricView } from "./fabric.js";
+import { flowFeed } from "./flow_feed.js";
+import { age, counted } from "./format.js";
+import { jobsView } from "./jobs.js";
+import { policiesView } from "./policies.js";
+import { Store } from "./store.js";
+import { follow } from "./stream.js";
+import { timelineView } from "./timeline.js";
+import { tokenDialog } from "./token.js";
+import { waitsView } from "./waits.js";
+
+export async function servicePage(onNews) {
+  const store = new Store();
+  const source = {
+    policies: null,
+    load: flowFeed(),
+    waits: () => get("waits"),
+  };
+  const hint = h("p", { class: "soft end", hidden: true });
+  let following = new AbortController();
+
+  function begin() {
+    following.abort();
+    following = new AbortController();
+    follow("stream", (name, data) => store.take(name, data), state, following.signal);
+  }
+
+  const ask = tokenDialog(begin);
+  whenUnauthenticated(ask);
+  show(document.getElementById("token-button"), token.get() !== null);
+
+  store.subscribe((news) => {
+    if (news.has("status") || news.has("hello")) head(store);
+    setText(hint, store.who === null ? "" : writable(store));
+    show(hint, hint.textContent !== "");
+    onNews(news);
+  });
+  setInterval(() => head(store), 10000);
+  begin();
+
+  const context = { store, source };
+  return {
+    views: [
+      { name: "fabric", title: "Fabric", make: () => fabricView(context) },
+      { name: "jobs", title: "Jobs", make: () => jobsView(context) },
+      { name: "timeline", title: "Timeline", make: () => timelineView(context) },
+      { name: "waits", title: "Waits", make: () => waitsView(context) },
+      { name: "policies", title: "Policies", make: () => policiesView(context) },
+      { name: "events", title: "Events", make: () => eventsView(context) },
+    ],
+    hint: () => hint,
+    store,
+  };
+}
+
+function state(text, why) {
+  const element = document.getElementById("link-state");
+  element.className = `link-state ${text === "live" ? "live" : "lost"}`;
+  setText(element, { live: "live", lost: why ?? "The service does not answer.", refused: "not signed in" }[text]);
+}
+
+function head(store) {
+  const status = store.get("status");
+  const facts = status === null ? [] : [
+    ["fabric", status.fabric],
+    ["policy", status.policy],
+    ["plan", `${status.plan || "none yet"}${status.settled || status.role === "standby" ? "" : ", being written"}`],
+    ["switches", states(status.switches)],
+    ["jobs", states(status.jobs_by_state)],
+    ["up", age(Date.now() / 1e3 - status.started_at)],
+  ].concat(store.who?.token ? [["token", `${store.who.token}, ${store.who.role}`]] : []);
+  const list = document.getElementById("facts");
+  list.replaceChildren(...facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text))));
+  notices(status);
+}
+
+function states(counts) {
+  const found = Object.entries(counts).filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]);
+  return found.map(([name, count]) => `${count.toLocaleString("en")} ${name}`).join(", ") || "none";
+}
+
+function notices(status) {
+  const box = document.getElementById("notices");
+  const lines = [...(status?.problems ?? [])];
+  if (status?.role === "standby") {
+    lines.unshift(status.leader === null ? "No controller leads." : `This controller stands by. The leader is ${status.leader}.`);
+  }
+  const unplanned = status?.jobs_by_state?.unplanned ?? 0;
+  if (unplanned > 0) lines.push(`${counted(unplanned, "job")} cannot be planned: see Jobs.`);
+  const key = lines.join("\n");
+  if (box.dataset.key === key) return;
+  box.dataset.key = key;
+  box.replaceChildren(h("ul", {}, lines.slice(0, 5).map((line) => h("li", {}, line)), lines.length > 5 ? h("li", {}, `and ${lines.length - 5} more`) : ""));
+  show(box, lines.length > 0);
+}

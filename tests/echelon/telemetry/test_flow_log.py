@@ -1,0 +1,97 @@
+"""The log of flows: starts at the first switch, finishes at the last, times on one clock."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from echelon.telemetry import flow_log
+from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.flow_log import FlowLog
+
+PATH = ("h1", "s1", "s2", "h2")
+EPOCH = 1_700_000_000.0
+"""The controller's clock at time 0 of these tests."""
+BEHIND = {"s1": 1000.0, "s2": -50.0}
+"""What the clocks of the switches show at that time."""
+
+
+def seen(
+    log: FlowLog,
+    switch: str,
+    at: float,
+    *,
+    delay: float = 0.0,
+    late: float = 0.0,
+    epoch: int = 1,
+    started: bool = False,
+    finished: bool = False,
+    has_deadline: bool = True,
+    flow: str = "f",
+) -> None:
+    """Report what passed a switch at a time; the report takes `delay`."""
+    clock = Fraction(BEHIND[switch] + at).limit_denominator(10**6)
+    event = FlowEvent(switch, "j", flow, epoch, clock, Fraction(late).limit_denominator(10**6), started, finished)
+    log.observe(event, PATH, EPOCH + at + delay, has_deadline=has_deadline)
+
+
+def test_times_of_two_switches_come_to_one_clock_by_the_fastest_report() -> None:
+    log = FlowLog()
+    for switch in BEHIND:
+        seen(log, switch, 0.0, epoch=0)  # reports that take no time
+    seen(log, "s1", 1.0, delay=0.3, started=True)
+    seen(log, "s2", 1.1, delay=0.2, started=True)
+    seen(log, "s1", 3.0, delay=0.1, finished=True)
+    seen(log, "s2", 3.5, delay=0.4, finished=True, late=0.25)
+    (flow,) = log.after(0)
+    assert (flow.job, flow.flow, flow.epoch, flow.number) == ("j", "f", 1, 1)
+    assert (flow.start_s - EPOCH, flow.finish_s - EPOCH) == pytest.approx((1.0, 3.5), abs=1e-5)
+    assert flow.tardiness_s == pytest.approx(0.25)
+
+
+def test_a_flow_that_was_not_seen_whole_is_left_out() -> None:
+    log = FlowLog()
+    seen(log, "s2", 1.0, finished=True)
+    seen(log, "s1", 2.0, started=True, epoch=2)
+    seen(log, "s2", 3.0, finished=True, epoch=3)
+    assert list(log.after(0)) == []
+    seen(log, "s2", 4.0, finished=True, epoch=2)
+    assert [flow.epoch for flow in log.after(0)] == [2]
+
+
+def test_a_flow_without_deadline_has_no_tardiness() -> None:
+    log = FlowLog()
+    seen(log, "s1", 1.0, started=True)
+    seen(log, "s2", 2.0, finished=True, has_deadline=False)
+    assert [flow.tardiness_s for flow in log.after(0)] == [None]
+
+
+def test_it_keeps_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_log, "UNFINISHED", 4)
+    log = FlowLog()
+    for number in range(flow_log.KEPT + 5):
+        seen(log, "s1", number, started=True, flow=f"f{number}")
+        seen(log, "s2", number + 0.5, finished=True, flow=f"f{number}")
+    kept = list(log.after(0))
+    assert (log.count, len(kept)) == (flow_log.KEPT + 5, flow_log.KEPT)
+    assert [kept[0].number, kept[-1].number] == [6, flow_log.KEPT + 5]
+    assert [flow.number for flow in log.after(log.count - 2)] == [log.count - 1, log.count]
+    assert list(log.after(log.count + 10)) == []
+    for number in range(10):
+        seen(log, "s1", number, started=True, flow=f"g{number}")
+    for number in range(10):
+        seen(log, "s2", number + 0.5, finished=True, flow=f"g{number}")
+    assert [flow.flow for flow in log.after(log.count - 10)][-4:] == ["g6", "g7", "g8", "g9"]
+    assert log.count == flow_log.KEPT + 9
+
+
+def test_a_switch_that_is_new_has_another_clock() -> None:
+    log = FlowLog()
+    seen(log, "s1", 1.0, started=True, epoch=0)
+    log.reconnected("s1")
+    clock = Fraction(7)
+    log.observe(FlowEvent("s1", "j", "f", 1, clock, Fraction(0), True, False), PATH, EPOCH + 100, has_deadline=True)
+    seen(log, "s2", 101.0, finished=True)
+    (flow,) = log.after(0)
+    assert flow.start_s == pytest.approx(EPOCH + 100)
