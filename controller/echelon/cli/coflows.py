@@ -38,6 +38,7 @@ def coflows(
             metavar="TIME",
         ),
     ] = "0 s",
+    as_json: tables.AsJson = False,
 ) -> None:
     """Replay a trace of coflows on one big switch, and print how long coflows take under each policy.
 
@@ -61,8 +62,12 @@ def coflows(
         from echelon.experiments.coflow_replay import replay
     except ModuleNotFoundError:
         fail("numpy is not installed (install echelon-p4[plot])", FAILED)
+    replays = {label: replay(read, of, port_bps, interval_s) for label, of in policies}
+    if as_json:
+        tables.show_json(replays)
+        return
     columns = [tables.Column("policy"), *(tables.Column(title, right=True) for title in _TITLES)]
-    tables.show(columns, [(label, *_row(replay(read, of, port_bps, interval_s))) for label, of in policies], "")
+    tables.show(columns, [(label, *_row(result)) for label, result in replays.items()], "")
 
 
 def _policy(choice: PolicyChoice) -> CoflowPolicy:

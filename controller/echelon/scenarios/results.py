@@ -117,6 +117,19 @@ def to_text(results: Results) -> str:
     return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
+def summary(results: Results) -> Results:
+    """Return the document without single flows."""
+    policies = {
+        label: {**of, "jobs": {job: _without_flows(measured) for job, measured in of["jobs"].items()}}
+        for label, of in results["results"].items()
+    }
+    return {**results, "results": policies}
+
+
+def _without_flows(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in job.items() if key != "flows"}
+
+
 def rounded(value: Number) -> float:
     """Return a number as it stands in the document."""
     return round(float(value), DIGITS) + 0.0  # never -0.0
