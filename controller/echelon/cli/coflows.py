@@ -9,7 +9,7 @@ import typer
 
 from echelon.cli import tables
 from echelon.cli.runs import policy_choice
-from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.cli.usage import BAD_INPUT, fail
 
 if TYPE_CHECKING:
     from echelon.experiments.coflow_replay import CoflowReplay
@@ -58,10 +58,8 @@ def coflows(
         port_bps, interval_s = rate_bps(rate), float(duration_s(interval))
     except QuantityError as error:
         fail(f"--rate, --interval: {error}", BAD_INPUT)
-    try:
-        from echelon.experiments.coflow_replay import replay
-    except ModuleNotFoundError:
-        fail("numpy is not installed (install echelon-p4[plot])", FAILED)
+    from echelon.experiments.coflow_replay import replay
+
     replays = {label: replay(read, of, port_bps, interval_s) for label, of in policies}
     if as_json:
         tables.show_json(replays)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import figures, tables
-from echelon.cli.usage import FAILED, fail
+from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
     from echelon.jobs.graph import EchelonFlow, Job
@@ -39,14 +39,14 @@ def show(
     except DocumentError as error:
         fail(str(error))
     job = build_job(spec)
-    if as_json:
-        tables.show_json(_plain(job))
-    else:
-        _describe(job)
     for path in out or ():
         _draw(job, tuple(spec.hosts), path)
-        if not as_json:
-            typer.echo(path)
+    if as_json:
+        tables.show_json(_plain(job))
+        return
+    _describe(job)
+    for path in out or ():
+        typer.echo(path)
 
 
 def _plain(job: Job) -> dict[str, object]:
@@ -110,8 +110,6 @@ def _draw(job: Job, hosts: tuple[str, ...], path: Path) -> None:
 
     try:
         job_picture.draw(job, hosts, path)
-    except ImportError:
-        fail("--out: matplotlib is not installed (install echelon-p4[plot])", FAILED)
     except OSError as error:
         fail(f"--out: {path}: {error.strerror or error} (name a file that can be written)")
     except ValueError as error:  # a kind of picture that matplotlib does not know

@@ -133,6 +133,7 @@ def _run(
 
     from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
+    from echelon.simulation.comparison import TIMELINE
     from echelon.simulation.run import compare
 
     runner = place(fabric, target)
@@ -172,6 +173,12 @@ def _run(
             )
     with _writing(out):
         files = comparison.write(out)
+    if not any(path.name == TIMELINE for path in files):
+        typer.echo(
+            f"no picture: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the same command "
+            f"or echelon plot {out} -o {out})",
+            err=True,
+        )
     if as_json:
         tables.show_json({**summary(comparison.results), "files": files})
         return

@@ -331,10 +331,8 @@ def _read(file: Path) -> Schedule:
 
 
 def _draw(schedule: Schedule, title: str, file: Path) -> None:
-    try:
-        from echelon.traffic import picture
-    except ImportError:
-        fail("--out: matplotlib is not installed (install echelon-p4[plot])", FAILED)
+    from echelon.traffic import picture
+
     try:
         picture.draw(schedule, title, file)
     except OSError as error:

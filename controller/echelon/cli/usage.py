@@ -39,6 +39,13 @@ class CommandGroup(TyperGroup):
             status = BAD_INPUT
         except typer.Abort:
             status = INTERRUPTED
+        except ModuleNotFoundError as error:
+            from echelon.extras import how_to_install
+
+            if (remedy := how_to_install(error)) is None:
+                raise
+            _say(remedy)
+            status = BAD_INPUT
         except (BrokenPipeError, SystemExit) as error:
             # The reader of the output, such as `head`, has seen enough. Click turns that into a status of 1.
             if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):

@@ -219,6 +219,7 @@ JOB = str(ROOT / "examples/start/vision.yaml")
 
 OFFLINE = {
     "run": f"run {SCENARIO} --target fluid -o results",
+    "plot": "plot results --kind bars -o pictures",
     "check": f"check {SCENARIO}",
     "place": f"place {SCENARIO} --candidates 0",
     "show": f"show {JOB}",
