@@ -1,8 +1,9 @@
 # Every target makes the environment .venv from nothing when it is missing or older than pyproject.toml.
 PYTHON ?= python3
 VENV := .venv
-# What runs scenarios, and what tests need besides.
+# What runs scenarios; what runs them on real hosts; and what tests need besides.
 RUNS := $(VENV)/.runs
+HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 OUT ?= out
@@ -16,7 +17,12 @@ $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
+	@echo "Installing what runs scenarios into $(VENV)"
+	$(RUN)/python -m pip install --disable-pip-version-check --editable .
+	touch $@
+
+$(HOSTS): $(RUNS)
+	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]'
 	touch $@
 
 $(STAMP): $(RUNS)
@@ -28,7 +34,7 @@ demo: $(RUNS)
 
 # Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
-demo-mininet: $(RUNS)
+demo-mininet: $(HOSTS)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
 
 # The documentation site, into out/site. Warnings are errors.

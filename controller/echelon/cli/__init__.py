@@ -26,6 +26,7 @@ from echelon.cli import (
     pictures,
     placing,
     plans,
+    plots,
     policies,
     runs,
     serving,
@@ -62,6 +63,7 @@ app.command(rich_help_panel=_EXPERIMENTS)(examples.init)
 app.command(name="examples", rich_help_panel=_EXPERIMENTS)(examples.examples)
 app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
 app.command(rich_help_panel=_EXPERIMENTS)(viewing.view)
+app.command(rich_help_panel=_EXPERIMENTS)(plots.plot)
 app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import BAD_INPUT
 
 
@@ -51,6 +52,17 @@ class FileKind:
     """A function that describes the file. It raises `DocumentError`."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file, and what it is or what is wrong with it."""
+
+    file: Path
+    good: bool
+    what: str | None
+    """The kind and name of a good file."""
+    mistakes: tuple[str, ...] = ()
+
+
 KINDS = (
     FileKind("job", _job),
     FileKind("fabric", _fabric),
@@ -67,6 +79,7 @@ def check(
         list[Path],
         typer.Argument(help="Files of jobs, fabrics, scenarios, service configurations and tokens.", metavar="FILE"),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Check files without running anything.
 
@@ -74,18 +87,27 @@ def check(
 
     Example: echelon check *.yaml
     """
+    checked = []
+    for file in files:
+        found = _checked(file)
+        checked.append(found)
+        for mistake in found.mistakes:
+            typer.echo(mistake, err=True)
+        if found.good and not as_json:
+            typer.echo(f"{file}: {found.what} is good")
+    if as_json:
+        show_json(checked)
+    if not all(found.good for found in checked):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _checked(file: Path) -> CheckedFile:
     from echelon.documents import DocumentError
 
-    failed = False
-    for file in files:
-        try:
-            typer.echo(f"{file}: {_kind_of(file).load(file)} is good")
-        except DocumentError as error:
-            failed = True
-            for mistake in (error, *error.others):
-                typer.echo(str(mistake), err=True)
-    if failed:
-        raise typer.Exit(BAD_INPUT)
+    try:
+        return CheckedFile(file, True, _kind_of(file).load(file))
+    except DocumentError as error:
+        return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
 
 
 def _kind_of(file: Path) -> FileKind:

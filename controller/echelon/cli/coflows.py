@@ -9,7 +9,7 @@ import typer
 
 from echelon.cli import tables
 from echelon.cli.runs import policy_choice
-from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.cli.usage import BAD_INPUT, fail
 
 if TYPE_CHECKING:
     from echelon.experiments.coflow_replay import CoflowReplay
@@ -38,6 +38,7 @@ def coflows(
             metavar="TIME",
         ),
     ] = "0 s",
+    as_json: tables.AsJson = False,
 ) -> None:
     """Replay a trace of coflows on one big switch, and print how long coflows take under each policy.
 
@@ -57,12 +58,14 @@ def coflows(
         port_bps, interval_s = rate_bps(rate), float(duration_s(interval))
     except QuantityError as error:
         fail(f"--rate, --interval: {error}", BAD_INPUT)
-    try:
-        from echelon.experiments.coflow_replay import replay
-    except ModuleNotFoundError:
-        fail("numpy is not installed (install echelon-p4[plot])", FAILED)
+    from echelon.experiments.coflow_replay import replay
+
+    replays = {label: replay(read, of, port_bps, interval_s) for label, of in policies}
+    if as_json:
+        tables.show_json(replays)
+        return
     columns = [tables.Column("policy"), *(tables.Column(title, right=True) for title in _TITLES)]
-    tables.show(columns, [(label, *_row(replay(read, of, port_bps, interval_s))) for label, of in policies], "")
+    tables.show(columns, [(label, *_row(result)) for label, result in replays.items()], "")
 
 
 def _policy(choice: PolicyChoice) -> CoflowPolicy:

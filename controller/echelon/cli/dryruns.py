@@ -10,7 +10,7 @@ import typer
 from echelon.cli import figures, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from echelon.service.resources import DryRunResource, QueueResource, SwitchChange
 
@@ -20,8 +20,11 @@ DryRun = Annotated[
 ]
 
 
-def show(found: DryRunResource) -> None:
+def show(found: DryRunResource, as_json: bool) -> None:
     """Print what a change would do."""
+    if as_json:
+        tables.show_json(found)
+        return
     columns = [
         tables.Column("switch"),
         tables.Column("table"),
@@ -47,6 +50,18 @@ def show(found: DryRunResource) -> None:
         _show_jobs(found)
     if found.unpredicted is not None:
         typer.echo(f"no slowdowns: {found.unpredicted}", err=True)
+
+
+def show_all(found: Mapping[str, DryRunResource], as_json: bool) -> None:
+    """Print what each of several changes would do by itself, below its title. One alone has no title, and as JSON it
+    is no list."""
+    if as_json and len(found) > 1:
+        tables.show_json(list(found.values()))
+        return
+    for number, (title, change) in enumerate(found.items()):
+        if len(found) > 1:
+            typer.echo(f"{'' if number == 0 else chr(10)}{title}")
+        show(change, as_json)
 
 
 def _rows(switch: SwitchChange) -> Iterator[tuple[str, ...]]:

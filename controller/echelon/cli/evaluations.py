@@ -10,7 +10,7 @@ import typer
 
 from echelon.cli.progress import Bars, one_line_errors
 from echelon.cli.runs import policy_choice
-from echelon.cli.tables import Column, show
+from echelon.cli.tables import AsJson, Column, show, show_json
 
 if TYPE_CHECKING:
     from echelon.experiments.tables import Table
@@ -54,6 +54,7 @@ def evaluate(
     workers: Annotated[
         int | None, typer.Option(help="Number of processes that measure. Default: one for each processor.", min=1)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run every policy on random scenarios, and compare it with fair sharing and the physical limit.
 
@@ -82,6 +83,9 @@ def evaluate(
                 workers=workers or os.cpu_count() or 1,
                 progress=bars,
             )
+        if as_json:
+            show_json({"tables": report.overview, "files": report.files})
+            return
         for table in report.overview:
             _show(table)
         for path in report.files:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.tables import Column, show
+from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import FAILED, fail
 from echelon.shipped import shipped
 
@@ -29,6 +29,7 @@ def examples(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Copy them into this directory.", metavar="DIRECTORY")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the scenarios, fabrics, files for `mn`, plug-ins and P4 sources that come with Echelon, or copy them.
 
@@ -39,6 +40,9 @@ def examples(
         fail(f"echelon examples: no file has {' or '.join(map(repr, names or []))} in its path (see echelon examples)")
     if out is None:
         rows = [(path.as_posix(), _first_sentence(shipped() / path)) for path in found]
+        if as_json:
+            show_json([{"file": file, "about": about} for file, about in rows])
+            return
         show((Column("file"), Column("what it is", wraps=True)), rows, "no examples")
         return
     # Files name others by relative paths, so these are copied, too.
@@ -46,11 +50,15 @@ def examples(
     if any(path.parts[0] == "topologies" for path in found):
         needed |= dict.fromkeys(path for path in _files() if path.parts[0] == "topologies" and len(path.parts) == 2)
     _copy({path: out / path for path in needed})
+    if as_json:
+        show_json({"files": [out / path for path in needed]})
+        return
     typer.echo(f"{out}: {len(needed)} files")
 
 
 def init(
     directory: Annotated[Path, typer.Argument(help="The directory; it is made.", metavar="DIRECTORY")] = Path(),
+    as_json: AsJson = False,
 ) -> None:
     """Write a scenario, a fabric and two jobs with comments, to be changed.
 
@@ -58,6 +66,9 @@ def init(
     """
     files = [path for path in _files() if path.parent == _START]
     _copy({path: directory / path.name for path in files})
+    if as_json:
+        show_json({"files": sorted(directory / path.name for path in files)})
+        return
     for path in sorted(files):
         typer.echo(f"{directory / path.name}: {_first_sentence(shipped() / path)}")
     scenario = directory / "scenario.yaml"

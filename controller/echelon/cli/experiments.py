@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import CommandGroup, fail, fraction
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.simulation.places import FLUID, PRIVATE, Runner, place, unwatched
@@ -31,9 +32,13 @@ _DIRECTORY = "DIRECTORY"
 def experiment(
     context: typer.Context,
     listed: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Repeat published experiments beside the published numbers."""
     if listed:
+        if as_json:
+            show_json([{"experiment": name, "about": entry.about} for name, entry in EXPERIMENTS.items()])
+            raise typer.Exit
         wide = max(map(len, EXPERIMENTS))
         for name, entry in EXPERIMENTS.items():
             typer.echo(f"{name:{wide}}  {entry.about}")
@@ -45,6 +50,7 @@ def experiment(
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(help="The directory of earlier experiments.", metavar=_DIRECTORY)],
+    as_json: AsJson = False,
 ) -> None:
     """Redraw tables, figures and reports from what was measured; nothing is run.
 
@@ -53,8 +59,7 @@ def report(
     with one_line_errors(directory):
         from echelon.experiments import run
 
-        for path in run.report(directory):
-            typer.echo(path)
+        _show_files(run.report(directory), as_json)
 
 
 def _command(name: str) -> Callable[..., None]:
@@ -98,6 +103,7 @@ def _command(name: str) -> Callable[..., None]:
                 help="Number of processes that measure (in real time: one). Default: one for each processor.", min=1
             ),
         ] = None,
+        as_json: AsJson = False,
     ) -> None:
         with one_line_errors(out):
             from echelon.experiments.experiment import Selection
@@ -132,8 +138,7 @@ def _command(name: str) -> Callable[..., None]:
                     command=["echelon", *sys.argv[1:]],
                     progress=bars,
                 )
-            for path in files:
-                typer.echo(path)
+            _show_files(files, as_json)
 
     command.__doc__ = f"{EXPERIMENTS[name].about}.\n\nExample: echelon experiment {name} --quick -o results"
     return command
@@ -141,6 +146,14 @@ def _command(name: str) -> Callable[..., None]:
 
 for _name in EXPERIMENTS:
     app.command(_name)(_command(_name))
+
+
+def _show_files(files: Sequence[Path], as_json: bool) -> None:
+    if as_json:
+        show_json({"files": files})
+        return
+    for path in files:
+        typer.echo(path)
 
 
 def _runner(fabric: str, target: str) -> Runner:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.tables import OutFile, write_text
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Write fabric files: leaf-spine, fat-tree and others.", no_args_is_help=True)
 
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="The file to write; default: standard output.", metavar="FILE")
-]
 Oversubscription = Annotated[
     str,
     typer.Option(
@@ -47,7 +45,7 @@ _DELAY = "1 us"
 
 
 @app.command("one-tor")
-def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY, out: Out = None) -> None:
+def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY, out: OutFile = None) -> None:
     """Write a fabric of servers at one top-of-rack switch.
 
     Example: echelon fabric one-tor --servers 8 -o fabric.yaml
@@ -59,7 +57,7 @@ def one_tor(servers: Servers = 4, rate: EveryRate = _RATE, delay: Delay = _DELAY
 
 
 @app.command("thesis-a")
-def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
+def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: OutFile = None) -> None:
     """Write four servers whose bottleneck is the NIC of s0, as a switch nic0 (Salamy 2022, configuration A).
 
     Example: echelon fabric thesis-a -o fabric.yaml
@@ -75,7 +73,7 @@ def thesis_a(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 
 
 @app.command("thesis-b")
-def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) -> None:
+def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: OutFile = None) -> None:
     """Write four servers whose bottleneck is their switch's port to s0 (Salamy 2022, configuration B).
 
     Example: echelon fabric thesis-b -o fabric.yaml
@@ -91,7 +89,7 @@ def thesis_b(rate: EveryRate = _THESIS, delay: Delay = _DELAY, out: Out = None) 
 
 @app.command()
 def dumbbell(
-    pairs: Pairs = 2, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
+    pairs: Pairs = 2, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: OutFile = None
 ) -> None:
     """Write pairs of hosts on either side of one link.
 
@@ -105,7 +103,11 @@ def dumbbell(
 
 @app.command()
 def line(
-    switches: Switches = 3, rate: Bottleneck = _RATE, nic_rate: NicRate = _NIC, delay: Delay = _DELAY, out: Out = None
+    switches: Switches = 3,
+    rate: Bottleneck = _RATE,
+    nic_rate: NicRate = _NIC,
+    delay: Delay = _DELAY,
+    out: OutFile = None,
 ) -> None:
     """Write switches in a line, with a host at each.
 
@@ -125,7 +127,7 @@ def leaf_spine(
     oversubscription: Oversubscription = "1",
     rate: Rate = _RATE,
     delay: Delay = _DELAY,
-    out: Out = None,
+    out: OutFile = None,
 ) -> None:
     """Write a leaf-spine fabric, in which every leaf is linked to every spine.
 
@@ -146,7 +148,7 @@ def fat_tree(
     k: Annotated[int, typer.Option("--k", help="Number of ports of a switch, which is even.")] = 4,
     rate: EveryRate = _RATE,
     delay: Delay = _DELAY,
-    out: Out = None,
+    out: OutFile = None,
 ) -> None:
     """Write a fat tree: three stages of equal switches, without oversubscription (Al-Fares et al., SIGCOMM 2008).
 
@@ -166,7 +168,7 @@ def rail_optimised(
     oversubscription: Oversubscription = "1",
     rate: Rate = _RATE,
     delay: Delay = _DELAY,
-    out: Out = None,
+    out: OutFile = None,
 ) -> None:
     """Write a rail-optimised fabric, in which each NIC of a server is a host at the switch (rail) of its rank.
 
@@ -197,13 +199,7 @@ def _write(about: str, build: Callable[..., FabricSpec], out: Path | None, delay
         text = fabric_text(build(**keywords), about)
     except ValueError as error:
         fail(str(error))
-    if out is None:
-        typer.echo(text, nl=False)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"--out: {out}: {error.strerror or error} (name a file to write)")
+    write_text(text, out)
 
 
 _OPTIONS = {"rate_bps": "rate", "nic_bps": "nic-rate"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def import_workload(
             "--set", help="Another option of the format; repeatable. docs/importing.md lists them.", metavar="KEY=VALUE"
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the job file of a workload in another tool's format, and say what was read, derived and ignored.
 
@@ -73,7 +75,7 @@ def import_workload(
     }
     given = {key: value for key, value in given.items() if value is not None} | _settings(settings or ())
     try:
-        _import(format_name, files, out, name, hosts, ranks_per_host, merge, given)
+        _import(format_name, files, out, name, hosts, ranks_per_host, merge, given, as_json)
     except DocumentError as error:
         fail(str(error))
 
@@ -87,6 +89,7 @@ def _import(
     ranks_per_host: int,
     merge: bool,
     given: Mapping[str, object],
+    as_json: bool,
 ) -> None:
     from echelon.importers.convert import convert
 
@@ -103,7 +106,7 @@ def _import(
         out.write_text(made.text, encoding="utf-8")
     except OSError as error:
         fail(f"{out}: {error.strerror or error} (choose another file for --out)")
-    _summarise(out, made.workload)
+    _summarise(out, made.workload, as_json)
 
 
 def _source(file: Path) -> Source:
@@ -148,7 +151,22 @@ def _name(out: Path) -> str:
     return words if re.match(r"[A-Za-z]", words) else f"job-{words}"[:32].rstrip("-")
 
 
-def _summarise(out: Path, workload: Workload) -> None:
+def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
+    tally = workload.tally
+    if as_json:
+        counts = {"read": tally.read, "derived": tally.derived, "ignored": tally.ignored, "notes": tally.notes}
+        show_json({"file": out, "nodes": len(workload.nodes), "ranks": workload.ranks, **counts})
+    else:
+        _say(out, workload)
+    if len(workload.nodes) > _MANY_NODES:
+        typer.echo(
+            f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations or --layers, fewer "
+            "hosts, or --merge)",
+            err=True,
+        )
+
+
+def _say(out: Path, workload: Workload) -> None:
     tally = workload.tally
     typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
     for title, counts in (("read", tally.read), ("derived", tally.derived), ("ignored", tally.ignored)):
@@ -156,9 +174,3 @@ def _summarise(out: Path, workload: Workload) -> None:
         typer.echo(f"  {title}: {said or 'nothing'}")
     for note in tally.notes:
         typer.echo(f"  {note}")
-    if len(workload.nodes) > _MANY_NODES:
-        typer.echo(
-            f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations or --layers, fewer "
-            "hosts, or --merge)",
-            err=True,
-        )

@@ -49,6 +49,7 @@ def submit(
     ] = False,
     timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
     dry_run: dryruns.DryRun = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Register jobs; each is on disk when the command says so.
 
@@ -59,16 +60,23 @@ def submit(
     """
     specs = _specs([*(files or ()), *(more or ())])
     if dry_run:
-        _rehearse(client, specs, replace)
+        _rehearse(client, specs, replace, as_json)
         return
-    jobs = [job for source, spec in specs.items() if (job := _register(client, source, spec, replace)) is not None]
+    jobs = []
+    for source, spec in specs.items():
+        if (job := _register(client, source, spec, replace)) is not None:
+            jobs.append(job)
+            if not as_json:
+                typer.echo(f"job '{job.name}' is {job.state}")
     if wait:
         deadline = time.monotonic() + timeout
-        waiting = [_wait(client, job, deadline) for job in jobs]
-        if not all(waiting) and len(jobs) == len(specs):
-            raise typer.Exit(FAILED)
+        jobs = [_waited_for(client, job, deadline, quiet=as_json) for job in jobs]
+    if as_json:
+        tables.show_json(jobs)
     if len(jobs) < len(specs):
         raise typer.Exit(BAD_INPUT)
+    if wait and any(job.state != "installed" for job in jobs):
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -94,10 +102,11 @@ def new(
         str, typer.Option(help="Part of the GPU's peak that computing reaches.", metavar="FRACTION")
     ] = "45%",
     name: Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")] = None,
+    out: tables.OutFile = None,
 ) -> None:
-    """Print the job file of a model that is trained on so many GPUs.
+    """Write the job file of a model that is trained on so many GPUs.
 
-    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16
+    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16 -o job.yaml
     """
     from echelon.documents import DocumentError
     from echelon.jobs.models.command import new_job_file
@@ -118,7 +127,7 @@ def new(
         )
     except DocumentError as error:
         fail(str(error))
-    typer.echo(text, nl=False)
+    tables.write_text(text, out)
 
 
 @app.command("list")
@@ -199,6 +208,7 @@ def remove(
     client: Client,
     names: Annotated[list[str], typer.Argument(help="The jobs.", metavar="NAME", autocompletion=completion.jobs)],
     dry_run: dryruns.DryRun = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Remove jobs. A name that cannot be removed does not keep the others; the status then is 2.
 
@@ -206,13 +216,13 @@ def remove(
     """
     from echelon.client import ClientError
 
+    if dry_run:
+        rehearsals = {f"without job '{name}' alone:": client.rehearse_removal(name) for name in names}
+        dryruns.show_all(rehearsals, as_json)
+        return
     refused = 0
+    removed = []
     for name in names:
-        if dry_run:
-            if len(names) > 1:
-                typer.echo(f"without job '{name}' alone:")
-            dryruns.show(client.rehearse_removal(name))
-            continue
         try:
             client.remove_job(name)
         except ClientError as error:
@@ -221,7 +231,11 @@ def remove(
             refused += 1
             typer.echo(str(error), err=True)
         else:
-            typer.echo(f"job '{name}' is removed")
+            removed.append(name)
+            if not as_json:
+                typer.echo(f"job '{name}' is removed")
+    if as_json:
+        tables.show_json({"removed": removed})
     if refused:
         raise typer.Exit(BAD_INPUT)
 
@@ -240,12 +254,16 @@ def distances(
             help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.", metavar="OFFSET"
         ),
     ],
+    as_json: tables.AsJson = False,
 ) -> None:
     """Report a profiled arrangement function, to replace the one that the job's file implies.
 
     Example: echelon job distances bert h1 '0 ms' '10 ms' '20 ms'
     """
-    client.report_distances(name, echelonflow, offsets)
+    job = client.report_distances(name, echelonflow, offsets)
+    if as_json:
+        tables.show_json(job)
+        return
     typer.echo(f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force")
 
 
@@ -282,28 +300,28 @@ def _register(client: Client, source: str, spec: dict[str, Any], replace: bool) 
             reason = f"there is another job '{spec['job']}' (take another name, or replace it with --replace)"
         typer.echo(f"{source}: {reason}", err=True)
         return None
-    typer.echo(f"job '{job.name}' is {job.state}")
     return job
 
 
-def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool) -> None:
-    for number, spec in enumerate(specs.values()):
-        if len(specs) > 1:
-            typer.echo(f"{'' if number == 0 else chr(10)}job '{spec['job']}' by itself:")
-        dryruns.show(client.rehearse_job(spec, replace=replace))
+def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool, as_json: bool) -> None:
+    rehearsals = {
+        f"job '{spec['job']}' by itself:": client.rehearse_job(spec, replace=replace) for spec in specs.values()
+    }
+    dryruns.show_all(rehearsals, as_json)
 
 
-def _wait(client: Client, job: JobResource, deadline: float) -> bool:
-    """Return whether the job is installed in time."""
+def _waited_for(client: Client, job: JobResource, deadline: float, *, quiet: bool) -> JobResource:
+    """Return the job as soon as it is installed, cannot be, or the time is over, and say which."""
     while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
         job = client.job(job.name, wait_s=min(left, _POLL_S))
     if job.state == "installed":
         taken = f" in {figures.duration(job.timings.total_s)}" if job.timings else ""
-        typer.echo(f"job '{job.name}' is installed{taken}")
-        return True
+        if not quiet:
+            typer.echo(f"job '{job.name}' is installed{taken}")
+        return job
     reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
     typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
-    return False
+    return job
 
 
 def _facts(job: JobResource) -> list[tuple[str, str]]:

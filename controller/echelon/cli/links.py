@@ -50,6 +50,7 @@ def drain(
     b: OtherEnd,
     force: Annotated[bool, typer.Option("--force", help="Drain it even if jobs have no other path.")] = False,
     dry_run: dryruns.DryRun = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Route jobs around a link, so that it can be serviced.
 
@@ -58,22 +59,27 @@ def drain(
 
     Example: echelon link drain leaf1 spine2
     """
-    _set(client, a, b, "drained", force=force, dry_run=dry_run)
+    _set(client, a, b, "drained", force=force, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
 @on_service
-def restore(client: Client, a: End, b: OtherEnd, dry_run: dryruns.DryRun = False) -> None:
+def restore(
+    client: Client, a: End, b: OtherEnd, dry_run: dryruns.DryRun = False, as_json: tables.AsJson = False
+) -> None:
     """Let jobs use a drained link again.
 
     Example: echelon link restore leaf1 spine2
     """
-    _set(client, a, b, "up", dry_run=dry_run)
+    _set(client, a, b, "up", dry_run=dry_run, as_json=as_json)
 
 
-def _set(client: Client, a: str, b: str, state: str, *, force: bool = False, dry_run: bool) -> None:
+def _set(client: Client, a: str, b: str, state: str, *, force: bool = False, dry_run: bool, as_json: bool) -> None:
     if dry_run:
-        dryruns.show(client.rehearse_link(a, b, state, force=force))
+        dryruns.show(client.rehearse_link(a, b, state, force=force), as_json)
         return
     link = client.set_link(a, b, state, force=force)
+    if as_json:
+        tables.show_json(link)
+        return
     typer.echo(f"link {link.a} - {link.b} is {link.state}")

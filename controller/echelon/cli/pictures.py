@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import figures, tables
-from echelon.cli.usage import FAILED, fail
+from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
     from echelon.jobs.graph import EchelonFlow, Job
@@ -22,6 +22,7 @@ def show(
         list[Path] | None,
         typer.Option("--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."),
     ] = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Show what a job computes and sends in an iteration, and its EchelonFlows; draw it.
 
@@ -38,9 +39,36 @@ def show(
     except DocumentError as error:
         fail(str(error))
     job = build_job(spec)
-    _describe(job)
     for path in out or ():
         _draw(job, tuple(spec.hosts), path)
+    if as_json:
+        tables.show_json(_plain(job))
+        return
+    _describe(job)
+    for path in out or ():
+        typer.echo(path)
+
+
+def _plain(job: Job) -> dict[str, object]:
+    """Return the job as `--json` prints it."""
+    sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    return {
+        "job": job.name,
+        "workers": job.workers,
+        "computes": len(job.computes),
+        "flows": len(job.flows),
+        "bytes": sum(sizes.values()),
+        "echelonflows": [
+            {
+                "name": h.name,
+                "flows": h.flows,
+                "bytes": sum(sizes[name] for name in h.flows),
+                "offsets_s": h.offsets_s,
+                "coflow": h.is_coflow,
+            }
+            for h in job.echelonflows
+        ],
+    }
 
 
 def _describe(job: Job) -> None:
@@ -81,9 +109,7 @@ def _draw(job: Job, hosts: tuple[str, ...], path: Path) -> None:
     from echelon.experiments import job_picture
 
     try:
-        typer.echo(job_picture.draw(job, hosts, path))
-    except ImportError:
-        fail("--out: matplotlib is not installed (install echelon-p4[plot])", FAILED)
+        job_picture.draw(job, hosts, path)
     except OSError as error:
         fail(f"--out: {path}: {error.strerror or error} (name a file that can be written)")
     except ValueError as error:  # a kind of picture that matplotlib does not know

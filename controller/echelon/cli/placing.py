@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
@@ -29,13 +32,13 @@ def place(
         Path | None,
         typer.Option("--out", "-o", help="Write the scenario with this placement, next to the scenario's file."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what each placement of the jobs' ranks on hosts would cost each job.
 
     Example: echelon place scenario.yaml --run echelon -o placed.yaml
     """
     from echelon.cli.runs import policy_choice
-    from echelon.cli.tables import Column, show
     from echelon.documents import DocumentError, suggestion
     from echelon.placement.choose import place_jobs, rows
     from echelon.policies import PlanError
@@ -54,6 +57,11 @@ def place(
             if choice is not None:
                 for outcome in simulate(of.scenario, [choice]):
                     measured[of.name, outcome.job] = outcome.mean_iteration_s
+        if out is not None:
+            _write(scenario, out, next(of for of in placed if of.name == choose))
+        if as_json:
+            show_json([_plain(of, None if choice is None else measured) for of in placed])
+            return
         titles = ("racks", "alone", "slowdown", "iteration", "change")
         columns = [Column("placement"), Column("job"), *(Column(title, right=True) for title in titles)]
         if choice is not None:
@@ -67,7 +75,6 @@ def place(
         for of in placed:
             typer.echo(f"{of.name}: {of.predicted.utilisation:.4g} workers computing, on average, as predicted")
         if out is not None:
-            _write(scenario, out, next(of for of in placed if of.name == choose))
             typer.echo(out)
     except (DocumentError, PlanError) as error:
         fail(str(error), BAD_INPUT)
@@ -75,6 +82,15 @@ def place(
         fail(f"{scenario}: {error}", FAILED)
     except OSError as error:
         fail(f"--out: {error.filename or out}: {error.strerror or error} (name a file to write)", BAD_INPUT)
+
+
+def _plain(placed: PlacedScenario, measured: Mapping[tuple[str, str], float] | None) -> dict[str, object]:
+    """Return a placement with its costs, as `--json` prints it."""
+    jobs = []
+    for name, cost in placed.predicted.jobs.items():
+        ran = {} if measured is None else {"measured_iteration_s": measured[placed.name, name]}
+        jobs.append({"job": name, "workers": placed.scenario.specs[name].workers, **asdict(cost), **ran})
+    return {"placement": placed.name, "utilisation": placed.predicted.utilisation, "jobs": jobs}
 
 
 def _write(scenario: Path, out: Path, placed: PlacedScenario) -> None:

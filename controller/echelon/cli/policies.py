@@ -55,6 +55,7 @@ def set_policy(
         typer.Argument(help="Parameters of the policy; default: its own defaults.", metavar="PARAMETER=VALUE"),
     ] = None,
     dry_run: dryruns.DryRun = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Change the policy: all jobs are planned anew.
 
@@ -71,9 +72,13 @@ def set_policy(
             fail(f"parameter '{parameter}' is given twice (keep one of them)")
         given[parameter] = value
     if dry_run:
-        dryruns.show(client.rehearse_policy(name, given))
+        dryruns.show(client.rehearse_policy(name, given), as_json)
         return
-    typer.echo(f"the policy is {_text(client.set_policy(name, given))}")
+    policy = client.set_policy(name, given)
+    if as_json:
+        tables.show_json(policy)
+        return
+    typer.echo(f"the policy is {_text(policy)}")
 
 
 def _text(policy: PolicyResource) -> str:

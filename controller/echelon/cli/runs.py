@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli import tables
 from echelon.cli.live import LiveView
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, exact_place, ideal_place, place
@@ -72,6 +73,7 @@ def run(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask before a run on packets that will take more than ten minutes.")
     ] = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Run a scenario under each of its policies, and compare them.
 
@@ -80,7 +82,7 @@ def run(
     Example: echelon run scenario.yaml --policy fair --policy echelon -o results
     """
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [], ideal, exact, scale, yes)
+        _run(scenario, out, fabric, target, policy or [], ideal, exact, scale, yes, as_json)
 
 
 @contextmanager
@@ -125,10 +127,13 @@ def _run(
     exact: bool,
     scale: str | None,
     yes: bool,
+    as_json: bool,
 ) -> None:
     from rich.console import Console
 
+    from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
+    from echelon.simulation.comparison import TIMELINE
     from echelon.simulation.run import compare
 
     runner = place(fabric, target)
@@ -168,6 +173,15 @@ def _run(
             )
     with _writing(out):
         files = comparison.write(out)
+    if not any(path.name == TIMELINE for path in files):
+        typer.echo(
+            f"no picture: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the same command "
+            f"or echelon plot {out} -o {out})",
+            err=True,
+        )
+    if as_json:
+        tables.show_json({**summary(comparison.results), "files": files})
+        return
     _show(comparison.results, scenario, comparison.runs, console)
     for path in files:
         typer.echo(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -28,7 +28,7 @@ _CHANGES = 3
 @on_service
 def status(
     client: Client,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer of the API as JSON.")] = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Show the service on one screen: leader, plan, switches, jobs, drained links, problems, latest changes.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
 Config = Annotated[Path, typer.Option(help="The configuration that names the store.", metavar="FILE")]
@@ -15,7 +16,7 @@ Copy = Annotated[Path, typer.Argument(help="The copy.", metavar="COPY")]
 _CONFIG = Path("echelon.yaml")
 
 
-def backup(copy: Copy, config: Config = _CONFIG) -> None:
+def backup(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
     """Copy jobs, policy and drained links to one file, while the service runs or not.
 
     Example: echelon backup copy.db --config echelon.yaml
@@ -27,10 +28,10 @@ def backup(copy: Copy, config: Config = _CONFIG) -> None:
         jobs = back_up(_file(config), copy)
     except StoreError as error:
         fail(str(error))
-    typer.echo(f"{copy}: {jobs} jobs")
+    _show(copy, jobs, as_json)
 
 
-def restore(copy: Copy, config: Config = _CONFIG) -> None:
+def restore(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
     """Replace the store of a stopped service by a copy. The former store is kept as NAME.replaced.
 
     Example: echelon restore copy.db --config echelon.yaml
@@ -43,7 +44,14 @@ def restore(copy: Copy, config: Config = _CONFIG) -> None:
         jobs = put_back(copy, file)
     except StoreError as error:
         fail(str(error))
-    typer.echo(f"{file}: {jobs} jobs")
+    _show(file, jobs, as_json)
+
+
+def _show(file: Path, jobs: int, as_json: bool) -> None:
+    if as_json:
+        show_json({"file": file, "jobs": jobs})
+    else:
+        typer.echo(f"{file}: {jobs} jobs")
 
 
 def _file(config: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.tables import AsJson, Column, show, show_json
 
 
 def sweep(
@@ -28,13 +29,13 @@ def sweep(
             help="Run on the Dask cluster whose scheduler is here (extra 'cluster').", metavar="tcp://HOST:PORT"
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run every variant of a scenario under every policy. The same command continues an interrupted sweep.
 
     Example: echelon sweep sweep.yaml -o results --workers 2
     """
     with one_line_errors(out):
-        from echelon.cli.tables import Column, show
         from echelon.points.cluster import DaskCluster
         from echelon.sweeps.run import sweep_into
         from echelon.sweeps.spec import load_sweep
@@ -44,6 +45,9 @@ def sweep(
         with Bars(of.name) as bars:
             report = sweep_into(out, of, machines, bars.stage, bars.done)
         table = report.overview
+        if as_json:
+            show_json({"tables": [table], "files": report.files})
+            return
         typer.echo(table.title)
         varied = len(table.columns) - len(of.policies)
         show([Column(title, right=index >= varied) for index, title in enumerate(table.columns)], table.texts(), "")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
+from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.usage import fail
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from echelon.service.resources import Resource
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (docs/command-line.md has its fields).")]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer of the API as JSON.")]
+OutFile = Annotated[
+    Path | None, typer.Option("--out", "-o", help="The file to write; default: standard output.", metavar="FILE")
+]
 
 STYLES = {
     "installed": "green",
@@ -116,10 +122,30 @@ def pairs(facts: Iterable[tuple[str, str]]) -> None:
     console.print(grid)
 
 
-def show_json(resources: Resource | Sequence[Resource]) -> None:
-    """Print what the API answers as JSON."""
-    if isinstance(resources, Sequence):
-        data: object = [resource.model_dump(mode="json") for resource in resources]
-    else:
-        data = resources.model_dump(mode="json")
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+def write_text(text: str, out: Path | None) -> None:
+    """Write a file that the command has made, to standard output if `out` is None."""
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"--out: {out}: {error.strerror or error} (name a file that can be written)")
+
+
+def show_json(result: object) -> None:
+    """Print a result as one JSON document: an answer of the API, a dataclass, or mappings and lists of such."""
+    typer.echo(json.dumps(result, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: object) -> object:
+    """Return what `json` can write instead of `value`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, Fraction):
+        return float(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

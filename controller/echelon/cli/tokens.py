@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
 
@@ -18,8 +19,11 @@ def token(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the token to this new file, which only you can read, instead of printing it."),
+        typer.Option(
+            "--out", "-o", help="Write the token to this new file, which only you can read, instead of printing it."
+        ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a token for the API.
 
@@ -35,10 +39,13 @@ def token(
         made = new_token(name, cast(Role, role))
     except DocumentError as error:
         fail(str(error))
+    if out is not None:
+        _write_privately(out, made.token)
+    if as_json:
+        show_json({"entry": made.entry, **({"token": made.token} if out is None else {"file": out})})
+        return
     if out is None:
         typer.echo(f"token:\n{made.token}\nentry for the tokens file:")
-    else:
-        _write_privately(out, made.token)
     typer.echo(made.entry, nl=False)
 
 

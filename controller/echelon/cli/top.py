@@ -37,6 +37,7 @@ def top(
     token_file: calls.TokenFile = None,
     ca: calls.Authority = None,
     certificate: calls.Certificate = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Show live how busy ports and their queues are, and which jobs are late. q or Ctrl-C ends it.
 
@@ -47,9 +48,9 @@ def top(
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not once and not console.is_terminal:
-        fail("top: the output is not a terminal (use --once)")
-    with calls.service(url, token_file, ca, certificate, timeout_s=_TIMEOUT_S) as client:
+    if not once and (as_json or not console.is_terminal):
+        fail(f"top: {'one document is one look' if as_json else 'the output is not a terminal'} (use --once)")
+    with calls.service(url, token_file, ca, certificate, timeout_s=_TIMEOUT_S, as_json=as_json) as client:
         names = [switch.name for switch in client.switches()]
         if not once:
             try:
@@ -60,7 +61,9 @@ def top(
         before = _look(client, names)
         time.sleep(interval)
         view = PortsView(client.jobs(), before, _look(client, names))
-        if console.is_terminal:
+        if as_json:
+            tables.show_json({"ports": view.ports, "jobs": view.late, "problems": view.problems})
+        elif console.is_terminal:
             console.print(_frame(view, len(view.ports), len(view.jobs)))
         else:
             typer.echo(tables.plain(_PORTS, _port_rows(view.ports)))

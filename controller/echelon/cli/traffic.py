@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import sys
@@ -105,6 +104,7 @@ def consistent(
     gaps: Gaps = "exponential",
     draw: DrawOption = "matched",
     seed: Seed = 0,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Generate flows of random sizes at random times (Algorithm 1 of the thesis).
 
@@ -115,7 +115,7 @@ def consistent(
     with _one_line_errors():
         sizes_ = _sizes(sizes, size_scale, reading)
         model = _model(Consistent.name, lambda: Consistent(pairs_of(src, dst), _load(load), sizes_, gaps, draw))
-        _generate(model, duration, seed, out)
+        _generate(model, duration, seed, out, as_json)
 
 
 @generate.command()
@@ -134,6 +134,7 @@ def burst(
     gaps: Gaps = "exponential",
     draw: DrawOption = "matched",
     seed: Seed = 0,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis).
 
@@ -144,7 +145,7 @@ def burst(
     with _one_line_errors():
         sizes_, burst_us = _sizes(sizes, size_scale, reading), _microseconds("--burst", burst)
         model = _model(Burst.name, lambda: Burst(pairs_of(src, dst), _load(load), sizes_, gaps, draw, burst_us))
-        _generate(model, duration, seed, out)
+        _generate(model, duration, seed, out, as_json)
 
 
 @generate.command("long")
@@ -158,6 +159,7 @@ def long_flows(
     piece: Annotated[
         str, typer.Option(help="Length of the pieces into which a flow's load is divided, e.g. 1s.", metavar="TIME")
     ] = "1s",
+    as_json: tables.AsJson = False,
 ) -> None:
     """Generate flows like iperf's: from the beginning to the end, each at a fixed rate.
 
@@ -168,7 +170,7 @@ def long_flows(
     with _one_line_errors():
         piece_us = _microseconds("--piece", piece)
         model = _model(Long.name, lambda: Long(pairs_of(src, dst), _load(load), parallel, piece_us))
-        _generate(model, duration, 0, out)
+        _generate(model, duration, 0, out, as_json)
 
 
 def _load(text: str) -> int:
@@ -201,7 +203,7 @@ def _model(name: str, make: Callable[[], T]) -> T:
         fail(f"echelon traffic generate {name}: {error}")
 
 
-def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
+def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
     from random import Random
 
     from rich.console import Console
@@ -216,6 +218,17 @@ def _generate(model: TrafficModel, duration: str, seed: int, out: Path) -> None:
         drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
         schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
         write_schedule(schedule, out)
+    if as_json:
+        tables.show_json(
+            {
+                "file": out,
+                "flows": len(schedule.flows),
+                "duration_s": schedule.duration_us / 1e6,
+                "offered_bps": schedule.offered_bps,
+                "asked_bps": model.load_bps,
+            }
+        )
+        return
     typer.echo(
         f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
         f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
@@ -235,9 +248,17 @@ _PAIRS_SHOWN = 20
 @app.command()
 def show(
     file: Annotated[Path, typer.Argument(help="The schedule.", metavar="FILE.csv")],
-    png: Annotated[
-        Path | None, typer.Option(help="Draw the load and the flows over time to this file.", metavar="PICTURE.png")
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            "--png",
+            help="Draw the load and the flows over time into this file: PNG, SVG or PDF.",
+            metavar="PICTURE.png",
+        ),
     ] = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Show what a schedule holds: load, sizes, pairs of hosts, bursts.
 
@@ -250,6 +271,24 @@ def show(
         schedule = _read(file)
         ordered = sorted(flow.size_bytes for flow in schedule.flows)
         burst_us = statistics.burst_us(schedule)
+        loads = statistics.pair_loads(schedule)
+        if out is not None:
+            _draw(schedule, file.name, out)
+        if as_json:
+            tables.show_json(
+                {
+                    "flows": len(ordered),
+                    "duration_s": schedule.duration_us / 1e6,
+                    "offered_bps": schedule.offered_bps,
+                    "bytes": schedule.total_bytes,
+                    "p50_bytes": percentile(ordered, 50),
+                    "p99_bytes": percentile(ordered, 99),
+                    "burst_share": statistics.burst_share(schedule, burst_us) if burst_us else None,
+                    "about": dict(schedule.about),
+                    "pairs": loads,
+                }
+            )
+            return
         facts = [
             ("flows", str(len(ordered))),
             ("duration", figures.duration(schedule.duration_us / 1e6)),
@@ -259,7 +298,6 @@ def show(
             ("in bursts", f"{statistics.burst_share(schedule, burst_us):.2%} of bytes" if burst_us else ""),
         ]
         tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
-        loads = statistics.pair_loads(schedule)
         columns = [
             tables.Column("from"),
             tables.Column("to"),
@@ -279,8 +317,8 @@ def show(
         tables.show(columns, rows, "no flows")
         if len(loads) > _PAIRS_SHOWN:
             typer.echo(f"and {len(loads) - _PAIRS_SHOWN} pairs more")
-        if png is not None:
-            _draw(schedule, file.name, png)
+        if out is not None:
+            typer.echo(out)
 
 
 def _read(file: Path) -> Schedule:
@@ -292,18 +330,15 @@ def _read(file: Path) -> Schedule:
         return read_schedule(file)
 
 
-def _draw(schedule: Schedule, title: str, png: Path) -> None:
+def _draw(schedule: Schedule, title: str, file: Path) -> None:
+    from echelon.traffic import picture
+
     try:
-        from echelon.traffic import picture
-    except ImportError:
-        fail("--png: matplotlib is not installed (install echelon-p4[plot])", FAILED)
-    try:
-        picture.draw(schedule, title, png)
+        picture.draw(schedule, title, file)
     except OSError as error:
-        fail(f"--png: {png}: {error.strerror or error} (name a file that can be written)")
+        fail(f"--out: {file}: {error.strerror or error} (name a file that can be written)")
     except ValueError as error:  # a kind of picture that matplotlib does not know
-        fail(f"--png: {png}: {error} (write for example {png.stem}.png)")
-    typer.echo(png)
+        fail(f"--out: {file}: {error} (write for example {file.stem}.png)")
 
 
 @app.command()
@@ -311,10 +346,11 @@ def sizes(
     names: Annotated[
         list[str] | None, typer.Argument(help="Show these in full: names or files.", metavar="[NAME]...")
     ] = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """List the distributions of flow sizes that come with Echelon; of those named, show the points and their source.
 
-    Example: echelon traffic sizes websearch
+    Example: echelon traffic sizes web_search
     """
     from echelon.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
@@ -324,6 +360,9 @@ def sizes(
         return name, *means, _size(load_sizes(name).quantile(_HALF)), _size(points[-1][0])
 
     with _one_line_errors():
+        if as_json:
+            tables.show_json([_plain_sizes(name) for name in names or builtin_sizes()])
+            return
         columns = [
             tables.Column("name"),
             *(tables.Column(f"mean ({reading})", right=True) for reading in READINGS),
@@ -336,6 +375,15 @@ def sizes(
             typer.echo(f"\n{known.about}" if known.about else "")
             points = [(str(size), f"{float(share):g}") for size, share in known.points]
             tables.show([tables.Column("bytes", right=True), tables.Column("share", right=True)], points, "none")
+
+
+def _plain_sizes(name: str) -> dict[str, object]:
+    from echelon.traffic.sizes import READINGS, load_sizes
+
+    known = load_sizes(name)
+    means = {reading: float(load_sizes(name, reading).mean_bytes) for reading in READINGS}
+    points = [{"bytes": size, "share": share} for size, share in known.points]
+    return {"name": name, "about": known.about, "mean_bytes": means, "points": points}
 
 
 def _size(size_bytes: float | None) -> str:
@@ -361,6 +409,7 @@ Processes = Annotated[int | None, typer.Option(help="Number of processes that sh
 def receive(
     listen: Annotated[str, typer.Option(help="Address to receive at.", metavar="ADDRESS[:PORT]")] = "0.0.0.0",
     processes: Processes = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM).
 
@@ -373,10 +422,13 @@ def receive(
         address, port = _address("--listen", listen)
 
         def ready(port: int) -> None:
-            typer.echo(f"receiving at {address}:{port}")
+            typer.echo(f"receiving at {address}:{port}", err=as_json)
             sys.stdout.flush()
 
         seen = receive_flows(address, port, processes or DEFAULT_PROCESSES, ready, going)
+        if as_json:
+            tables.show_json(seen)
+            return
         broken = f", {seen.broken} connections ended early" if seen.broken else ""
         typer.echo(f"received {seen.transfers} flows, {_size(seen.total_bytes)}{broken}")
 
@@ -421,7 +473,7 @@ def send(
         str | None, typer.Option(help="The system's congestion control to use, e.g. reno.", metavar="NAME")
     ] = None,
     dscp: Annotated[int | None, typer.Option(help="DSCP of all packets sent.", min=0, max=63)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.
 
@@ -621,4 +673,4 @@ def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn:
         "lateness_s": {"p50": percentile(late, 50), "p99": percentile(late, 99), "max": late[-1] if late else None},
         "intervals": [{"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)],
     }
-    typer.echo(json.dumps(document, indent=2))
+    tables.show_json(document)

@@ -26,17 +26,26 @@ class CommandGroup(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         standalone_mode = options.pop("standalone_mode", True)
+        if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+            options["color"] = False
         try:
             status = super().main(args, prog_name, standalone_mode=False, **options)
             sys.stdout.flush()
         except _UsageError as error:
             # Without arguments a group shows its help, which is not an error with a text.
-            if message := error.format_message():
+            if message := _message(error):
                 command = error.ctx.command_path if error.ctx else "echelon"
                 _say(f"{command}: {message[0].lower()}{message[1:].rstrip('.')} (see {command} --help)")
             status = BAD_INPUT
         except typer.Abort:
             status = INTERRUPTED
+        except ModuleNotFoundError as error:
+            from echelon.extras import how_to_install
+
+            if (remedy := how_to_install(error)) is None:
+                raise
+            _say(remedy)
+            status = BAD_INPUT
         except (BrokenPipeError, SystemExit) as error:
             # The reader of the output, such as `head`, has seen enough. Click turns that into a status of 1.
             if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
@@ -46,6 +55,12 @@ class CommandGroup(TyperGroup):
         if standalone_mode:
             sys.exit(status if isinstance(status, int) else 0)
         return status
+
+
+def _message(error: typer.BadParameter) -> str:
+    """Return what is wrong; of an option that does not exist, with the nearest that does."""
+    near: Sequence[str] = getattr(error, "possibilities", None) or ()
+    return f"{error.message}. Did you mean '{min(near)}'?" if near else error.format_message()
 
 
 def _discard_output() -> None:

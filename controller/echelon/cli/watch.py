@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli import calls
+from echelon.cli import calls, tables
 from echelon.cli.frame import History, View, frame, shown_jobs
 from echelon.cli.usage import fail
 
@@ -35,6 +35,7 @@ def watch(
     token_file: calls.TokenFile = None,
     ca: calls.Authority = None,
     certificate: calls.Certificate = None,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Watch switches and jobs live: states, iteration times and tardiness. q or Ctrl-C ends it.
 
@@ -45,11 +46,14 @@ def watch(
     from rich.console import Console
 
     console = Console(highlight=False)
-    if not once and not console.is_terminal:
-        fail("watch: the output is not a terminal (use --once)")
-    with calls.service(url, token_file, ca, certificate, timeout_s=_TIMEOUT_S) as client:
+    if not once and (as_json or not console.is_terminal):
+        fail(f"watch: {'one document is one frame' if as_json else 'the output is not a terminal'} (use --once)")
+    with calls.service(url, token_file, ca, certificate, timeout_s=_TIMEOUT_S, as_json=as_json) as client:
         watcher = Watcher(client, url)
-        if once:
+        if as_json:
+            view = watcher.look()
+            tables.show_json({"status": view.status, "switches": view.switches, "jobs": view.jobs})
+        elif once:
             console.print(frame(watcher.look(), console.width, _ALL_LINES))
         else:
             try:

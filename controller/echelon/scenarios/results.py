@@ -9,7 +9,8 @@
       "compute_finish_s": SECONDS,                  end of the first iteration's last compute unit, from the job's start
       "reordered_packets": COUNT,
       "echelonflows": {NAME: {"tardiness_s": [SECONDS, ...]}},      one for each finished iteration
-      "flows": [{"name", "iteration", "src", "dst", "bytes", "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}]}},
+      "flows": [{"name", "iteration", "src", "dst", "bytes", "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
+      "computes": [{"name", "iteration", "worker", "start_s", "finish_s"}]}},
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`
 ```
@@ -119,6 +120,19 @@ def to_text(results: Results) -> str:
     return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
+def summary(results: Results) -> Results:
+    """Return the document without single flows and compute units."""
+    policies = {
+        label: {**of, "jobs": {job: _without_spans(measured) for job, measured in of["jobs"].items()}}
+        for label, of in results["results"].items()
+    }
+    return {**results, "results": policies}
+
+
+def _without_spans(job: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in job.items() if key not in ("flows", "computes")}
+
+
 def rounded(value: Number) -> float:
     """Return a number as it stands in the document."""
     return round(float(value), DIGITS) + 0.0  # never -0.0
@@ -144,12 +158,27 @@ def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, o
             for h in job.echelonflows
         },
         "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
+        "computes": [unit for iteration in finished for unit in _computes(job, iteration)],
     }
 
 
 def _compute_finish_s(iteration: IterationRecord[Number]) -> float | None:
     ends = [span.finish for span in iteration.computes.values() if span.finish is not None]
     return rounded(max(ends) - iteration.start) if ends else None
+
+
+def _computes(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
+    return [
+        {
+            "name": unit.name,
+            "iteration": iteration.iteration,
+            "worker": unit.worker,
+            "start_s": rounded(span.start),
+            "finish_s": rounded(span.finish),
+        }
+        for unit in job.computes
+        if (span := iteration.computes.get(unit.name)) is not None and span.finish is not None
+    ]
 
 
 def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:

@@ -21,6 +21,7 @@ from echelon.points.code import code_digest
 from echelon.points.lines import LineStore
 from echelon.points.store import Stored
 from echelon.points.tasks import Cluster, Task, sweep
+from echelon.scenarios.results import summary
 from echelon.scenarios.scenario import scenario_of
 from echelon.simulation.places import FLUID
 from echelon.simulation.run import scenario_digest, simulate
@@ -95,12 +96,10 @@ def measure(
     """
     if compiled:
         _load_compiled()
-    results = simulate(scenario_of(document, file), target=target, scale=scale).results["results"]
-    (of_policy,) = results.values()
-    jobs = {
-        name: {key: value for key, value in job.items() if key != "flows"} for name, job in of_policy["jobs"].items()
-    }
-    return {**of_policy, "jobs": jobs}
+    comparison = simulate(scenario_of(document, file), target=target, scale=scale)
+    found: dict[str, Any]
+    (found,) = summary(comparison.results)["results"].values()
+    return found
 
 
 @cache

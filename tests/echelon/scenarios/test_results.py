@@ -85,7 +85,8 @@ def test_a_record_worked_out_by_hand() -> None:
         "s1": {"packets_in": 5, "packets_out": 4, "packets_dropped": 1, "entries": 9, "digests": 3}
     }
     job = document["results"]["fair"]["jobs"]["job"]
-    flows = job.pop("flows")
+    flows, computes = job.pop("flows"), job.pop("computes")
+    assert all(unit.keys() == {"name", "iteration", "worker", "start_s", "finish_s"} for unit in computes)
     assert job == {
         "iteration_times_s": [4.0, 4.5],
         "alone_iteration_s": 4.0,

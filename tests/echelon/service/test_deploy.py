@@ -374,7 +374,7 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     (made,) = wheels.glob("*.whl")
     pip = [tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, f"{made}[etcd]"], check=True, timeout=600)
+    subprocess.run([*pip, f"{made}[service,etcd]"], check=True, timeout=600)
     for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
         subprocess.run([tmp_path / "venv/bin" / command[0], *command[1:]], cwd=tmp_path, check=True, timeout=PATIENCE_S)
     page = "from echelon.web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"

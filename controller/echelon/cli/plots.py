@@ -1,0 +1,73 @@
+"""`echelon plot`: pictures of a finished run, for papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from echelon.cli import tables
+from echelon.cli.usage import fail
+
+
+def plot(
+    results: Annotated[
+        Path, typer.Argument(help="The directory that echelon run has written, or its results.json.", metavar="RESULTS")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY")],
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="timeline, bars, cdf, utilisation or iterations; repeatable. Default: all.", metavar="KIND"),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT")
+    ] = "png",
+    width: Annotated[str, typer.Option(help="column (3.3 inches) or text (7 inches).", metavar="WIDTH")] = "column",
+    policy: Annotated[list[str] | None, typer.Option(help="Draw only this policy; repeatable.")] = None,
+    job: Annotated[list[str] | None, typer.Option(help="Draw only this job; repeatable.")] = None,
+    iterations: Annotated[
+        str | None, typer.Option(help="Draw only these, as 2 or 2:4, counted from 1.", metavar="FIRST:LAST")
+    ] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Draw pictures of a finished run, readable at the width of a column, and say what they leave out.
+
+    Example: echelon plot results --kind iterations --format png,pdf -o pictures
+    """
+    from echelon.documents import DocumentError
+    from echelon.plots import Selection, draw, load, plot_kinds
+
+    files: list[Path] = []
+    notes: list[str] = []
+    try:
+        for name in kind or plot_kinds():
+            first, last = _range(iterations)
+            selection = Selection(first, last, tuple(job or ()))
+            run = load(results, selection, policy or ())
+            files += draw(run, name, selection, out, formats.split(","), width)
+            notes += [f"{name}: {note}" for note in selection.notes]
+    except DocumentError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)")
+    for note in notes:
+        typer.echo(note, err=True)
+    if as_json:
+        tables.show_json({"files": files, "notes": notes})
+        return
+    for file in files:
+        typer.echo(file)
+
+
+def _range(text: str | None) -> tuple[int | None, int | None]:
+    if text is None:
+        return None, None
+    first, colon, last = text.partition(":")
+    try:
+        numbers = int(first), int(last if colon else first)
+    except ValueError:
+        fail(f"--iterations: '{text}' is not FIRST:LAST (write for example 2:4)")
+    if not 1 <= numbers[0] <= numbers[1]:
+        fail(f"--iterations: '{text}' is empty (write for example 2:4)")
+    return numbers
