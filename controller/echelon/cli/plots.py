@@ -36,14 +36,14 @@ def plot(
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.plots import Selection, draw, load, plot_kinds
+    from echelon.plots import Excerpt, draw, load, plot_kinds
 
     files: list[Path] = []
     notes: list[str] = []
     try:
         for name in kind or plot_kinds():
             first, last = _range(iterations)
-            selection = Selection(first, last, tuple(job or ()))
+            selection = Excerpt(first, last, tuple(job or ()))
             run = load(results, selection, policy or ())
             files += draw(run, name, selection, out, formats.split(","), width)
             notes += [f"{name}: {note}" for note in selection.notes]

@@ -379,7 +379,12 @@ def _registration(job: str | Path | Mapping[str, Any], replace: bool) -> tuple[s
 
 
 def _path(*parts: str) -> str:
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+    return "".join(f"/{_quoted(part)}" for part in parts)
+
+
+def _quoted(part: str) -> str:
+    # A part that is "." or ".." would change the path before it.
+    return quote(part, safe="") if part.strip(".") else part.replace(".", "%2E")
 
 
 def _duration(value: str | float) -> str:

@@ -6,6 +6,6 @@ it leaves out.
 """
 
 from echelon.plots.draw import draw, plot_kinds
-from echelon.plots.measured import MeasuredRun, Selection, load
+from echelon.plots.measured import Excerpt, MeasuredRun, load
 
-__all__ = ["MeasuredRun", "Selection", "draw", "load", "plot_kinds"]
+__all__ = ["Excerpt", "MeasuredRun", "draw", "load", "plot_kinds"]

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from echelon.documents import DocumentError, suggestion
 from echelon.plots import kinds as folder
-from echelon.plots.measured import MeasuredRun, Selection
+from echelon.plots.measured import Excerpt, MeasuredRun
 from echelon.plots.style import SHEET, WIDTHS_INCHES, Style
 
 FORMATS = ("png", "svg", "pdf")
@@ -27,7 +27,7 @@ def plot_kinds() -> Mapping[str, ModuleType]:
 def draw(
     run: MeasuredRun,
     kind: str,
-    selection: Selection,
+    selection: Excerpt,
     out: Path,
     formats: Sequence[str] = ("png",),
     width: str = "column",

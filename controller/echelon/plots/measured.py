@@ -34,7 +34,7 @@ class MeasuredRun:
 
 
 @dataclass(slots=True)
-class Selection:
+class Excerpt:
     """The part of a run to draw. None and nothing: all of it."""
 
     first: int | None = None
@@ -54,7 +54,7 @@ class Selection:
         return (self.first is None or iteration >= self.first) and (self.last is None or iteration <= self.last)
 
 
-def load(path: Path, selection: Selection, policies: Sequence[str] = ()) -> MeasuredRun:
+def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> MeasuredRun:
     """Return what a directory of `echelon run`, or its `results.json`, holds of `policies`, or of all.
 
     Raise `DocumentError`. A policy that was not run, or a job that a policy lacks, is a note.

@@ -25,7 +25,7 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Flow(_Model):
+class StoredFlow(_Model):
     """A flow of one iteration. Times are seconds from the beginning of the run."""
 
     name: str
@@ -38,35 +38,35 @@ class Flow(_Model):
     tardiness_s: float | None = None
 
 
-class EchelonFlow(_Model):
+class StoredEchelonFlow(_Model):
     """The tardiness of an EchelonFlow in each iteration."""
 
     tardiness_s: tuple[float, ...] = ()
 
 
-class Job(_Model):
+class StoredJob(_Model):
     """A job under one policy."""
 
     iteration_times_s: tuple[float, ...]
     alone_iteration_s: float
     mean_slowdown: float
     reordered_packets: int = 0
-    echelonflows: dict[str, EchelonFlow] = {}
-    flows: tuple[Flow, ...] = ()
+    echelonflows: dict[str, StoredEchelonFlow] = {}
+    flows: tuple[StoredFlow, ...] = ()
 
 
-class Policy(_Model):
+class StoredPolicy(_Model):
     """All jobs under one policy."""
 
-    jobs: dict[str, Job]
+    jobs: dict[str, StoredJob]
 
 
-class Measured(_Model):
+class StoredResults(_Model):
     """The document ``results.json`` (`echelon.scenarios.results`)."""
 
     scenario: str
     target: str
-    results: dict[str, Policy]
+    results: dict[str, StoredPolicy]
 
 
 class Cable(_Model):
@@ -77,7 +77,7 @@ class Cable(_Model):
     rate_bps: int
 
 
-class Network(_Model):
+class StoredNetwork(_Model):
     """The document ``network.json`` (`echelon.scenarios.network`)."""
 
     switches: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class Network(_Model):
 class Run:
     """A finished run."""
 
-    measured: Measured
-    network: Network
+    measured: StoredResults
+    network: StoredNetwork
 
     @cached_property
     def rates_bps(self) -> Mapping[Link, int]:
@@ -173,7 +173,7 @@ class Run:
         ]
 
 
-def _summary(name: str, job: Job) -> dict[str, Any]:
+def _summary(name: str, job: StoredJob) -> dict[str, Any]:
     tardiness_s = [value for one in job.echelonflows.values() for value in one.tardiness_s]
     return {
         "name": name,
@@ -192,7 +192,7 @@ def load(path: Path) -> Run:
     """
     file = path / RESULTS if path.is_dir() else path
     beside = file.with_name(NETWORK)
-    run = Run(_read(file, Measured), _read(beside, Network) if beside.is_file() else Network())
+    run = Run(_read(file, StoredResults), _read(beside, StoredNetwork) if beside.is_file() else StoredNetwork())
     if not run.measured.results:
         raise DocumentError(str(file), "results", "is empty (run a scenario with 'echelon run ... --out DIR')")
     for policy, jobs in run.network.paths.items():

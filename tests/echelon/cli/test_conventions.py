@@ -240,8 +240,11 @@ def documented() -> dict[str, set[str]]:
     """Return the fields of each document, by command, as the page has them: those before any bracket."""
     part = PAGE.read_text(encoding="utf-8").partition("## Documents")[2]
     rows = re.findall(r"^\| (`[^|]*) \| (.*?) \|$", part, re.MULTILINE)
-    fields = {of: set(re.findall(r"`([a-z_0-9]+)`", re.sub(r"\(.*?\)", "", text))) for of, text in rows}
-    return {name: found for of, found in fields.items() for name in re.findall(r"`(.*?)`", of)}
+    fields: dict[str, set[str]] = {}
+    for of, text in rows:
+        for name in re.findall(r"`(.*?)`", of):
+            fields.setdefault(name, set()).update(re.findall(r"`([a-z_0-9]+)`", re.sub(r"\(.*?\)", "", text)))
+    return fields
 
 
 def test_documents_have_the_fields_that_the_page_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.plots import Selection, load, plot_kinds
+from echelon.plots import Excerpt, load, plot_kinds
 from echelon.plots.kinds import timeline, utilisation
 from echelon.plots.style import WIDTHS_INCHES, Style
 from echelon.simulation.run import simulate
@@ -61,7 +61,7 @@ def test_a_policy_that_was_not_run_is_named_and_not_drawn(results: Path, tmp_pat
 
 
 def test_the_timeline_has_the_iterations_that_are_asked_for(results: Path) -> None:
-    selection = Selection(first=2, last=3)
+    selection = Excerpt(first=2, last=3)
     run = load(results, selection)
     spans = timeline._spans(run.policies["fair"], selection)  # noqa: SLF001
     flows = [
@@ -93,7 +93,7 @@ def test_utilisation_has_all_bytes_and_equal_times(results: Path) -> None:
     loads = utilisation._loads_bps([flow], 4.0)  # noqa: SLF001
     assert sum(loads) * 4.0 / len(loads) == pytest.approx(8000)
     assert sum(utilisation._loads_bps([flow], 2.0)) * 2.0 / len(loads) == pytest.approx(4000)  # noqa: SLF001
-    [figure] = utilisation.draw(load(results, Selection()), Selection(), Style())
+    [figure] = utilisation.draw(load(results, Excerpt()), Excerpt(), Style())
     assert len({axis.get_xlim() for axis in figure.axes}) == 1
 
 

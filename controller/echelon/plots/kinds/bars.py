@@ -10,7 +10,7 @@ from echelon.plots.style import HATCHES, MOST, PALETTE, legend_below
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.plots.measured import MeasuredRun, Selection
+    from echelon.plots.measured import Excerpt, MeasuredRun
     from echelon.plots.style import Style
 
 ABOUT = "mean slowdown of each job, a bar for each policy"
@@ -18,7 +18,7 @@ _GROUPS = {"column": 6, "text": 14}
 """The number of jobs on one page."""
 
 
-def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
+def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return a page for so many jobs."""
     policies = list(run.policies)[:MOST]
     if len(run.policies) > MOST:

@@ -9,13 +9,13 @@ from echelon.plots.style import DASHES, MOST, PALETTE, legend_below
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.plots.measured import MeasuredRun, Selection
+    from echelon.plots.measured import Excerpt, MeasuredRun
     from echelon.plots.style import Style
 
 ABOUT = "share of all iterations with at most so much slowdown, a curve for each policy"
 
 
-def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
+def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
     if len(run.policies) > MOST:
         selection.note(f"the first {MOST} policies of {len(run.policies)} (choose with --policy)")

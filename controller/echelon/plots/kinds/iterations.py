@@ -9,7 +9,7 @@ from echelon.plots.style import DASHES, MARKERS, MOST, PALETTE, legend_below
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.plots.measured import MeasuredRun, Selection
+    from echelon.plots.measured import Excerpt, MeasuredRun
     from echelon.plots.style import Style
 
 ABOUT = "time of each iteration over that alone, by job, one panel for each policy"
@@ -17,7 +17,7 @@ _MANY = 30
 """The number of iterations from which markers would run together."""
 
 
-def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
+def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
     from matplotlib.ticker import MaxNLocator
 

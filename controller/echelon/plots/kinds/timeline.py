@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from echelon.plots.measured import MeasuredRun, Selection
+    from echelon.plots.measured import Excerpt, MeasuredRun
     from echelon.plots.style import Style
 
 ABOUT = "computing (dark) and sending (light, with ideal finish times) of each worker, one panel for each policy"
@@ -23,7 +23,7 @@ _ROWS = 16
 _ROW_INCHES = 0.26
 
 
-def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
+def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return a page for so many workers."""
     if selection.last is None:
         selection.last = (selection.first or 1) + _ITERATIONS - 1
@@ -50,7 +50,7 @@ Span = tuple[str, bool, str, float, float, float | None]
 """Worker, whether it sends, job, start, finish and ideal finish time in seconds."""
 
 
-def _spans(of: Mapping[str, Any], selection: Selection) -> list[Span]:
+def _spans(of: Mapping[str, Any], selection: Excerpt) -> list[Span]:
     found: list[Span] = []
     for name, job in of["jobs"].items():
         found += [

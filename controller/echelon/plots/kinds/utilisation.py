@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from echelon.plots.measured import MeasuredRun, Selection
+    from echelon.plots.measured import Excerpt, MeasuredRun
     from echelon.plots.style import Style
 
 ABOUT = "what the jobs send together over time, one panel for each policy, over the same time"
@@ -19,7 +19,7 @@ _BINS = 150
 _BITS = 8
 
 
-def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
+def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page. All panels end with the shortest run, so that they compare equal times."""
     jobs = run.jobs[:MOST]
     if len(run.jobs) > MOST:
@@ -51,7 +51,7 @@ def draw(run: MeasuredRun, selection: Selection, style: Style) -> list[Figure]:
     return [figure]
 
 
-def _flows(job: Mapping[str, Any], selection: Selection) -> Sequence[Mapping[str, Any]]:
+def _flows(job: Mapping[str, Any], selection: Excerpt) -> Sequence[Mapping[str, Any]]:
     return [flow for flow in job["flows"] if selection.takes(flow["iteration"])]
 
 
