@@ -89,6 +89,8 @@ def test_without_a_token_nothing_is_shown(page: Page, watched: Watched) -> None:
 def test_a_job_is_tried_submitted_seen_and_removed(page: Page, watched: Watched) -> None:
     page.open(watched.url, watched.operator)
     page.show("Jobs")
+    # What the page shows is up to a second old, and another test may have removed its job just now.
+    page.wait(lambda: not page.row("All jobs", "bert"), "the page shows a job that is gone")
     with watched.client() as client:
         page.press("Submit a job")
         page.choose("or its text", YAML)
