@@ -29,6 +29,7 @@ _NUMBERS = constants("tna")
 _KEY_BITS = _NUMBERS["LEVEL_KEY_BITS"]
 _CELL_BYTES = 80
 _BRIDGED_BYTES = 14
+_ALL_PIPES = 0xFFFF
 _FCS_BYTES = 4
 
 
@@ -127,9 +128,12 @@ class TofinoController:
         self._following: asyncio.Task[None] | None = None
         described = json.loads(program.p4info.with_name("bf-rt.json").read_bytes())
         self._described = {table["name"].partition(".")[2]: table for table in described["tables"]}
-        read = grpc.insecure_channel(address).unary_stream
-        self._read = read(
+        channel = grpc.insecure_channel(address)
+        self._read = channel.unary_stream(
             "/bfrt_proto.BfRuntime/Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
+        )
+        self._write = channel.unary_unary(
+            "/bfrt_proto.BfRuntime/Write", bfrt.WriteRequest.SerializeToString, bfrt.WriteResponse.FromString
         )
 
     def connect(self, *always: TableEntry) -> None:
@@ -219,7 +223,7 @@ class TofinoController:
 
     def _count(self, table: Mapping[str, Any], message: bfrt.TableEntry) -> Count:
         request = bfrt.ReadRequest(p4_name=self._program.name, entities=[bfrt.Entity(table_entry=message)])
-        request.target.pipe_id = 0xFFFF
+        request.target.pipe_id = _ALL_PIPES
         try:
             (answer,) = self._read(request, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
@@ -239,8 +243,24 @@ class TofinoController:
     def register(self, name: str, index: int) -> NoReturn:
         raise UnsupportedError("the TNA program has other registers: no packet knows what has left")
 
-    def set_register(self, name: str, index: int, value: int) -> NoReturn:
-        self.register(name, index)
+    def set_register(self, name: str, index: int, value: int) -> None:
+        """Write a cell of a register of one field."""
+        table = self._described.get(name)
+        if table is None:
+            self.register(name, index)
+        request = bfrt.WriteRequest(p4_name=self._program.name)
+        request.target.pipe_id = _ALL_PIPES
+        update = request.updates.add(type=bfrt.Update.MODIFY)
+        message = update.entity.table_entry
+        message.table_id = table["id"]
+        message.key.fields.add(field_id=table["key"][0]["id"]).exact.value = index.to_bytes(4, "big")
+        field = table["data"][0]["singleton"]
+        width = field["type"]["width"]
+        message.data.fields.add(field_id=field["id"]).stream = (value % (1 << width)).to_bytes(width // 8, "big")
+        try:
+            self._write(request, timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise TargetError(f"writing {name}: {error.code().name} {error.details()}") from None
 
     # -- digests -----------------------------------------------------------------------------------------------------
 
