@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -81,9 +82,12 @@ class Progress:
     """Refusals by switch."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
+    _counts: Mapping[JobState, int] | None = None
+    """The number of jobs by state; None: something has happened since they were counted."""
 
     def accepted(self, name: str, now_s: float) -> None:
         """Note that a new or changed job is saved."""
+        self._counts = None
         standing = self._jobs.setdefault(name, _Standing())
         standing.change = _Change(now_s)
         standing.version = None
@@ -92,6 +96,7 @@ class Progress:
 
     def removed(self, name: str) -> None:
         """Forget a job."""
+        self._counts = None
         self._jobs.pop(name, None)
         self._pending.discard(name)
 
@@ -111,6 +116,7 @@ class Progress:
         `flows`: by job in the plan. `current`: jobs that have not changed since planning began; of other jobs the plan
         holds a former self.
         """
+        self._counts = None
         for name in current:
             standing = self._jobs.get(name)
             if standing is None:
@@ -135,6 +141,7 @@ class Progress:
 
     def failed(self, problem: str, current: Iterable[str]) -> None:
         """Note that there is no new plan; those of `current` that no plan has yet are unplanned."""
+        self._counts = None
         for name in current:
             standing = self._jobs.get(name)
             if standing is not None and standing.version is None:
@@ -147,6 +154,7 @@ class Progress:
 
         `at`: the same moment in seconds since the epoch.
         """
+        self._counts = None
         self._acknowledged[switch] = version
         self._refusals.pop(switch, None)
         done = []
@@ -167,11 +175,13 @@ class Progress:
 
     def refused(self, switch: str, problem: str) -> None:
         """Note that a switch refuses part of its intent."""
+        self._counts = None
         self._acknowledged.pop(switch, None)
         self._refusals[switch] = problem
 
     def lost(self, switch: str) -> None:
         """Note that there is no session with a switch, so that its entries are not known."""
+        self._counts = None
         self._acknowledged.pop(switch, None)
         self._refusals.pop(switch, None)
 
@@ -184,6 +194,12 @@ class Progress:
             return "installed", None
         refusal = next((self._refusals[switch] for switch in standing.switches if switch in self._refusals), None)
         return "planned", refusal
+
+    def counts(self) -> Mapping[JobState, int]:
+        """Return the number of jobs in each state that some job is in."""
+        if self._counts is None:
+            self._counts = Counter(self.state(name)[0] for name in self._jobs)
+        return self._counts
 
     def settled(self, name: str) -> bool:
         """Return whether waiting for the job is over: it is installed, or cannot be."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -116,7 +115,7 @@ class ControllerService:
                 switches={},
             )
         machine = leader.machine
-        by_state = Counter(machine.progress.state(name)[0] for name in machine.jobs.jobs)
+        by_state = machine.progress.counts()
         return StatusResource(
             version=version("echelon-p4"),
             fabric=self.config.fabric.name,
@@ -125,8 +124,8 @@ class ControllerService:
             leader=leader.url,
             started_at=self._started_at,
             policy=str(machine.jobs.policy),
-            jobs=by_state.total(),
-            installed_jobs=by_state["installed"],
+            jobs=len(machine.jobs.jobs),
+            installed_jobs=by_state.get("installed", 0),
             jobs_by_state=dict(by_state),
             problems=(*self.problems(), *self._concerns(leader)),
             plan=0 if machine.in_force is None else machine.in_force.planned.version,

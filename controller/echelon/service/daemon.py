@@ -6,7 +6,6 @@ It runs in the foreground until it is told to stop; `kill -9` at any moment is a
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -23,6 +22,7 @@ from echelon.service.api import ApiSettings, Exchange, create_app
 from echelon.service.api.connections import ConnectionLimits, affordable
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.service.api.tokens import TokensFile
+from echelon.service.collection import collect_when_quiet
 from echelon.service.config import ServiceConfig
 from echelon.service.controller import ControllerService
 from echelon.service.hazards import hazards
@@ -33,8 +33,6 @@ from echelon.service.store import Candidate, Leadership, Store, StoreError, Stor
 BAD_INPUT = 2
 FAILED = 1
 
-_NEW_OBJECTS = 200_000
-"""Number of new objects after which Python looks for cyclic garbage among them."""
 _LEADER_POLL_S = 1.0
 """Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
@@ -92,11 +90,6 @@ class _Daemon:
             async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
-                # The objects that exist now stay, so the collector need not look at them again and again. Plans are
-                # made of very many objects, hardly any of which are garbage.
-                gc.collect()
-                gc.freeze()
-                gc.set_threshold(_NEW_OBJECTS, 20, 20)
                 notify.ready(f"{config.name} at {server.url}")
                 await self._all_of(server, store, Candidate(f"{socket.gethostname()}:{os.getpid()}", url))
         finally:
@@ -112,6 +105,7 @@ class _Daemon:
             asyncio.create_task(self._lead_again_and_again(store, candidate)),
             asyncio.create_task(self._know_the_leader(store)),
             asyncio.create_task(_say_alive()),
+            asyncio.create_task(collect_when_quiet(self._is_quiet)),
         }
         try:
             done, _ = await asyncio.wait({stop, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -182,6 +176,9 @@ class _Daemon:
         self._metrics.request(
             exchange.method, exchange.route or None, exchange.status, exchange.role, exchange.duration_s
         )
+
+    def _is_quiet(self) -> bool:
+        return self._service.leading is None or self._service.leading.is_quiet
 
     async def _know_the_leader(self, store: Store) -> None:
         while True:

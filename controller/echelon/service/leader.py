@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,6 +111,11 @@ class Leader:
         """The reason, in one line, why the store cannot be relied on now."""
         return self._store.problem
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is being saved, computed, read or written now."""
+        return not (self._saving or self._tasks or "writing" in self.switches.states())
+
     async def open(self) -> None:
         """Load the accepted state. Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
 
@@ -211,14 +216,13 @@ class Leader:
         self._about = self.trail.fields(getattr(event, "request", None))
         for effect in todo:
             self._carry_out(effect)
-        # Counting takes as long as there are jobs: once for all news of a moment.
+        # Counting takes time in proportion to the jobs: once for all news of a moment.
         if self._counting is None and not self._over and not isinstance(event, events.Digests):
             self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
 
     def _count_jobs(self) -> None:
         self._counting = None
-        machine = self.machine
-        self._metrics.jobs(Counter(machine.progress.state(name)[0] for name in machine.jobs.jobs))
+        self._metrics.jobs(self.machine.progress.counts())
 
     async def _on_digests(self, switch: str, _version: int | None, received: DigestReport) -> None:
         """Wait until the report was dealt with; then the switch is told so."""

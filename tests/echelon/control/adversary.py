@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -93,6 +94,8 @@ class Adversary(World):
         assert len({job.number for job in jobs.values()}) == len(jobs), "two jobs have one number"
         stored = self.store.load()["jobs"]
         assert {name: job.to_document() for name, job in jobs.items()} == stored
+        progress = self.machine.progress
+        assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
         self._check_installed()
 
     def _check_installed(self) -> None:

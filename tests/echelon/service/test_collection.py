@@ -1,0 +1,82 @@
+"""Garbage in cycles is collected when nothing is under way, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from echelon.service import collection
+
+
+class Ring:
+    """An object that only the collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _every_moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(collection, "_PERIOD_S", 0.01)
+    monkeypatch.setattr(collection, "_FEW_OBJECTS", 1000)
+    yield
+    assert gc.isenabled()
+
+
+async def _collecting(*, quiet: bool) -> bool:
+    """Return whether a ring that is dropped after the start is soon gone."""
+    task = asyncio.create_task(collection.collect_when_quiet(lambda: quiet))
+    await asyncio.sleep(0)
+    try:
+        ring = weakref.ref(Ring())
+        kept = [[number] for number in range(5000)]
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if ring() is None:
+                return True
+        del kept
+        return False
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_garbage_goes_when_nothing_is_under_way() -> None:
+    assert asyncio.run(_collecting(quiet=True))
+
+
+def test_nothing_is_collected_while_a_change_is_under_way() -> None:
+    assert not asyncio.run(_collecting(quiet=False))
+
+
+def test_garbage_cannot_fill_the_memory_while_changes_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection, "_MANY_OBJECTS", 3000)
+    assert asyncio.run(_collecting(quiet=False))
+
+
+def test_objects_that_became_garbage_later_go_with_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring that was alive at one collection is looked at again at the next full one."""
+    monkeypatch.setattr(collection, "_FULL_PERIOD_S", 0.1)
+    monkeypatch.setattr(collection, "_FULL_SHARE", 1.0)
+
+    async def later() -> bool:
+        task = asyncio.create_task(collection.collect_when_quiet(lambda: True))
+        ring = Ring()
+        seen = weakref.ref(ring)
+        await asyncio.sleep(0.05)
+        del ring
+        try:
+            for _ in range(500):
+                await asyncio.sleep(0.01)
+                if seen() is None:
+                    return True
+            return False
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    assert asyncio.run(later())
