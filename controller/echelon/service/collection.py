@@ -15,7 +15,7 @@ from collections.abc import Callable
 _PERIOD_S = 1.0
 _FEW_OBJECTS = 50_000
 """So many new objects are not worth looking at."""
-_MANY_OBJECTS = 5_000_000
+_MANY_OBJECTS = 2_000_000
 """So many new objects are looked at even while a change is under way, so that garbage cannot fill the memory."""
 _FULL_PERIOD_S = 600.0
 """The least time from one full collection to the next."""
