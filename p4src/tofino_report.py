@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from echelon.plots import Style
 
 _P4SRC = Path(__file__).parent
 _CHIPS = (("tna", "Tofino 1"), ("t2na", "Tofino 2"))
@@ -190,19 +193,24 @@ def with_tables(page: str, content: str) -> str:
 def draw(chips: Sequence[Chip], path: Path, source: str) -> None:
     """Draw what each stage uses, and the header vector beside it. The picture carries `source`, so that a test can
     tell from which numbers it was drawn."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from echelon.plots import write
 
-    figure = Figure(figsize=(13.0, 9.4), layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.08))
-    grid = figure.subplots(len(chips), 2, squeeze=False, width_ratios=(3.4, 1))
-    for chip, (stages, containers) in zip(chips, grid, strict=True):
-        _draw_stages(chip, stages)
-        _draw_containers(chip, containers)
-    figure.savefig(path, dpi=130, metadata={"Software": None, "Source": source})
+    write(lambda style: [_figure(chips, style)], path.with_suffix(""), Source=source)
+
+
+def _figure(chips: Sequence[Chip], style: Style) -> Figure:
+    """Return a row for the stages of each chip, and one for the containers of all."""
+    rows = [0.155 * len(chip.per_stage) for chip in chips]
+    figure = style.figure(sum(rows) + 1.9)
+    grid = figure.add_gridspec(len(chips) + 1, len(chips), height_ratios=[*rows, 1.1])
+    for place, chip in enumerate(chips):
+        _draw_stages(chip, figure.add_subplot(grid[place, :]))
+        _draw_containers(chip, figure.add_subplot(grid[-1, place]))
+    return figure
 
 
 def _draw_stages(chip: Chip, axis: Axes) -> None:
-    from echelon.experiments.drawing import FAINT, INK
+    from echelon.plots.style import FAINT, INK
 
     shares = [
         [chip.used[stage][resource] / most if stage < len(chip.used) else 0.0 for stage in range(chip.stages)]
@@ -223,7 +231,7 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
                     str(used[resource]),
                     ha="center",
                     va="center",
-                    fontsize=9,
+                    fontsize=6.5,
                     fontweight="bold" if is_full else "normal",
                     color="white" if shares[row][stage] > 0.55 else INK,
                 )
@@ -232,16 +240,17 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
     axis.set_yticklabels([f"{_RESOURCES[resource]}, of {most}" for resource, most in chip.per_stage.items()])
     axis.set_xticks([stage - 0.5 for stage in range(1, chip.stages)], minor=True)
     axis.set_yticks([row - 0.5 for row in range(1, len(chip.per_stage))], minor=True)
-    axis.grid(which="minor", color=FAINT, linewidth=0.8)
-    axis.tick_params(which="both", length=0, colors=INK)
+    axis.grid(visible=False)
+    axis.grid(which="minor")
+    axis.tick_params(which="both", length=0)
     axis.spines[:].set_color(FAINT)
-    axis.set_xlabel("stage", color=INK)
+    axis.set_xlabel("stage")
     title = f"{chip.name}: {len(chip.used)} of {chip.stages} stages, and what each uses (bold: nothing is left)"
-    axis.set_title(title, loc="left", fontsize=11, color=INK)
+    axis.set_title(title)
 
 
 def _draw_containers(chip: Chip, axis: Axes) -> None:
-    from echelon.experiments.drawing import FAINT, INK, PALETTE
+    from echelon.plots.style import FAINT, PALETTE
 
     places = range(len(chip.containers))
     axis.barh(places, [group.available for group in chip.containers], color=FAINT, label="available")
@@ -249,12 +258,11 @@ def _draw_containers(chip: Chip, axis: Axes) -> None:
     axis.set_yticks(places)
     axis.set_yticklabels([f"{group.kind}, {group.width_bits} bits" for group in chip.containers])
     axis.invert_yaxis()
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.tick_params(colors=INK)
+    axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel("containers", color=INK)
-    axis.set_title("packet header vector", loc="left", fontsize=11, color=INK)
-    axis.legend(frameon=False, loc="lower right")
+    axis.set_xlabel("containers")
+    axis.set_title(f"{chip.name}: packet header vector")
+    axis.legend(loc="lower right")
 
 
 def main(docs: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import figures, tables
+from echelon.cli.plots import draw_file
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ def show(
     except DocumentError as error:
         fail(str(error))
     job = build_job(spec)
-    for path in out or ():
-        _draw(job, tuple(spec.hosts), path)
+    if out:
+        from echelon.plots import job as picture
+
+        for path in out:
+            draw_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], path)
     if as_json:
         tables.show_json(_plain(job))
         return
@@ -103,14 +107,3 @@ def _row(echelonflow: EchelonFlow, sizes: dict[str, int]) -> tuple[str, ...]:
         figures.duration(float(echelonflow.offsets_s[-1])),
         "coflow" if echelonflow.is_coflow else "staggered",
     )
-
-
-def _draw(job: Job, hosts: tuple[str, ...], path: Path) -> None:
-    from echelon.experiments import job_picture
-
-    try:
-        job_picture.draw(job, hosts, path)
-    except OSError as error:
-        fail(f"--out: {path}: {error.strerror or error} (name a file that can be written)")
-    except ValueError as error:  # a kind of picture that matplotlib does not know
-        fail(f"--out: {path}: {error} (write for example {path.stem}.png)")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli import tables
 from echelon.cli.usage import fail
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from echelon.plots import Style
 
 
 def plot(
@@ -18,7 +24,7 @@ def plot(
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY")],
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="timeline, bars, cdf, utilisation or iterations; repeatable. Default: all.", metavar="KIND"),
+        typer.Option(help="summary, iterations, bars, timeline...; repeatable. Default: all.", metavar="KIND"),
     ] = None,
     formats: Annotated[
         str, typer.Option("--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT")
@@ -36,12 +42,12 @@ def plot(
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.plots import Excerpt, draw, load, plot_kinds
+    from echelon.plots import Excerpt, draw, kind_names, load
 
     files: list[Path] = []
     notes: list[str] = []
     try:
-        for name in kind or plot_kinds():
+        for name in kind or kind_names():
             first, last = _range(iterations)
             selection = Excerpt(first, last, tuple(job or ()))
             run = load(results, selection, policy or ())
@@ -58,6 +64,19 @@ def plot(
         return
     for file in files:
         typer.echo(file)
+
+
+def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
+    """Write a picture to the file of `--out`, or fail with one line."""
+    from echelon.documents import DocumentError
+    from echelon.plots import write_file
+
+    try:
+        write_file(pages, file)
+    except DocumentError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"--out: {file}: {error.strerror or error} (name a file that can be written)")
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

@@ -30,7 +30,7 @@ def run(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="The directory for results.json, report.md and timeline.png.", metavar="DIRECTORY"
+            "--out", "-o", help="The directory for results.json, report.md and pictures.", metavar="DIRECTORY"
         ),
     ],
     target: Annotated[
@@ -133,7 +133,6 @@ def _run(
 
     from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
-    from echelon.simulation.comparison import TIMELINE
     from echelon.simulation.run import compare
 
     runner = place(fabric, target)
@@ -173,7 +172,7 @@ def _run(
             )
     with _writing(out):
         files = comparison.write(out)
-    if not any(path.name == TIMELINE for path in files):
+    if not any(path.suffix == ".png" for path in files):
         typer.echo(
             f"no picture: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the same command "
             f"or echelon plot {out} -o {out})",

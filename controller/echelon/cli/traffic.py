@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from echelon.cli import figures, tables
+from echelon.cli.plots import draw_file
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
@@ -273,7 +274,9 @@ def show(
         burst_us = statistics.burst_us(schedule)
         loads = statistics.pair_loads(schedule)
         if out is not None:
-            _draw(schedule, file.name, out)
+            from echelon.plots import schedule as picture
+
+            draw_file(lambda style: [picture.draw(schedule, file.name, style)], out)
         if as_json:
             tables.show_json(
                 {
@@ -328,17 +331,6 @@ def _read(file: Path) -> Schedule:
 
     with Console(stderr=True).status(f"reading {file.name}"):
         return read_schedule(file)
-
-
-def _draw(schedule: Schedule, title: str, file: Path) -> None:
-    from echelon.traffic import picture
-
-    try:
-        picture.draw(schedule, title, file)
-    except OSError as error:
-        fail(f"--out: {file}: {error.strerror or error} (name a file that can be written)")
-    except ValueError as error:  # a kind of picture that matplotlib does not know
-        fail(f"--out: {file}: {error} (write for example {file.stem}.png)")
 
 
 @app.command()

@@ -1,11 +1,12 @@
-"""Pictures of finished runs, for papers: `echelon plot`.
+"""Pictures: of finished runs (`echelon plot`), of jobs, of traffic, and of experiments, all in one style.
 
-A kind of picture is one module in `echelon.plots.kinds`, found by its name. It has `ABOUT`, one line for people, and
-``draw(run, selection, style)``, which returns the pages as figures of matplotlib, and adds to ``selection.notes`` what
-it leaves out.
+A kind of picture of finished runs is one module, registered in the entry-point group `echelon.plots`. It has `ABOUT`,
+one line for people, and ``draw(run, selection, style)``, which returns the pages as figures of matplotlib, and adds to
+``selection.notes`` what it leaves out. `echelon.plots.charts` draws curves and bars from plain numbers.
 """
 
-from echelon.plots.draw import draw, plot_kinds
 from echelon.plots.measured import Excerpt, MeasuredRun, load
+from echelon.plots.style import Style
+from echelon.plots.write import draw, kind_names, load_kind, write, write_file
 
-__all__ = ["Excerpt", "MeasuredRun", "draw", "load", "plot_kinds"]
+__all__ = ["Excerpt", "MeasuredRun", "Style", "draw", "kind_names", "load", "load_kind", "write", "write_file"]

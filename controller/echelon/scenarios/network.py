@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from echelon.scenarios.results import PolicyRun
 
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from echelon.scenarios.scenario import Scenario
 
 
-def to_text(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> str:
-    """Return the document as it is written: the same text for the same runs."""
+def document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[str, Any]:
+    """Return the document."""
     fabric = scenario.fabric
-    document = {
+    return {
         "hosts": list(fabric.hosts),
         "switches": list(fabric.switches),
         "links": [{"a": one.a.node, "b": one.b.node, "rate_bps": one.rate_bps} for one in fabric.cables],
         "paths": {policy: run.paths for policy, run in runs.items() if run.paths},
     }
-    return json.dumps(document, separators=(",", ":")) + "\n"
+
+
+def to_text(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> str:
+    """Return the document as it is written: the same text for the same runs."""
+    return json.dumps(document(scenario, runs), separators=(",", ":")) + "\n"

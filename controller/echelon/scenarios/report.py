@@ -20,10 +20,12 @@ _SHOWN_PAIRS = 4
 """Maximum number of hosts listed for each source of cross traffic."""
 
 
-def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, PolicyRun], picture: str | None) -> str:
-    """Return the report as Markdown. `picture` is the timeline's file name next to it; None if it was not drawn."""
+def write(
+    scenario: Scenario, results: Results, runs: Mapping[str, PolicyRun], pictures: Sequence[str], notes: Sequence[str]
+) -> str:
+    """Return the report as Markdown. `pictures` are files next to it; `notes` say what they leave out."""
     by_policy: Mapping[str, Any] = results["results"]
-    labels = list(runs)
+    labels, target = list(runs), results["target"]
     parts = [
         f"# {scenario.name} on {target}",
         scenario.description,
@@ -34,10 +36,10 @@ def write(scenario: Scenario, target: str, results: Results, runs: Mapping[str, 
         _jobs(scenario, by_policy, labels),
         "## Tardiness",
         _tardiness(scenario, by_policy, labels),
-        "## Timeline",
-        f"![Timeline]({picture})"
-        if picture
-        else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
+        "## Pictures",
+        *(f"![{name}]({name})" for name in pictures),
+        "\n".join(f"- {note}" for note in notes),
+        "" if pictures else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
     ]
     if scenario.traffic:
         parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]

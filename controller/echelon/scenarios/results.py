@@ -9,16 +9,18 @@
       "compute_finish_s": SECONDS,                  end of the first iteration's last compute unit, from the job's start
       "reordered_packets": COUNT,
       "echelonflows": {NAME: {"tardiness_s": [SECONDS, ...]}},      one for each finished iteration
-      "flows": [{"name", "iteration", "src", "dst", "bytes", "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
-      "computes": [{"name", "iteration", "worker", "start_s", "finish_s"}]}},
+      "flows": [{"name", "iteration", "micro_batch", "src", "dst", "bytes",
+                 "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
+      "computes": [{"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}]}},
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
    "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`
 ```
 
 Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
 actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
-no EchelonFlow has neither ideal finish time nor tardiness (null). A target without packets has no switches. Cross
-traffic counts from time 0 to the end of the last iteration that the run waited for.
+no EchelonFlow has neither ideal finish time nor tardiness (null), and a step of no single micro-batch has null there. A
+target without packets has no switches. Cross traffic counts from time 0 to the end of the last iteration that the run
+waited for.
 """
 
 from __future__ import annotations
@@ -116,8 +118,8 @@ def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
 
 
 def to_text(results: Results) -> str:
-    """Return the document as it is written to results.json: the same text for the same results."""
-    return json.dumps(results, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """Return the document as it is written to results.json: policies and jobs in order, the same text each time."""
+    return json.dumps(results, indent=2, allow_nan=False) + "\n"
 
 
 def summary(results: Results) -> Results:
@@ -173,6 +175,8 @@ def _computes(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, ob
             "name": unit.name,
             "iteration": iteration.iteration,
             "worker": unit.worker,
+            "kind": unit.kind,
+            "micro_batch": unit.micro_batch,
             "start_s": rounded(span.start),
             "finish_s": rounded(span.finish),
         }
@@ -196,6 +200,7 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
             {
                 "name": flow.name,
                 "iteration": iteration.iteration,
+                "micro_batch": flow.micro_batch,
                 "src": flow.src,
                 "dst": flow.dst,
                 "bytes": flow.size_bytes,

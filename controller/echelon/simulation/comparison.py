@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from echelon import plots
 from echelon.errors import CodedError
-from echelon.scenarios import network, report, results, timeline
+from echelon.scenarios import network, report, results
 from echelon.scenarios.results import PolicyRun, Results
 from echelon.scenarios.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RESULTS, NETWORK, REPORT, TIMELINE = "results.json", "network.json", "report.md", "timeline.png"
+RESULTS, NETWORK, REPORT = "results.json", "network.json", "report.md"
+PICTURES = ("summary", "timeline")
+"""The kinds of pictures that every run gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +130,21 @@ class PolicyComparison:
         ]
         return _frame(rows)
 
-    def report(self, picture: str | None = None) -> str:
-        """Return the report as Markdown. `picture` is the file name of the timeline next to it."""
-        return report.write(self.scenario, self.target, self.results, self.runs, picture)
+    def report(self, pictures: Sequence[str | Path] = (), notes: Sequence[str] = ()) -> str:
+        """Return the report as Markdown, with `pictures`, files next to it, and notes on what these leave out."""
+        return report.write(self.scenario, self.results, self.runs, [Path(file).name for file in pictures], notes)
 
-    def timeline(self, file: str | Path) -> bool:
-        """Draw who computed and who sent when into `file`. Return False if matplotlib is not installed."""
-        return timeline.draw(self.scenario, self.target, self.runs, Path(file))
+    def plot(self, kind: str, directory: str | Path, width: str = "text") -> tuple[list[Path], list[str]]:
+        """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave out.
+
+        Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
+        """
+        selection = plots.Excerpt(most_pages=1)
+        run = plots.MeasuredRun(self.results["results"], network.document(self.scenario, self.runs))
+        return plots.draw(run, kind, selection, Path(directory), width=width), selection.notes
 
     def write(self, directory: str | Path) -> tuple[Path, ...]:
-        """Write ``results.json``, ``network.json``, ``report.md`` and, with matplotlib, ``timeline.png``.
+        """Write ``results.json``, ``network.json``, ``report.md`` and, with matplotlib, pictures.
 
         Return their paths.
 
@@ -145,9 +154,15 @@ class PolicyComparison:
         out.mkdir(parents=True, exist_ok=True)
         (out / RESULTS).write_text(results.to_text(self.results), encoding="utf-8")
         (out / NETWORK).write_text(network.to_text(self.scenario, self.runs), encoding="utf-8")
-        drawn = self.timeline(out / TIMELINE)
-        (out / REPORT).write_text(self.report(TIMELINE if drawn else None), encoding="utf-8")
-        return (out / RESULTS, out / NETWORK, out / REPORT, *([out / TIMELINE] if drawn else []))
+        pictures: list[Path] = []
+        notes: list[str] = []
+        with suppress(ImportError):
+            for kind in PICTURES:
+                files, left_out = self.plot(kind, out)
+                pictures += files
+                notes += [f"{kind}: {note}" for note in left_out]
+        (out / REPORT).write_text(self.report(pictures, notes), encoding="utf-8")
+        return (out / RESULTS, out / NETWORK, out / REPORT, *pictures)
 
 
 def _frame(rows: list[Any], *columns: str) -> pd.DataFrame:

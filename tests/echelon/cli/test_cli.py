@@ -58,6 +58,7 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
         "network.json",
         "report.md",
         "results.json",
+        "summary.png",
         "timeline.png",
     ]
     results = json.loads((out / "results.json").read_text())
@@ -67,7 +68,7 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
         "varys": 10.0,
         "echelon": 8.0,
     }
-    for shown in ("8.5000", "10.0000", "+17.6 %", "-5.9 %", "results.json", "report.md", "timeline.png"):
+    for shown in ("8.5000", "10.0000", "+17.6 %", "-5.9 %", "results.json", "report.md", "summary.png", "timeline.png"):
         assert shown in result.stdout
     assert result.stderr == ""
 
@@ -75,14 +76,14 @@ def test_runs_a_scenario_and_writes_what_it_found(tmp_path: Path) -> None:
 def test_two_runs_give_identical_results(tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert invoke("run", SCENARIOS / "dp_pair.yaml", "--target", "fluid", "--out", tmp_path / name).exit_code == 0
-    for file in ("results.json", "network.json", "report.md", "timeline.png"):
+    for file in ("results.json", "network.json", "report.md", "summary.png", "timeline.png"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_policies_of_ones_own_choice(tmp_path: Path) -> None:
     choice = ["--policy", "fifo", "--policy", "echelon(order=setf)", "--policy", "fifo"]
     assert invoke("run", FIG2, "--target", "fluid", "--out", tmp_path, *choice).exit_code == 0
-    assert list(json.loads((tmp_path / "results.json").read_text())["results"]) == ["echelon(order=setf)", "fifo"]
+    assert list(json.loads((tmp_path / "results.json").read_text())["results"]) == ["fifo", "echelon(order=setf)"]
     report = (tmp_path / "report.md").read_text()
     assert report.index("| fifo |") < report.index("| echelon(order=setf) |")
 

@@ -1,10 +1,9 @@
-"""Report and picture of made-up runs: every job's own change is named, also of those that lose."""
+"""The report of made-up runs: every job's own change is named, also of those that lose."""
 
 from __future__ import annotations
 
-import builtins
 import re
-import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.policies import make_policy
-from echelon.scenarios import report, timeline
+from echelon.scenarios import report
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats, assemble
 from echelon.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
@@ -71,9 +70,11 @@ def runs(scenario: Scenario) -> dict[str, PolicyRun]:
     }
 
 
-def text_of(scenario: Scenario, runs: dict[str, PolicyRun], picture: str | None = "timeline.png") -> str:
+def text_of(scenario: Scenario, runs: dict[str, PolicyRun], pictures: Sequence[str] = ("timeline.png",)) -> str:
     alone = {job.name: F(1) for job in scenario.jobs}
-    return report.write(scenario, "toy", assemble(scenario, "toy", runs, alone), runs, picture)
+    return report.write(
+        scenario, assemble(scenario, "toy", runs, alone), runs, pictures, ["timeline: iterations 1 to 3"]
+    )
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
@@ -160,8 +161,8 @@ def test_a_target_without_packets_says_so(scenario: Scenario) -> None:
 
 
 def test_a_missing_picture_is_explained(scenario: Scenario, runs: dict[str, PolicyRun]) -> None:
-    assert "![Timeline](timeline.png)" in text_of(scenario, runs)
-    assert "echelon-p4[plot]" in text_of(scenario, runs, picture=None)
+    assert "![timeline.png](timeline.png)\n\n- timeline: iterations 1 to 3" in text_of(scenario, runs)
+    assert "echelon-p4[plot]" in text_of(scenario, runs, pictures=())
 
 
 @pytest.mark.parametrize(
@@ -178,80 +179,6 @@ def test_small_changes_are_no_changes(percent: float, shown: str, scenario: Scen
     )
     assert rows(text, "Jobs")[0][-1] == shown
     assert ("unchanged: 2" in text) == (shown == "0.0 %")
-
-
-def png_size(path: Path) -> tuple[int, int]:
-    head = path.read_bytes()[:24]
-    assert head[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack("!II", head[16:24])
-    return width, height
-
-
-@pytest.mark.parametrize("name", ["fig2", "dp_pair", pytest.param("shared_link", marks=pytest.mark.long)])
-def test_draws_every_kind_of_scenario(name: str, tmp_path: Path) -> None:
-    scenario = replace(load_scenario(SCENARIOS / f"{name}.yaml"), iterations=3)
-    runs = {
-        choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
-        for choice in scenario.policies
-    }
-    assert timeline.draw(scenario, "fluid", runs, tmp_path / "one.png")
-    width, height = png_size(tmp_path / "one.png")
-    assert width == 13 * 130
-    assert 500 < height < 60 * 130
-    assert timeline.draw(scenario, "fluid", runs, tmp_path / "two.png")
-    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
-
-
-def test_bars_are_where_things_happened() -> None:
-    scenario = load_scenario(SCENARIOS / "fig2.yaml")
-    run = fluid_run.run(scenario, "fair", lambda: make_policy("fair"), lambda *_: None)
-    panel = timeline.panel_of(scenario, "fair", run, 100.0)
-    h1, h2 = panel.rows
-    assert [(bar.start_s, bar.finish_s, bar.label) for lane in h1.computes for bar in lane] == [
-        (0, 1, "1"),
-        (1, 2, "2"),
-        (2, 3, "3"),
-    ]
-    # Fig. 2a: the activations overlap, so that each has a lane of its own, and its ideal finish time in it.
-    assert [[(bar.start_s, bar.finish_s, bar.ideal_s) for bar in lane] for lane in h1.flows] == [
-        [(1, 4.5, 1)],
-        [(2, 6.5, 2)],
-        [(3, 7, 3)],
-    ]
-    assert [bar.finish_s for lane in h2.computes for bar in lane] == [5.5, 7.5, 8.5]
-    assert panel.compute_finishes == [("h2", 0, 8.5, 8.5)]
-    # Cut at 5 s, nothing sticks out.
-    cut = timeline.panel_of(scenario, "fair", run, 5.0)
-    assert max(bar.finish_s for row in cut.rows for lane in (*row.computes, *row.flows) for bar in lane) == 5.0
-
-
-def test_marks_in_a_lane_never_overlap() -> None:
-    # The picture shows 8 s, which is less than three iterations.
-    scenario = replace(load_scenario(SCENARIOS / "shared_link.yaml"), iterations=3)
-    run = fluid_run.run(scenario, "fifo", lambda: make_policy("fifo"), lambda *_: None)
-    lanes = [lane for row in timeline.panel_of(scenario, "fifo", run, 8.0).rows for lane in (*row.computes, *row.flows)]
-    assert max(len(lane) for lane in lanes) > 5
-    for lane in lanes:
-        ends = 0.0
-        for bar in lane:
-            assert bar.extent_s[0] >= ends - 1e-9
-            ends = bar.extent_s[1]
-
-
-def test_without_matplotlib_there_is_no_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: Scenario
-) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    runs = {"fair": run_of(scenario, {"first": [F(2)], "second": [F(2)]})}
-    assert not timeline.draw(scenario, "toy", runs, tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
 
 
 def test_policies_with_parameters_keep_their_label(scenario: Scenario) -> None:

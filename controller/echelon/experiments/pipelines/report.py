@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon.experiments.drawing import PALETTE, panels, save
 from echelon.experiments.pipelines.points import BASELINE, POLICIES, SCHEDULED
 from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.tables import Cell, Table, percent
+from echelon.plots import write as write_pictures
+from echelon.plots.charts import Curve, Panel, chart
+from echelon.plots.style import DASHES, MARKERS
 from echelon.points.store import PointStore
-
-_MARKERS = ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,37 +142,32 @@ def _table(points: Sequence[MeasuredPipeline]) -> Table:
 
 
 def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
+    iterations, flows, shared = [], [], []
+    for at, policy in enumerate(POLICIES):
+        of = [point for point in points if point.policy == policy]
+        look = at, DASHES[at], MARKERS[at]
+        highs = [point.longest_s for point in of]
+        iterations.append(Curve(policy, _loads(of), [point.mean_s for point in of], *look, highs))
+        busy = [point for point in of if point.flow_s is not None and point.shared_s is not None]
+        flows.append(Curve(policy, _loads(busy), [(point.flow_s or 0) * 1e3 for point in busy], *look))
+        shared.append(Curve("", _loads(busy), [(point.shared_s or 0) * 1e3 for point in busy], at, ":"))
+    load = "cross traffic requested (% of the link)"
+    panels = (
+        Panel(load, "iteration (s), bars to the longest", iterations, y_limits=(0, None)),
+        Panel(load, "flows of the cross traffic (ms)", [*flows, *shared], logarithmic="y"),
+    )
+    ours = [point.mean_s for point in points if point.policy == SCHEDULED] or [math.nan]
+    title = f"Under {SCHEDULED} iterations among web-search traffic take at most {max(ours):.3g} s (dotted: processor "
+    title += "sharing of what training leaves)"
     try:
-        figure, (left, right) = panels(2, 13, 5.0)
+        [picture] = write_pictures(lambda style: [chart(title, panels, style, 2.2)], out / "pipelines")
     except ImportError:
         return None
-    for policy, colour, marker in zip(POLICIES, PALETTE, _MARKERS, strict=False):
-        of = [at for at in points if at.policy == policy]
-        style: dict[str, Any] = {"color": colour, "marker": marker, "linewidth": 1.5, "markersize": 5, "label": policy}
-        longest = [max(0.0, at.longest_s - at.mean_s) for at in of]
-        left.errorbar(
-            [at.load * 100 for at in of],
-            [at.mean_s for at in of],
-            yerr=[[0.0] * len(of), longest],
-            elinewidth=0.9,
-            **style,
-        )
-        flows = [(at.load * 100, at.flow_s * 1e3) for at in of if at.flow_s is not None]
-        right.plot([load for load, _ in flows], [time for _, time in flows], **style)
-        shared = [(at.load * 100, at.shared_s * 1e3) for at in of if at.shared_s is not None]
-        right.plot([load for load, _ in shared], [time for _, time in shared], ":", color=colour, linewidth=1.2)
-    for axis in (left, right):
-        axis.set_xlabel("cross traffic requested in each direction (% of the link)")
-    left.set_ylabel("iteration time (s), bars to the longest")
-    left.set_ylim(0, None)
-    right.set_ylabel("mean time of the cross traffic's flows (ms)")
-    right.set_yscale("log")
-    right.set_xlim(left.get_xlim())
-    right.plot([], [], ":", color="#777777", linewidth=1.2, label="by processor sharing of what training left")
-    right.legend(frameon=False)
-    left.legend(frameon=False)
-    figure.suptitle("Four GPipe stages of VGG-16 among web-search traffic", fontsize=12, x=0.01, ha="left")
-    return save(figure, out / "pipelines.png")
+    return picture
+
+
+def _loads(points: Sequence[MeasuredPipeline]) -> list[float]:
+    return [at.load * 100 for at in points]
 
 
 def _mean_over(sharing: Sequence[Mapping[str, Any]], key: str) -> float | None:

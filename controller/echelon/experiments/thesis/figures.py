@@ -1,13 +1,12 @@
-"""Figures 3-2 to 3-7 of the thesis from our points, with the thesis's own fits and named points beside them."""
+"""Figures 3-2 to 3-7 of the thesis from our points, with the thesis's own fits beside them; one message each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from echelon.experiments.drawing import INK, PALETTE, panels, plain_seconds, save
 from echelon.experiments.thesis import published
 from echelon.experiments.thesis.analysis import fit_of
 from echelon.experiments.thesis.models import MODELS
@@ -15,21 +14,25 @@ from echelon.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon.experiments.thesis.published import LINK_GBPS, PublishedFit
 from echelon.experiments.thesis.series import Curves, Measured, rising
 from echelon.experiments.thesis.tables import TITLES
+from echelon.plots import write
+from echelon.plots.charts import Curve, Panel, chart, distribution
+from echelon.plots.style import DASHES, MARKERS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_COLOURS: Mapping[str, str] = dict(zip(MODELS, PALETTE, strict=False))
-_STYLES: Mapping[str, tuple[str, str]] = {BASELINE: ("-", "o"), SCHEDULED: ("--", "s")}
-_OTHER_STYLE = ("-.", "^")
 _AXIS = "cross traffic achieved (Gbit/s of 25)"
+_RESCALED = "25 / (25 - cross traffic), equation 3.2"
 _TIME = "iteration time (s)"
+_SECTIONS: Sequence[tuple[str, published.Traffic, published.Transport]] = (
+    ("3-2", "iperf", "rdma"),
+    ("3-3", "websearch", "rdma"),
+    ("3-4", "burst", "tcp"),
+)
 _COMPARED: Sequence[tuple[published.Traffic, published.Transport]] = (
     ("iperf", "rdma"),
     ("websearch", "rdma"),
     ("websearch", "tcp"),
     ("burst", "tcp"),
 )
+_TWO_MODELS = ("bert-large", "resnet-50")
 LIGHT_GBPS, HEAVY_GBPS = (float(part) * LINK_GBPS for part in (published.LIGHT, published.HEAVY))
 
 
@@ -41,217 +44,179 @@ class Picture:
     title: str
 
 
+_Drawing = tuple[str, str, Sequence[Panel]]
+"""The name of a file, a title and panels."""
+
+
 def draw(curves: Curves, out: Path) -> list[Picture]:
     """Draw all figures for which something was measured, as PNG in `out`; none without matplotlib. Raise `OSError`."""
     try:
-        import matplotlib  # noqa: F401
+        return [_draw(*drawing, out) for drawing in _drawings(curves)]
     except ImportError:
         return []
-    pictures = []
-    for number, traffic, transport in (("3-2", "iperf", "rdma"), ("3-3", "websearch", "rdma"), ("3-4", "burst", "tcp")):
-        if curves.has(traffic, transport):
-            pictures.append(_degradation(curves, number, _traffic(traffic), _transport(transport), out))
-    for make in (_distributions, _by_kind, _fitted):
-        picture = make(curves, out)
-        if picture is not None:
-            pictures.append(picture)
-    return pictures
+
+
+def _draw(name: str, title: str, panels: Sequence[Panel], out: Path) -> Picture:
+    [file] = write(lambda style: [chart(title, panels, style, 2.6)], out / name)
+    return Picture(file, title)
+
+
+def _drawings(curves: Curves) -> Iterator[_Drawing]:
+    for number, traffic, transport in _SECTIONS:
+        yield from _degradation(curves, number, traffic, transport)
+        yield from _scheduled(curves, number, traffic, transport)
+    yield from _distributions(curves)
+    yield from _two_models(curves, "3-6", _COMPARED, fitted=False)
+    yield from _two_models(curves, "3-7", (("websearch", "tcp"), ("burst", "tcp")), fitted=True)
 
 
 def _degradation(
-    curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport, out: Path
-) -> Picture:
-    """Draw mean and 99 % iteration time against cross traffic, and against the re-scaled axis of equation 3.2."""
-    figure, (left, right) = panels(2, 13, 5.6)
-    for model, colour in _COLOURS.items():
-        for policy in curves.policies:
-            curve = curves.curve(traffic, transport, model, policy)
-            if len(curve) > 1:
-                line, marker = _STYLES.get(policy, _OTHER_STYLE)
-                label = f"{MODELS[model].title}, {policy}"
-                for axis, x_of in ((left, _achieved), (right, _rescaled)):
-                    _plot(axis, curve, x_of, colour, line, marker, label if axis is left else None)
-        published_fit = published.FITS.get((traffic, transport, model))
-        if published_fit is not None:
-            _draw_fit(left, published_fit, colour, f"{MODELS[model].title}, thesis's fit ({published_fit.where})")
-            _draw_fit(right, published_fit, colour, None, rescaled=True)
-        named = published.CONGESTION_POINTS[traffic].get(model)
-        if named is not None and named.iteration_s is not None:
-            label = f"{MODELS[model].title}, thesis's congestion point"
-            for axis, x, said in (
-                (left, named.cross_gbps, label),
-                (right, LINK_GBPS / (LINK_GBPS - named.cross_gbps), None),
-            ):
-                axis.plot(
-                    [x],
-                    [named.iteration_s],
-                    "*",
-                    color=colour,
-                    markersize=15,
-                    markeredgecolor=INK,
-                    zorder=5,
-                    label=said,
-                )
-        elif named is not None:
-            left.axvline(named.cross_gbps, color=colour, linewidth=1, linestyle=":", alpha=0.8)
-    left.plot([], [], color="#777777", linewidth=1, linestyle=":", label="thesis's congestion points of the others")
-    left.set_xlim(-0.5, LINK_GBPS)
-    left.set_xlabel(_AXIS)
-    right.set_xlabel("25 / (25 - cross traffic)   (equation 3.2)")
-    right.set_xlim(0.9, None)
-    for axis in (left, right):
-        plain_seconds(axis)
-        axis.set_ylabel(_TIME)
-    title = f"Iteration time under {TITLES[traffic]} cross traffic, training over {transport.upper()}"
-    figure.suptitle(f"As figure {number}: {title}; bars reach to the 99 % iteration", fontsize=12, x=0.01, ha="left")
-    figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)
-    return Picture(save(figure, out / f"figure_{number}.png"), f"As figure {number}: {title}")
-
-
-def _distributions(curves: Curves, out: Path) -> Picture | None:
-    """Draw figure 3-5: CDFs at 30 % and 80 %, training over TCP."""
-    shown = [
-        (load, traffic, at)
-        for load in (LIGHT_GBPS, HEAVY_GBPS)
-        for traffic in ("websearch", "burst")
-        for model in MODELS
-        if (at := curves.at(traffic, "tcp", model, BASELINE, load)) is not None
-    ]
-    if not any(traffic == "burst" for _, traffic, _ in shown):
-        return None
-    figure, axes = panels(2, 13, 5.2)
-    for load, traffic, at in shown:
-        axis = axes[0] if load == LIGHT_GBPS else axes[1]
-        ordered = sorted(at.iterations_s)
-        shares = [(index + 1) / len(ordered) for index in range(len(ordered))]
-        style = "-" if traffic == "websearch" else "--"
-        label = f"{MODELS[at.model].title}, {TITLES[traffic]}"
-        axis.step([ordered[0], *ordered], [0, *shares], style, where="post", color=_COLOURS[at.model], label=label)
-    for axis, load in zip(axes, (LIGHT_GBPS, HEAVY_GBPS), strict=True):
-        axis.set_title(f"{load:g} Gbit/s requested ({load / LINK_GBPS:.0%})", fontsize=10, loc="left")
-        axis.set_xlabel(_TIME)
-        axis.set_ylabel("part of the iterations")
-        axis.set_ylim(0, 1.02)
-    plain_seconds(axes[1], across=True)
-    handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda shown: len(shown[1]))
-    figure.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)
-    title = f"Distribution of iteration times, training over TCP, {BASELINE}"
-    figure.suptitle(f"As figure 3-5: {title}", fontsize=12, x=0.01, ha="left")
-    return Picture(save(figure, out / "figure_3-5.png"), f"As figure 3-5: {title}")
-
-
-def _by_kind(curves: Curves, out: Path) -> Picture | None:
-    """Draw figure 3-6: BERT-large and ResNet-50 under all kinds of cross traffic."""
-    return _two_models(curves, out, "3-6", _COMPARED, "Kinds of cross traffic compared", fitted=False)
-
-
-def _fitted(curves: Curves, out: Path) -> Picture | None:
-    """Draw figure 3-7: the same under web-search traffic, with fits of equation 3.5."""
-    return _two_models(
-        curves,
-        out,
-        "3-7",
-        (("websearch", "tcp"), ("burst", "tcp")),
-        "Fits of equation 3.5, ours and the thesis's",
-        fitted=True,
+    curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
+) -> Iterator[_Drawing]:
+    """Yield iteration time against cross traffic, and against the re-scaled axis of equation 3.2."""
+    measured = _measured(curves, traffic, transport, BASELINE)
+    if not measured:
+        return
+    worst = max(measured, key=lambda model: _growth(measured[model]))
+    title = (
+        f"As figure {number}: {TITLES[traffic]} traffic makes iterations of {MODELS[worst].title} over "
+        f"{transport.upper()} up to {_growth(measured[worst]):.3g} times as long ({BASELINE}; bars to the 99 % "
+        "iteration, dotted: the thesis's fits)"
     )
+    fits = {model: published.FITS.get((traffic, transport, model)) for model in measured}
+    for name, axis in ((f"figure_{number}", _AXIS), (f"figure_{number}_rescaled", _RESCALED)):
+        lines = [_curve(of, MODELS[model].title, _place(model), axis, "-") for model, of in measured.items()]
+        lines += [_fit(fit, "", _place(model), axis) for model, fit in fits.items() if fit is not None]
+        yield name, title, [Panel(axis, _TIME, lines, logarithmic="y")]
+
+
+def _scheduled(
+    curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
+) -> Iterator[_Drawing]:
+    """Yield iteration time under both policies, by the cross traffic that was asked for."""
+    before, after = (_measured(curves, traffic, transport, policy) for policy in (BASELINE, SCHEDULED))
+    both = [model for model in before if model in after]
+    if not both:
+        return
+    grown = [max(_growth(of[model]) for model in both) for of in (before, after)]
+    title = (
+        f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times as long, under "
+        f"{BASELINE} {grown[0]:.3g} times"
+    )
+    lines = [
+        Curve(
+            f"{MODELS[model].title}, {policy}",
+            [at.load_gbps for at in of[model]],
+            [at.mean_s for at in of[model]],
+            _place(model),
+            dashes,
+            marker,
+        )
+        for model in both
+        for policy, of, dashes, marker in ((BASELINE, before, "-", "o"), (SCHEDULED, after, "--", "s"))
+    ]
+    axis = "cross traffic requested (Gbit/s of 25)"
+    yield f"scheduled_{number}", title, [Panel(axis, _TIME, lines, logarithmic="y")]
+
+
+def _distributions(curves: Curves) -> Iterator[_Drawing]:
+    """Yield figure 3-5: the distributions at 30 % and 80 %, training over TCP."""
+    panels, spreads = [], []
+    for load in (LIGHT_GBPS, HEAVY_GBPS):
+        shown = [
+            (traffic, at)
+            for traffic in ("websearch", "burst")
+            for model in MODELS
+            if (at := curves.at(traffic, "tcp", model, BASELINE, load)) is not None
+        ]
+        if not any(traffic == "burst" for traffic, _ in shown):
+            continue
+        lines = [
+            distribution(
+                f"{MODELS[at.model].title}, {TITLES[traffic]}",
+                at.iterations_s,
+                _place(at.model),
+                "-" if traffic == "websearch" else "--",
+            )
+            for traffic, at in shown
+        ]
+        part = f"{100 * load / LINK_GBPS:.0f} %"
+        spreads.append(f"{max(at.p99_s / at.mean_s for _, at in shown):.3g} times the mean at {part}")
+        scale = "x" if load == HEAVY_GBPS else ""
+        panels.append(Panel(_TIME, "share of iterations", lines, f"{part} requested", None, (0, 1), scale))
+    if panels:
+        yield "figure_3-5", f"As figure 3-5: the 99 % iteration is up to {', '.join(spreads)} (TCP)", panels
 
 
 def _two_models(
-    curves: Curves,
-    out: Path,
-    number: str,
-    kinds: Iterable[tuple[published.Traffic, published.Transport]],
-    title: str,
-    *,
-    fitted: bool,
-) -> Picture | None:
+    curves: Curves, number: str, kinds: Iterable[tuple[published.Traffic, published.Transport]], *, fitted: bool
+) -> Iterator[_Drawing]:
+    """Yield figure 3-6, kinds of cross traffic compared, or 3-7, with fits of equation 3.5."""
     shown = [kind for kind in kinds if curves.has(*kind)]
-    if len(shown) < 2:
-        return None
-    models = [
-        model
-        for model in ("bert-large", "resnet-50")
-        if any(len(curves.curve(*kind, model, BASELINE)) > 1 for kind in shown)
-    ]
-    if not models:
-        return None
-    figure, axes = panels(len(models), 6.5 * len(models), 5.6)
-    for axis, model in zip(axes, models, strict=True):
-        for colour, (traffic, transport) in zip(PALETTE, shown, strict=False):
+    panels, squares, apart = [], [], []
+    for model in _TWO_MODELS:
+        lines, heavy = [], []
+        for look, (traffic, transport) in enumerate(shown):
             curve = curves.curve(traffic, transport, model, BASELINE)
             if len(curve) < 2:
                 continue
-            label = f"{TITLES[traffic]}, training over {transport.upper()}"
-            _plot(axis, curve, _achieved, colour, "" if fitted else "-", "o", label)
-            theirs = published.FITS.get((traffic, transport, model))
-            ours = fit_of(curve, 0.5) if fitted else None
+            label = f"{TITLES[traffic]}, {transport.upper()}"
+            dashes = "" if fitted else DASHES[look]
+            lines.append(_curve(curve, label, look, _AXIS, dashes, bars=False))
+            heavy += [at.mean_s for at in curve if at.load_gbps == HEAVY_GBPS]
+            theirs, ours = published.FITS.get((traffic, transport, model)), fit_of(curve, 0.5) if fitted else None
             if ours is not None:
-                found = PublishedFit(ours.a_s, ours.b, ours.n, "")
-                _draw_fit(axis, found, colour, f"{TITLES[traffic]}: our fit, R² = {ours.r_squared:.3f}", line="-")
-            if theirs is not None:
-                _draw_fit(axis, theirs, colour, f"{label}: thesis's fit ({theirs.where})")
-        axis.set_title(MODELS[model].title, fontsize=10, loc="left")
-        axis.set_xlim(-0.5, LINK_GBPS)
-        axis.set_xlabel(_AXIS)
-        axis.set_ylabel(_TIME)
-        plain_seconds(axis)
-        axis.legend(frameon=False, fontsize=8.5, loc="upper left")
-    figure.suptitle(f"As figure {number}: {title} ({BASELINE})", fontsize=12, x=0.01, ha="left")
-    return Picture(save(figure, out / f"figure_{number}.png"), f"As figure {number}: {title}")
+                squares.append(ours.r_squared)
+                lines.append(_fit(PublishedFit(ours.a_s, ours.b, ours.n, ""), f"{label}: our fit", look, _AXIS, "-"))
+            if theirs is not None and fitted:
+                lines.append(_fit(theirs, f"{label}: thesis's fit", look, _AXIS))
+        if lines:
+            panels.append(Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y"))
+            apart += [max(heavy) / min(heavy) - 1] if heavy else []
+    if len(shown) < 2 or not panels:
+        return
+    if fitted and squares:
+        title = f"equation 3.5 fits with R² of at least {min(squares):.3f} ({BASELINE})"
+    else:
+        most = f"{100 * max(apart):.2g} %" if apart else "little"
+        title = f"at 80 % of the link, kinds of cross traffic differ by up to {most} ({BASELINE})"
+    yield f"figure_{number}", f"As figure {number}: {title}", panels
 
 
-def _plot(
-    axis: Axes,
-    curve: Sequence[Measured],
-    x_of: Callable[[Measured], float],
-    colour: str,
-    line: str,
-    marker: str,
-    label: str | None,
-) -> None:
+def _measured(
+    curves: Curves, traffic: published.Traffic, transport: published.Transport, policy: str
+) -> dict[str, list[Measured]]:
+    """Return the curve of each model that has one."""
+    found = {model: curves.curve(traffic, transport, model, policy) for model in MODELS}
+    return {model: of for model, of in found.items() if len(of) > 1} if curves.has(traffic, transport) else {}
+
+
+def _growth(curve: Sequence[Measured]) -> float:
+    """Return the longest mean time over that with the least cross traffic."""
+    return max(at.mean_s for at in curve) / curve[0].mean_s
+
+
+def _place(model: str) -> int:
+    return list(MODELS).index(model)
+
+
+def _curve(
+    curve: Sequence[Measured], label: str, look: int, axis: str, dashes: str | None = None, *, bars: bool = True
+) -> Curve:
     ordered = rising(curve)
-    xs, means = [x_of(at) for at in ordered], [at.mean_s for at in ordered]
-    above = [max(0.0, at.p99_s - at.mean_s) for at in ordered]
-    axis.errorbar(
-        xs,
-        means,
-        yerr=[[0.0] * len(above), above],
-        color=colour,
-        linestyle=line or "none",
-        marker=marker,
-        markersize=4.5,
-        markerfacecolor=colour if marker == "o" else "white",
-        linewidth=1.4,
-        elinewidth=0.9,
-        label=label,
+    xs = [_x(at.achieved_gbps, axis) for at in ordered]
+    highs = [max(at.p99_s, at.mean_s) for at in ordered] if bars else []
+    return Curve(
+        label, xs, [at.mean_s for at in ordered], look, DASHES[look] if dashes is None else dashes, MARKERS[look], highs
     )
 
 
-def _draw_fit(
-    axis: Axes, fit: PublishedFit, colour: str, label: str | None, *, rescaled: bool = False, line: str = ":"
-) -> None:
-    """Draw a fit up to 24 Gbit/s, where the thesis's points end."""
-    from math import exp
-
-    loads = [step / 10 for step in range(241)]
-    times = [fit.a_s * exp(fit.b / (LINK_GBPS - load) ** fit.n) for load in loads]
-    xs = [LINK_GBPS / (LINK_GBPS - load) for load in loads] if rescaled else loads
-    kept = [(x, time) for x, time in zip(xs, times, strict=True) if time < 60]
-    axis.plot([x for x, _ in kept], [time for _, time in kept], line, color=colour, linewidth=1.3, label=label)
+def _fit(fit: PublishedFit, label: str, look: int, axis: str, dashes: str = ":") -> Curve:
+    """Return a fit up to 24 Gbit/s, where the thesis's points end."""
+    times = {step / 10: fit.a_s * exp(fit.b / (LINK_GBPS - step / 10) ** fit.n) for step in range(241)}
+    kept = {_x(load, axis): time for load, time in times.items() if time < 60}
+    return Curve(label, list(kept), list(kept.values()), look, dashes)
 
 
-def _achieved(at: Measured) -> float:
-    return at.achieved_gbps
-
-
-def _rescaled(at: Measured) -> float:
-    return LINK_GBPS / (LINK_GBPS - at.achieved_gbps)
-
-
-def _traffic(name: str) -> published.Traffic:
-    return next(traffic for traffic, _ in _COMPARED if traffic == name)
-
-
-def _transport(name: str) -> published.Transport:
-    return next(transport for _, transport in _COMPARED if transport == name)
+def _x(gbps: float, axis: str) -> float:
+    return LINK_GBPS / (LINK_GBPS - gbps) if axis == _RESCALED else gbps

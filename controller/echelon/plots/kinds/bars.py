@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import fmean
 from typing import TYPE_CHECKING
 
-from echelon.plots.style import HATCHES, MOST, PALETTE, legend_below
+from echelon.plots.charts import bars
+from echelon.plots.measured import mean
+from echelon.plots.style import INK, MOST, entries_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,29 +21,14 @@ _GROUPS = {"column": 6, "text": 14}
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return a page for so many jobs."""
-    policies = list(run.policies)[:MOST]
-    if len(run.policies) > MOST:
-        selection.note(f"the first {MOST} policies of {len(run.policies)} (choose with --policy)")
+    policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     pages, step = [], _GROUPS[style.width]
     for begin in range(0, len(run.jobs), step):
         jobs = run.jobs[begin : begin + step]
-        figure, (axis,) = style.panels(1, 1.7)
-        width = 0.8 / len(policies)
-        for at, policy in enumerate(policies):
-            heights = [
-                fmean(
-                    value for number, value in enumerate(run.slowdowns(policy, job), start=1) if selection.takes(number)
-                )
-                for job in jobs
-            ]
-            xs = [place - 0.4 + (at + 0.5) * width for place in range(len(jobs))]
-            axis.bar(
-                xs, heights, width, color=PALETTE[at], hatch=HATCHES[at], edgecolor="white", linewidth=0.3, label=policy
-            )
-        axis.axhline(1.0, color="black", linewidth=0.6)
-        axis.set_xticks(range(len(jobs)), jobs)
-        axis.grid(axis="x", visible=False)
+        figure, (axis,) = style.panels([1.6], run.message(selection))
+        bars(axis, jobs, {of: [mean(run.slowdowns(of, job, selection)) for job in jobs] for of in policies})
+        axis.axhline(1.0, color=INK, linewidth=0.6)
         axis.set_ylabel("time / alone")
-        legend_below(figure, axis, 4 if style.width == "column" else 8)
+        style.legend(figure, entries_of(axis))
         pages.append(figure)
     return pages

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING
 
-from echelon.plots.style import DASHES, MOST, PALETTE, legend_below
+from echelon.plots.charts import Panel, chart, distribution
+from echelon.plots.style import DASHES, MOST
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.figure import Figure
 
     from echelon.plots.measured import Excerpt, MeasuredRun
@@ -17,20 +21,17 @@ ABOUT = "share of all iterations with at most so much slowdown, a curve for each
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return one page."""
-    if len(run.policies) > MOST:
-        selection.note(f"the first {MOST} policies of {len(run.policies)} (choose with --policy)")
-    figure, (axis,) = style.panels(1, 1.8)
-    for at, policy in enumerate(list(run.policies)[:MOST]):
-        values = sorted(
-            value
-            for job in run.jobs
-            for number, value in enumerate(run.slowdowns(policy, job), start=1)
-            if selection.takes(number)
-        )
-        shares = [place / len(values) for place in range(len(values) + 1)]
-        axis.step([values[0], *values], shares, where="post", color=PALETTE[at], linestyle=DASHES[at], label=policy)
-    axis.set_ylim(0, 1)
-    axis.set_xlabel("iteration time / alone")
-    axis.set_ylabel("share of iterations")
-    legend_below(figure, axis, 4 if style.width == "column" else 8)
-    return [figure]
+    values = {
+        policy: [value for job in run.jobs for value in run.slowdowns(policy, job, selection).values()]
+        for policy in selection.most(list(run.policies), "policies", "--policy", MOST)
+    }
+    curves = [distribution(policy, of, at, DASHES[at]) for at, (policy, of) in enumerate(values.items())]
+    ordered = {policy: sorted(values[policy]) for policy in dict.fromkeys(run.ends)}
+    parts = (f"{_at(0.5, of):.3g} and {_at(0.99, of):.3g} ({policy})" for policy, of in ordered.items())
+    title = f"Median and 99 % of the iterations, over their time alone: {', '.join(parts)}"
+    panel = Panel("iteration time / alone", "share of iterations", curves, y_limits=(0, 1))
+    return [chart(title, [panel], style)]
+
+
+def _at(share: float, ordered: Sequence[float]) -> float:
+    return ordered[ceil(share * len(ordered)) - 1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from echelon.plots.style import HATCHES, PALETTE
+from echelon.plots.charts import Bar, put, write_in
+from echelon.plots.style import FAINT, HATCHES, INK, PALETTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,90 +20,135 @@ if TYPE_CHECKING:
 ABOUT = "computing (dark) and sending (light, with ideal finish times) of each worker, one panel for each policy"
 _ITERATIONS = 3
 """The number of iterations that are drawn unless others are chosen."""
-_ROWS = 16
-"""The number of workers on one page."""
-_ROW_INCHES = 0.26
+_UNITS = 26.0
+"""The height of the rows of a panel, in bars of computing, from which there is another page."""
+_COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
+_LANES = 4
+"""Flows of a worker that overlap lie in so many lanes; if they need more, over each other in one."""
+_INCHES_PER_UNIT = {"column": 0.14, "text": 0.17}
+
+
+@dataclass(slots=True)
+class Row:
+    """One worker's computing and sending, in lanes without overlaps."""
+
+    worker: str
+    computes: list[list[Bar]] = field(default_factory=list)
+    flows: list[list[Bar]] = field(default_factory=list)
+
+    def lanes(self) -> Sequence[tuple[float, bool, Sequence[Bar]]]:
+        """Return the height of each lane, whether it sends, and its bars."""
+        flows = self.flows
+        if len(flows) > _LANES:
+            flows = [[replace(bar, label="") for lane in flows for bar in lane]]
+        return [*((_COMPUTE, False, lane) for lane in self.computes), *((_FLOW, True, lane) for lane in flows)]
+
+    @property
+    def height(self) -> float:
+        return max(_COMPUTE, sum(height for height, _, _ in self.lanes())) + _ROW_GAP
 
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return a page for so many workers."""
-    if selection.last is None:
+    longest = max(len(of["iteration_times_s"]) for all_of in run.policies.values() for of in all_of["jobs"].values())
+    if selection.last is None and longest > (selection.first or 1) + _ITERATIONS - 1:
         selection.last = (selection.first or 1) + _ITERATIONS - 1
         selection.note(f"iterations {selection.first or 1} to {selection.last} (choose with --iterations)")
-    spans = {policy: _spans(of, selection) for policy, of in run.policies.items()}
-    workers = list(dict.fromkeys(worker for of in spans.values() for worker, *_ in of))
-    begin_s = min(start for of in spans.values() for _, _, _, start, *_ in of)
-    end_s = max(finish for of in spans.values() for *_, finish, _ in of)
-    pages = []
-    for first in range(0, len(workers), _ROWS):
-        rows = {worker: place for place, worker in enumerate(workers[first : first + _ROWS])}
-        figure, axes = style.panels(len(spans), len(rows) * _ROW_INCHES + 0.3, sharex=True)
-        for axis, (policy, of) in zip(axes, spans.items(), strict=True):
-            _panel(axis, of, rows, list(run.jobs))
-            axis.set_title(policy)
-        axes[-1].set_xlim(begin_s, end_s)
-        axes[-1].set_xlabel("time (s)")
-        _legend(figure, run.jobs, style)
-        pages.append(figure)
+    panels = {policy: rows_of(of, selection) for policy, of in run.policies.items()}
+    bars = [bar for rows in panels.values() for row in rows.values() for _, _, lane in row.lanes() for bar in lane]
+    begin_s, end_s = min(bar.start_s for bar in bars), max(bar.finish_s for bar in bars)
+    inch_s = (end_s - begin_s) / (style.width_inches - 0.5)
+    pages = _pages(panels)
+    figures = []
+    for workers in pages[: selection.most_pages]:
+        heights = [sum(rows[worker].height for worker in workers if worker in rows) for rows in panels.values()]
+        inches = [height * _INCHES_PER_UNIT[style.width] + 0.2 for height in heights]
+        figure, axes = style.panels(inches, run.message(selection), sharex=True)
+        for axis, (policy, rows) in zip(axes, panels.items(), strict=True):
+            _panel(axis, [rows[worker] for worker in workers if worker in rows], inch_s)
+            axis.set_title(run.headline(policy, selection))
+        axes[-1].set(xlim=(begin_s, end_s), xlabel="time (s)")
+        style.legend(figure, _legend(run.jobs))
+        figures.append(figure)
+    if len(figures) < len(pages):
+        selection.note(f"the first {len(pages[0])} workers of {sum(map(len, pages))}")
+    return figures
+
+
+def rows_of(of: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
+    """Return what each worker did in the iterations that are drawn, by worker."""
+    rows: dict[str, Row] = {}
+    for place, job in enumerate(of["jobs"].values()):
+        kinds = {unit.get("kind", "") for unit in job.get("computes", ())}
+        spans = [(unit["worker"], False, unit) for unit in job.get("computes", ())]
+        spans += [(flow["src"], True, flow) for flow in job["flows"]]
+        for worker, sends, span in sorted(spans, key=lambda found: found[2]["start_s"]):
+            if selection.takes(span["iteration"]):
+                row = rows.setdefault(worker, Row(worker))
+                number = span.get("micro_batch")
+                label = (
+                    "" if number is None else f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
+                )
+                bar = Bar(place, span["start_s"], span["finish_s"], label, span.get("ideal_finish_s"))
+                put(row.flows if sends else row.computes, bar)
+    return rows
+
+
+def _pages(panels: Mapping[str, Mapping[str, Row]]) -> list[list[str]]:
+    """Return the workers of each page."""
+    pages: list[list[str]] = [[]]
+    height = 0.0
+    for worker in dict.fromkeys(worker for rows in panels.values() for worker in rows):
+        units = max(rows[worker].height for rows in panels.values() if worker in rows)
+        if pages[-1] and height + units > _UNITS:
+            pages.append([])
+            height = 0.0
+        pages[-1].append(worker)
+        height += units
     return pages
 
 
-Span = tuple[str, bool, str, float, float, float | None]
-"""Worker, whether it sends, job, start, finish and ideal finish time in seconds."""
-
-
-def _spans(of: Mapping[str, Any], selection: Excerpt) -> list[Span]:
-    found: list[Span] = []
-    for name, job in of["jobs"].items():
-        found += [
-            (unit["worker"], False, name, unit["start_s"], unit["finish_s"], None)
-            for unit in job.get("computes", ())
-            if selection.takes(unit["iteration"])
-        ]
-        found += [
-            (flow["src"], True, name, flow["start_s"], flow["finish_s"], flow["ideal_finish_s"])
-            for flow in job["flows"]
-            if selection.takes(flow["iteration"])
-        ]
-    return found
-
-
-def _panel(axis: Axes, spans: Sequence[Span], rows: Mapping[str, int], jobs: Sequence[str]) -> None:
-    for at, job in enumerate(jobs):
-        colour, hatch = PALETTE[at % len(PALETTE)], HATCHES[at % len(HATCHES)]
-        for sends in (False, True):
-            for worker, row in rows.items():
-                bars = [
-                    (start, finish - start)
-                    for by, is_flow, of, start, finish, _ in spans
-                    if (by, is_flow, of) == (worker, sends, job)
-                ]
+def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
+    y, ticks = 0.0, []
+    for row in rows:
+        top = y
+        for height, sends, lane in row.lanes():
+            for job in sorted({bar.look for bar in lane}):
                 axis.broken_barh(
-                    bars,
-                    (row + (0.04 if sends else -0.42), 0.36 if sends else 0.42),
-                    facecolor=colour,
+                    [(bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job],
+                    (y, 0.92 * height),
+                    facecolor=PALETTE[job % len(PALETTE)],
                     alpha=0.45 if sends else 1.0,
-                    hatch=hatch,
+                    hatch=HATCHES[job % len(HATCHES)],
                     edgecolor="white",
                     linewidth=0.3,
                 )
-    for worker, sends, _, _, _, ideal_s in spans:
-        if sends and ideal_s is not None and worker in rows:
-            axis.vlines(ideal_s, rows[worker] + 0.02, rows[worker] + 0.44, colors="black", linewidth=0.7)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.set_yticks(range(len(rows)), list(rows))
+            ideals = [bar.ideal_s for bar in lane if bar.ideal_s is not None]
+            axis.vlines(ideals, y - 0.05, y + 0.92 * height + 0.05, colors=INK, linewidth=0.7)
+            for bar in lane:
+                write_in(axis, bar, y + 0.44 * height, inch_s, INK if sends else "white")
+            y += height
+        ticks.append((top + y) / 2)
+        y = max(y, top + _COMPUTE) + _ROW_GAP
+        axis.axhline(y - _ROW_GAP / 2, color=FAINT, linewidth=0.5)
+    axis.set_ylim(y - _ROW_GAP / 2, -_ROW_GAP / 2)
+    axis.set_yticks(ticks, [row.worker for row in rows])
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="y", visible=False)
     axis.spines["left"].set_visible(False)
 
 
-def _legend(figure: Figure, jobs: Sequence[str], style: Style) -> None:
+def _legend(jobs: Sequence[str]) -> dict[str, Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries: list[Any] = [
-        Patch(facecolor=PALETTE[at % len(PALETTE)], hatch=HATCHES[at % len(HATCHES)], edgecolor="white", label=job)
-        for at, job in enumerate(jobs)
-    ]
-    entries.append(Line2D([], [], color="black", marker="|", linestyle="", label="ideal finish"))
-    figure.legend(handles=entries, loc="outside lower left", ncols=4 if style.width == "column" else 8)
+    looks = [(PALETTE[at % len(PALETTE)], HATCHES[at % len(HATCHES)]) for at in range(len(jobs))]
+    return {
+        **{
+            job: Patch(facecolor=colour, hatch=hatch, edgecolor="white")
+            for job, (colour, hatch) in zip(jobs, looks, strict=True)
+        },
+        "computing": Patch(facecolor="#777777"),
+        "sending": Patch(facecolor="#777777", alpha=0.45),
+        "ideal finish": Line2D([], [], color=INK, marker="|", markersize=6, linestyle=""),
+    }
