@@ -71,10 +71,12 @@ def _load(page: Page, here: Path) -> list[tuple[str, float, str]]:
             with Client(daemon.wait_listening(), timeout_s=10 * PATIENCE_S) as client:
                 daemon.wait_event("leading")
                 settle(client)
-            took_ms = []
+            took_ms, began = [], set()
             for _ in range(LOADS):
                 page.open(f"{daemon.wait_listening()}/#jobs")
                 took_ms.append(page.wait(lambda: page.run(_LISTED, f"{JOBS:,} jobs"), "no jobs are listed"))
+                began.add(page.run("return performance.timeOrigin"))
+            assert len(began) == LOADS, "the page was shown again, and not loaded"
         finally:
             daemon.kill()
     return [

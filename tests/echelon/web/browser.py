@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urljoin
 
 import pytest
 
@@ -63,8 +64,9 @@ class Page:
         self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def open(self, url: str, token: str | None = None) -> None:
-        """Open a page in a tab that remembers nothing but this token."""
-        self._driver.get(f"{url}/web/icon.svg")
+        """Load a page anew, in a tab that remembers nothing but this token."""
+        # From another document: going to another fragment of the same one loads nothing.
+        self._driver.get(urljoin(url, "/web/icon.svg"))
         self.run(
             "sessionStorage.clear(); if (arguments[0]) sessionStorage.setItem('echelon-token', arguments[0])", token
         )
