@@ -90,12 +90,12 @@ def run(
             switch.wait_ready()
         service.wait_settled()
         traffic.wait_ready()
-        numbers = _register(service, scenario)
+        numbers, paths = _register(service, scenario), service.paths()
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
         with nullcontext() if watch is None else watch(service.url):
             running = _Run(scenario, progress, hosts, switches, service, workers, traffic)
-            return running.run(directory / "workers", numbers)
+            return replace(running.run(directory / "workers", numbers), paths=paths)
 
 
 def _check(scenario: Scenario) -> None:

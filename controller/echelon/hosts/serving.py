@@ -150,6 +150,18 @@ class ServiceProcess:
                 registered.append(job)
         return registered
 
+    def paths(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Return the nodes of each flow's path in the plan, by job and flow. Raises `RunError`."""
+        paths: dict[str, dict[str, tuple[str, ...]]] = {}
+        try:
+            with self.client() as client:
+                for flow in client.plan().flows:
+                    paths.setdefault(flow.job, {})[flow.flow] = flow.path
+        except ClientError as error:
+            self.check()
+            raise RunError(f"the controller does not tell its plan: {error.reason}") from None
+        return paths
+
     def holdings(self) -> Mapping[str, tuple[int, int]]:
         """Return the table entries and the flow events reported, by switch. Raises `RunError`."""
         try:

@@ -19,6 +19,7 @@ from echelon.hosts import sandbox
 from echelon.hosts.serving import ServiceProcess
 from echelon.policies import make_policy
 from echelon.scenarios import results
+from echelon.scenarios.network import to_text
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import load_scenario
 
@@ -65,7 +66,8 @@ def main() -> int:
         return 1
     document = results.assemble(scenario, arguments.target, runs)
     retransmitted = {label: dict(run.retransmitted) for label, run in runs.items()}
-    print(json.dumps({"results": document, "retransmitted": retransmitted}))
+    network = json.loads(to_text(scenario, runs))
+    print(json.dumps({"results": document, "retransmitted": retransmitted, "network": network}))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 
 from echelon.scenarios.results import rounded
 from echelon.scenarios.scenario import load_scenario
+from echelon.viewer.results import load as view
 from tests.echelon.hosts.conftest import Start
 
 SCENARIO: dict[str, Any] = {
@@ -98,6 +100,12 @@ def test_everything_at_once(start: Start, tmp_path: Path) -> None:
         assert min(of_job["iteration_times_s"]) > of_job["alone_iteration_s"] * 0.99
     delayed = measured["jobs"]["shim"]["iteration_times_s"][1]
     assert delayed > rounded(scenario.delays[0].delay_s) + measured["jobs"]["shim"]["alone_iteration_s"] * 0.99
+    for name, content in (("results", document["results"]), ("network", document["network"])):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    # Both jobs together use both directions of every link.
+    uses = view(tmp_path).uses("echelon")
+    assert set(scenario.fabric.rate_bps) == uses.keys()
+    assert all(0 < use <= 1 for use in uses.values())
     for switch in measured["switches"].values():
         assert switch["packets_in"] == switch["packets_out"] + switch["packets_dropped"] > 0
         assert switch["entries"] > 0
