@@ -45,7 +45,9 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     most = _most(means, links[0])
     shown, busiest = [link for link in links[:_ROWS] if _most(means, link) >= _LEAST * most], links[0]
     if len(links) > len(shown):
-        selection.note(f"the {len(shown)} directions of links that are used most, of {len(links)} (choose with --job)")
+        selection.note(
+            f"{len(shown)} of {len(links)} directions of links, those that are used most (choose with --job)"
+        )
     selection.note("a flow's bytes are spread evenly over its time, on all its links")
     parts = (f"{100 * of.get(busiest, 0):.3g} % under {policy}" for policy, of in means.items())
     title = f"The busiest link, {_name(busiest)}, is used {', '.join(parts)}"

@@ -114,6 +114,7 @@ function tone({ before, after }) {
 }
 
 export function writable(store) {
-  return store.mayWrite ? "" : "Your token may only read. Changes need one with the role operator.";
+  if (store.mayWrite || store.get("status") === null) return "";
+  return store.leads ? "Your token may only read. Changes need one with the role operator." : "Only the leader takes changes.";
 }
 

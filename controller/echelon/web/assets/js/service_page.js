@@ -62,7 +62,7 @@ export async function servicePage(onNews) {
 function state(text, why) {
   const element = document.getElementById("link-state");
   element.className = `link-state ${text === "live" ? "live" : "lost"}`;
-  setText(element, { live: "live", lost: why ?? "The service does not answer.", refused: "not signed in" }[text]);
+  setText(element, { live: "live", lost: `${why} Trying again.`, refused: "not signed in" }[text]);
 }
 
 function head(store) {
@@ -88,14 +88,15 @@ function states(counts) {
 function notices(status) {
   const box = document.getElementById("notices");
   const lines = [...(status?.problems ?? [])];
-  if (status?.role === "standby") {
-    lines.unshift(status.leader === null ? "No controller leads." : `This controller stands by. The leader is ${status.leader}.`);
-  }
+  const leader = status?.role === "standby" ? status.leader : null;
+  if (status?.role === "standby") lines.unshift(`This controller stands by. ${leader === null ? "No controller leads." : "The leader is "}`);
   const unplanned = status?.jobs_by_state?.unplanned ?? 0;
   if (unplanned > 0) lines.push(`${counted(unplanned, "job")} cannot be planned: see Jobs.`);
-  const key = lines.join("\n");
+  const key = [leader, ...lines].join("\n");
   if (box.dataset.key === key) return;
   box.dataset.key = key;
-  box.replaceChildren(h("ul", {}, lines.slice(0, 5).map((line) => h("li", {}, line)), lines.length > 5 ? h("li", {}, `and ${lines.length - 5} more`) : ""));
+  const items = lines.slice(0, 5).map((line) => h("li", {}, line));
+  if (leader !== null) items[0].append(/^https?:/.test(leader) ? h("a", { href: leader }, leader) : leader);
+  box.replaceChildren(h("ul", {}, items, lines.length > 5 ? h("li", {}, `and ${lines.length - 5} more`) : ""));
   show(box, lines.length > 0);
 }

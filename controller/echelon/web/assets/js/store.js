@@ -32,10 +32,12 @@ export class Store {
     }
     const part = this.parts.get(name);
     if (part === undefined) return;
+    const before = this.mayWrite;
     for (const one of data.changed) part.set(KEYS[name](one), one);
     for (const key of data.removed) part.delete(key);
     this.heard = Date.now();
     this.tell(name);
+    if (this.mayWrite !== before) this.tell("hello");
   }
 
   tell(name) {
@@ -61,7 +63,12 @@ export class Store {
     return this.parts.get(name).get(key) ?? null;
   }
 
+  get leads() {
+    return this.get("status")?.role === "leader";
+  }
+
+  // Whether buttons that change something are enabled; views hear of it as of `hello`.
   get mayWrite() {
-    return this.who?.role === "operator";
+    return this.leads && this.who?.role === "operator";
   }
 }

@@ -1,11 +1,11 @@
 // Reads server-sent events. (EventSource could not send a token.)
 
-import { open } from "./api.js";
+import { open, Refused } from "./api.js";
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 8000;
 
-// Follows the stream for ever; `onEvent(name, data)` gets each event, `onState(text)` "live", "lost" or "refused".
+// Follows the stream for ever; `onEvent(name, data)` gets each event, `onState(text, why)` "live", "lost" or "refused".
 export async function follow(path, onEvent, onState, signal) {
   let pause = FIRST_PAUSE_MS;
   while (!signal.aborted) {
@@ -20,7 +20,7 @@ export async function follow(path, onEvent, onState, signal) {
         onState("refused");
         return;
       }
-      onState("lost", error.message);
+      onState("lost", error instanceof Refused ? error.message : "The connection was lost.");
       await new Promise((done) => setTimeout(done, pause));
       pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
     }
