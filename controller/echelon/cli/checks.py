@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import BAD_INPUT
 
@@ -88,13 +89,17 @@ def check(
     Example: echelon check *.yaml
     """
     checked = []
-    for file in files:
-        found = _checked(file)
-        checked.append(found)
+    with ShownProgress() as progress:
+        progress.stage("checking", len(files), "files")
+        for file in files:
+            progress.doing(f"checking {file.name}")
+            checked.append(_checked(file))
+            progress.done()
+    for found in checked:
         for mistake in found.mistakes:
             typer.echo(mistake, err=True)
         if found.good and not as_json:
-            typer.echo(f"{file}: {found.what} is good")
+            typer.echo(f"{found.file}: {found.what} is good")
     if as_json:
         show_json(checked)
     if not all(found.good for found in checked):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import tables
+from echelon.cli.progress import ShownProgress
 from echelon.cli.runs import policy_choice
 from echelon.cli.usage import BAD_INPUT, fail
 
@@ -48,8 +49,11 @@ def coflows(
     from echelon.experiments.coflow_trace import load_trace
     from echelon.quantities import QuantityError, duration_s, rate_bps
 
+    progress = ShownProgress()
     try:
-        read = load_trace(trace)
+        with progress:
+            progress.stage(f"reading {trace.name}")
+            read = load_trace(trace)
         choices = list(dict.fromkeys(policy_choice(text) for text in policy or POLICIES))
         policies = [(choice.label, _policy(choice)) for choice in choices]
     except DocumentError as error:
@@ -60,7 +64,12 @@ def coflows(
         fail(f"--rate, --interval: {error}", BAD_INPUT)
     from echelon.experiments.coflow_replay import replay
 
-    replays = {label: replay(read, of, port_bps, interval_s) for label, of in policies}
+    replays = {}
+    with progress:
+        progress.stage("replaying", len(read.coflows) * len(policies), "coflows")
+        for label, of in policies:
+            progress.doing(label)
+            replays[label] = replay(read, of, port_bps, interval_s, progress)
     if as_json:
         tables.show_json(replays)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.progress import ShownProgress, one_line_errors
 from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
 
@@ -70,7 +70,7 @@ def evaluate(
                 "(pip install 'echelon-p4[fast]')",
                 err=True,
             )
-        with Bars("evaluate") as bars:
+        with ShownProgress() as progress:
             report = run.evaluate_into(
                 out,
                 half=half,
@@ -81,7 +81,7 @@ def evaluate(
                 packets=packets,
                 worst=worst,
                 workers=workers or os.cpu_count() or 1,
-                progress=bars,
+                progress=progress,
             )
         if as_json:
             show_json({"tables": report.overview, "files": report.files})

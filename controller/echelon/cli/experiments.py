@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.progress import ShownProgress, one_line_errors
 from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import CommandGroup, fail, fraction
 from echelon.experiments.registry import EXPERIMENTS
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.simulation.places import FLUID, PRIVATE, Runner, place, unwatched
 from echelon.targets import DEFAULT_TARGET
 
@@ -59,7 +60,10 @@ def report(
     with one_line_errors(directory):
         from echelon.experiments import run
 
-        _show_files(run.report(directory), as_json)
+        with ShownProgress() as progress:
+            progress.stage("drawing the report")
+            files = run.report(directory)
+        _show_files(files, as_json)
 
 
 def _command(name: str) -> Callable[..., None]:
@@ -127,16 +131,16 @@ def _command(name: str) -> Callable[..., None]:
 
                 in_private()
             count = 0 if private else workers or os.cpu_count() or 1
-            with Bars(name) as bars:
+            with ShownProgress() as progress:
                 files = run(
                     name,
                     settings,
                     selection,
                     out,
                     workers=count,
-                    make_runner=partial(_runner, fabric, target),
+                    make_runner=partial(_runner, fabric, target, progress if private else UNSEEN),
                     command=["echelon", *sys.argv[1:]],
-                    progress=bars,
+                    progress=progress,
                 )
             _show_files(files, as_json)
 
@@ -156,5 +160,5 @@ def _show_files(files: Sequence[Path], as_json: bool) -> None:
         typer.echo(path)
 
 
-def _runner(fabric: str, target: str) -> Runner:
-    return place(fabric, target)(unwatched)
+def _runner(fabric: str, target: str, progress: CommandProgress) -> Runner:
+    return place(fabric, target)(unwatched, progress)

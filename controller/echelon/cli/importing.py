@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
@@ -93,19 +94,27 @@ def _import(
 ) -> None:
     from echelon.importers.convert import convert
 
-    made = convert(
-        format_name,
-        [_source(file) for file in files],
-        name or _name(out),
-        hosts=_hosts(hosts),
-        ranks_per_host=ranks_per_host,
-        merge=merge,
-        options=given,
-    )
-    try:
-        out.write_text(made.text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{out}: {error.strerror or error} (choose another file for --out)")
+    with ShownProgress() as progress:
+        progress.stage("reading", len(files), "files")
+        sources = []
+        for file in files:
+            progress.doing(f"reading {file.name}")
+            sources.append(_source(file))
+            progress.done()
+        made = convert(
+            format_name,
+            sources,
+            name or _name(out),
+            hosts=_hosts(hosts),
+            ranks_per_host=ranks_per_host,
+            merge=merge,
+            options=given,
+            progress=progress,
+        )
+        try:
+            out.write_text(made.text, encoding="utf-8")
+        except OSError as error:
+            fail(f"{out}: {error.strerror or error} (choose another file for --out)")
     _summarise(out, made.workload, as_json)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import on_service
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, fail, fraction
 
 if TYPE_CHECKING:
@@ -69,8 +70,9 @@ def submit(
             if not as_json:
                 typer.echo(f"job '{job.name}' is {job.state}")
     if wait:
-        deadline = time.monotonic() + timeout
-        jobs = [_waited_for(client, job, deadline, quiet=as_json) for job in jobs]
+        jobs = _waited_for(client, jobs, time.monotonic() + timeout)
+        for job in jobs:
+            _say_what_became(job, quiet=as_json)
     if as_json:
         tables.show_json(jobs)
     if len(jobs) < len(specs):
@@ -310,18 +312,28 @@ def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool
     dryruns.show_all(rehearsals, as_json)
 
 
-def _waited_for(client: Client, job: JobResource, deadline: float, *, quiet: bool) -> JobResource:
-    """Return the job as soon as it is installed, cannot be, or the time is over, and say which."""
-    while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
-        job = client.job(job.name, wait_s=min(left, _POLL_S))
+def _waited_for(client: Client, jobs: Sequence[JobResource], deadline: float) -> list[JobResource]:
+    """Return the jobs as soon as each is installed or cannot be, or the time is over."""
+    out = []
+    with ShownProgress() as progress:
+        progress.stage("waiting", len(jobs), "jobs")
+        for job in jobs:
+            progress.doing(f"waiting until job '{job.name}' is on the switches")
+            while job.state not in ("installed", "unplanned") and (left := deadline - time.monotonic()) > 0:
+                job = client.job(job.name, wait_s=min(left, _POLL_S))
+            out.append(job)
+            progress.done()
+    return out
+
+
+def _say_what_became(job: JobResource, *, quiet: bool) -> None:
     if job.state == "installed":
         taken = f" in {figures.duration(job.timings.total_s)}" if job.timings else ""
         if not quiet:
             typer.echo(f"job '{job.name}' is installed{taken}")
-        return job
+        return
     reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
     typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
-    return job
 
 
 def _facts(job: JobResource) -> list[tuple[str, str]]:

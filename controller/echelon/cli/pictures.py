@@ -9,6 +9,7 @@ import typer
 
 from echelon.cli import figures, tables
 from echelon.cli.plots import draw_file
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -35,15 +36,17 @@ def show(
     from echelon.jobs import build_job
     from echelon.jobs.spec import load_job_spec
 
-    try:
-        spec = load_job_spec(file)
-    except DocumentError as error:
-        fail(str(error))
-    job = build_job(spec)
-    if out:
-        from echelon.plots import job as picture
+    with ShownProgress() as progress:
+        progress.stage(f"reading {file.name}")
+        try:
+            spec = load_job_spec(file)
+        except DocumentError as error:
+            fail(str(error))
+        job = build_job(spec)
+        for path in out or ():
+            from echelon.plots import job as picture
 
-        for path in out:
+            progress.stage(f"drawing {path.name}")
             draw_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], path)
     if as_json:
         tables.show_json(_plain(job))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
@@ -48,15 +49,22 @@ def place(
 
     try:
         choice = None if run is None else policy_choice(run)
-        placed = place_jobs(load_scenario(scenario), candidates)
+        progress = ShownProgress()
+        with progress:
+            progress.stage(f"reading {scenario.name}")
+            placed = place_jobs(load_scenario(scenario), candidates, progress)
         names = [of.name for of in placed]
         if choose not in names:
             raise DocumentError("--choose", "", f"unknown placement '{choose}' ({suggestion(choose, names)})")
         measured: dict[tuple[str, str], float] = {}
-        for of in placed:
-            if choice is not None:
-                for outcome in simulate(of.scenario, [choice]):
-                    measured[of.name, outcome.job] = outcome.mean_iteration_s
+        if choice is not None:
+            with progress:
+                progress.stage("running the placements", len(placed), "placements")
+                for of in placed:
+                    progress.doing(f"running {choice.label} on placement {of.name}")
+                    for outcome in simulate(of.scenario, [choice]):
+                        measured[of.name, outcome.job] = outcome.mean_iteration_s
+                    progress.done()
         if out is not None:
             _write(scenario, out, next(of for of in placed if of.name == choose))
         if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import tables
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -47,12 +48,17 @@ def plot(
     files: list[Path] = []
     notes: list[str] = []
     try:
-        for name in kind or kind_names():
-            first, last = _range(iterations)
-            selection = Excerpt(first, last, tuple(job or ()))
-            run = load(results, selection, policy or ())
-            files += draw(run, name, selection, out, formats.split(","), width)
-            notes += [f"{name}: {note}" for note in selection.notes]
+        first, last = _range(iterations)
+        kinds = kind or kind_names()
+        with ShownProgress() as progress:
+            progress.stage("drawing", len(kinds), "kinds")
+            for name in kinds:
+                progress.doing(f"drawing {name}")
+                selection = Excerpt(first, last, tuple(job or ()))
+                run = load(results, selection, policy or ())
+                files += draw(run, name, selection, out, formats.split(","), width)
+                notes += [f"{name}: {note}" for note in selection.notes]
+                progress.done()
     except DocumentError as error:
         fail(str(error))
     except OSError as error:

@@ -1,7 +1,11 @@
-"""The parts that commands with many measurements share: a progress bar, and errors in one line."""
+"""The progress of a command on standard error: a bar on a terminal, elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,57 +13,116 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.progress import LINE_EVERY_S, Account
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.console import Console, ConsoleRenderable, RenderableType
 
-    from echelon.points.tasks import Task
+EVERY = "ECHELON_PROGRESS_S"
+"""The environment variable with another time than ten seconds between two lines."""
+_SHOWN_AFTER_S = 1.0
+"""A command that is done sooner shows nothing on a terminal."""
+_FRAME_S = 0.25
+_BAR_COLUMNS = 24
+_BAR_LINES = 4
+"""The part of the terminal's height for the progress and what surrounds it."""
 
 
-class Bars:
-    """A progress bar for each stage, on a terminal only; elsewhere it is noise."""
+class ShownProgress(Account):
+    """A progress that is shown while its context is entered, from the first stage on.
 
-    def __init__(self, name: str) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+    The context may be entered again, for example after a question; the clock goes on.
+    """
 
-        console = Console()
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-        )
-        self._name = name
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._bar: TaskID | None = None
+    def __init__(self) -> None:
+        super().__init__(time.monotonic)
+        self.below: ConsoleRenderable | None = None
+        """What a terminal shows below the bar."""
+        self._shown = False
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._shown = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        self._shown = False
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+        self._over.clear()
 
-    def stage(self, tasks: int, /) -> None:
-        if self._bar is not None:
-            self._progress.remove_task(self._bar)
-        self._bar = self._progress.add_task(self._name, total=tasks)
+    def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
+        super().stage(doing, parts, unit, kept)
+        # Not before there is something to say: until then a command may still fork.
+        if self._shown and self._thread is None:
+            show = self._draw if self.on_terminal else self._print
+            self._thread = threading.Thread(target=show, name="progress", daemon=True)
+            self._thread.start()
 
-    def done(self, task: Task, /) -> None:
-        if self._bar is not None:
-            self._progress.update(self._bar, advance=1, description=f"{self._name}  {task.name}")
+    @property
+    def on_terminal(self) -> bool:
+        """Whether standard error can be drawn on."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Columns and lines for what is below the bar."""
+        size = _console().size
+        return size.width, size.height - _BAR_LINES
+
+    def _print(self) -> None:
+        every_s = _every_s()
+        while not self._over.wait(min(_FRAME_S, every_s)):
+            if (line := self.line_due(every_s)) is not None:
+                print(line, file=sys.stderr, flush=True)
+
+    def _draw(self) -> None:
+        from rich.live import Live
+
+        if self._over.wait(_SHOWN_AFTER_S):
+            return
+        # Standard output is for the result alone, and may be a pipe.
+        live = Live(
+            console=_console(),
+            get_renderable=self._picture,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+        )
+        with live:
+            while not self._over.wait(_FRAME_S):
+                live.refresh()
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        at = self.how_far
+        line = Table.grid(padding=(0, 1))
+        line.add_column(no_wrap=True)
+        bar = ProgressBar(at.parts or None, at.done, width=_BAR_COLUMNS, pulse=not at.parts)
+        line.add_row(bar, Text(at.line, overflow="ellipsis", no_wrap=True))
+        return Group(line, *([] if self.below is None else [self.below]))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def _every_s() -> float:
+    try:
+        return max(float(os.environ[EVERY]), 0.01)
+    except (KeyError, ValueError):
+        return LINE_EVERY_S
 
 
 @contextmanager

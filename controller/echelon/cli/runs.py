@@ -6,20 +6,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from echelon.cli import tables
-from echelon.cli.live import LiveView
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, exact_place, ideal_place, place
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
     from echelon.scenarios.results import PolicyRun, Results
     from echelon.scenarios.scenario import PolicyChoice, Scenario
@@ -131,6 +131,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
+    from echelon.cli.live import shown_below
     from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
     from echelon.simulation.run import compare
@@ -139,7 +140,10 @@ def _run(
     if exact:
         runner = exact_place(target)
     ideal_runner = ideal_place(target, exact) if ideal else None
-    scenario = load_scenario(file)
+    progress = ShownProgress()
+    with progress:
+        progress.stage(f"reading {file.name}")
+        scenario = load_scenario(file)
     if policies:
         scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
     if scale is not None:
@@ -150,27 +154,17 @@ def _run(
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
         in_private()
-    console = Console()
-    with LiveView(console) as view:
-        bars: dict[str, TaskID] = {}
-
-        def progress(label: str, _job: str, iteration: int) -> None:
-            if label not in bars:
-                bars[label] = view.add(label, total=scenario.iterations * len(scenario.jobs))
-            if iteration <= scenario.iterations:
-                view.advance(bars[label])
-
-        with _writing(out):
-            comparison = compare(
-                scenario,
-                target,
-                runner(view.watch),
-                ideal_runner,
-                progress,
-                keep=out,
-                settings={"fabric": fabric, "exact": exact},
-            )
-    with _writing(out):
+    with progress, _writing(out):
+        comparison = compare(
+            scenario,
+            target,
+            runner(partial(shown_below, progress), progress),
+            ideal_runner,
+            keep=out,
+            settings={"fabric": fabric, "exact": exact},
+            progress=progress,
+        )
+        progress.stage("writing the results and the picture")
         files = comparison.write(out)
     if not any(path.suffix == ".png" for path in files):
         typer.echo(
@@ -181,7 +175,7 @@ def _run(
     if as_json:
         tables.show_json({**summary(comparison.results), "files": files})
         return
-    _show(comparison.results, scenario, comparison.runs, console)
+    _show(comparison.results, scenario, comparison.runs, Console())
     for path in files:
         typer.echo(path)
 

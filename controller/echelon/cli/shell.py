@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import calls
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
@@ -120,20 +121,13 @@ def _start(place: ShellSwitch) -> None:
 
 
 def _make(environment: ShellEnvironment) -> None:
-    from rich.console import Console
-
     from echelon.cli.shell_environment import ShellEnvironmentError
 
     if environment.is_made:
         return
-    console = Console(stderr=True, highlight=False)
-    text = "making the environment of p4runtime-shell (once; about 25 s)"
     try:
-        if console.is_terminal:
-            with console.status(text):
-                environment.make()
-        else:
-            typer.echo(text, err=True)
+        with ShownProgress() as progress:
+            progress.stage("making the environment of p4runtime-shell (once)")
             environment.make()
     except ShellEnvironmentError as error:
         fail(str(error), FAILED)

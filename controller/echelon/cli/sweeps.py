@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.progress import Bars, one_line_errors
+from echelon.cli.progress import ShownProgress, one_line_errors
 from echelon.cli.tables import AsJson, Column, show, show_json
 
 
@@ -41,9 +41,10 @@ def sweep(
         from echelon.sweeps.spec import load_sweep
 
         machines = workers or os.cpu_count() or 1 if cluster is None else DaskCluster(cluster)
-        of = load_sweep(file)
-        with Bars(of.name) as bars:
-            report = sweep_into(out, of, machines, bars.stage, bars.done)
+        with ShownProgress() as progress:
+            progress.stage(f"reading {file.name}")
+            of = load_sweep(file)
+            report = sweep_into(out, of, machines, progress)
         table = report.overview
         if as_json:
             show_json({"tables": [table], "files": report.files})

@@ -16,12 +16,14 @@ import typer
 
 from echelon.cli import figures, tables
 from echelon.cli.plots import draw_file
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
+    from echelon.progress import CommandProgress
     from echelon.traffic.models import TrafficModel
     from echelon.traffic.outcome import TrafficSummary
-    from echelon.traffic.replay import Progress, Replay
+    from echelon.traffic.replay import Replay
     from echelon.traffic.schedule import Schedule
     from echelon.traffic.sizes import SizeDistribution
 
@@ -33,8 +35,6 @@ app.add_typer(generate, name="generate")
 
 _MOST_S = 1e9
 _MOST_INTERVALS = 10**5
-_BAR_AFTER_S = 2.0
-"""Duration from which a command shows its progress."""
 
 T = TypeVar("T")
 
@@ -207,17 +207,16 @@ def _model(name: str, make: Callable[[], T]) -> T:
 def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
     from random import Random
 
-    from rich.console import Console
-
     from echelon.traffic.schedule import Schedule, write_schedule
 
     duration_us = _microseconds("--duration", duration)
     if not duration_us:
         fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
-    # Shown on a terminal only.
-    with Console(stderr=True).status("drawing flows"):
+    with ShownProgress() as progress:
+        progress.stage("drawing flows")
         drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
         schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
+        progress.stage(f"writing {len(schedule.flows)} flows")
         write_schedule(schedule, out)
     if as_json:
         tables.show_json(
@@ -325,11 +324,10 @@ def show(
 
 
 def _read(file: Path) -> Schedule:
-    from rich.console import Console
-
     from echelon.traffic.schedule import read_schedule
 
-    with Console(stderr=True).status(f"reading {file.name}"):
+    with ShownProgress() as progress:
+        progress.stage(f"reading {file.name}")
         return read_schedule(file)
 
 
@@ -500,8 +498,9 @@ def send(
             None if begin is None else round(begin * 1e9),
             float(_option("--wait", duration_s, wait)),
         )
-        with _progress(schedule.duration_us / 1e6, going) as progress:
-            replay = send_flows(schedule, sources, addresses, options, progress)
+        with ShownProgress() as progress:
+            tell = _teller(progress, schedule.duration_us / 1e6, going)
+            replay = send_flows(schedule, sources, addresses, options, tell)
         if out is not None:
             from echelon.traffic.outcome_file import write_outcomes
 
@@ -527,28 +526,26 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _progress(duration_s: float, going: Callable[[], bool]) -> Iterator[Progress]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def _teller(
+    progress: CommandProgress, duration_s: float, going: Callable[[], bool]
+) -> Callable[[float, int, int], bool]:
+    """Return a function that tells `progress` how far a replay is, and returns whether to go on."""
+    told_s: float | None = None
 
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bars.add_task("", total=duration_s)
-
-    def progress(elapsed_s: float, finished: int, failed: int) -> bool:
-        # The processes have been forked by now, so a thread that draws does no harm.
-        if not bars.live.is_started and duration_s > _BAR_AFTER_S:
-            bars.start()
+    def tell(elapsed_s: float, finished: int, failed: int) -> bool:
+        nonlocal told_s
+        if told_s is None:
+            # Not sooner: the processes have been forked by now, so a thread that shows it does no harm.
+            progress.stage("sending", duration_s, "seconds of the schedule")
+            told_s = 0.0
         failures = f", {failed} failed" if failed else ""
-        bars.update(task, completed=max(min(elapsed_s, duration_s), 0), description=f"{finished} flows{failures}")
+        progress.doing(f"{finished} flows sent{failures}")
+        now_s = max(min(elapsed_s, duration_s), 0.0)
+        progress.done(now_s - told_s)
+        told_s = now_s
         return going()
 
-    try:
-        yield progress
-    finally:
-        bars.stop()
+    return tell
 
 
 def _check_writable(out: Path) -> None:

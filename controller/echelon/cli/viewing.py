@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import fail
 
 
@@ -28,7 +29,9 @@ def view(
     from echelon.viewer.results import load
 
     try:
-        run = load(results)
+        with ShownProgress() as progress:
+            progress.stage(f"reading {results}")
+            run = load(results)
         asyncio.run(serve(run, port, lambda url: typer.echo(f"{url}/ shows {run.measured.scenario} (Ctrl-C ends it)")))
     except (DocumentError, ListenError) as error:
         fail(str(error))

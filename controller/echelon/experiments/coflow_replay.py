@@ -11,7 +11,7 @@ to them; their order and what they get is the policy's own decision (`CoflowPoli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +21,7 @@ from echelon.allocation import Link, Number
 from echelon.fabric.builders import one_tor
 from echelon.fabric.load import build_fabric
 from echelon.policies.coflows import CoflowKey
+from echelon.progress import UNSEEN, CommandProgress
 
 if TYPE_CHECKING:
     from echelon.experiments.coflow_trace import CoflowTrace, TracedCoflow
@@ -172,11 +173,11 @@ def replay(
     policy: CoflowPolicy,
     rate_bps: int,
     interval_s: float = 0.0,
-    progress: Callable[[int], None] = lambda finished: None,
+    progress: CommandProgress = UNSEEN,
 ) -> CoflowReplay:
     """Send all coflows of a trace at the rates of a policy. Every port of the switch has `rate_bps` in each direction.
 
-    `progress` is called with the number of finished coflows whenever it has grown.
+    `progress` is told of each coflow that has finished.
     """
     fabric = build_fabric(one_tor(max(trace.ports, 2), rate_bps))
     policy.plan((), fabric)
@@ -207,8 +208,8 @@ def replay(
             if not len(coflow.left):
                 completion_s[coflow.key[0]] = now_s - coflow.arrival_s
         if len(going := [coflow for coflow in active if len(coflow.left)]) < len(active):
+            progress.done(len(active) - len(going))
             active = going
-            progress(len(completion_s))
     return CoflowReplay(completion_s, now_s, decisions)
 
 

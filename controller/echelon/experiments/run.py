@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.experiments.experiment import Selection
@@ -15,19 +15,10 @@ from echelon.experiments.measure import Runner
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.experiments.settings import ExperimentSettings
 from echelon.points.store import PointStore, Stored
-from echelon.points.tasks import Task, sweep
+from echelon.points.tasks import sweep
+from echelon.progress import UNSEEN, CommandProgress
 
 MACHINE = "machine.json"
-
-
-class PointProgress(Protocol):
-    """A listener to the progress of a run."""
-
-    def stage(self, tasks: int, /) -> None:
-        """Announce a number of measurements."""
-
-    def done(self, task: Task, /) -> None:
-        """Report that one of them is done."""
 
 
 def run(
@@ -39,7 +30,7 @@ def run(
     workers: int,
     make_runner: Callable[[], Runner],
     command: Sequence[str],
-    progress: PointProgress,
+    progress: CommandProgress = UNSEEN,
 ) -> list[Path]:
     """Run the experiment `name` into the directory `out`, which may hold a part of it. Return the files of its report.
 
@@ -56,13 +47,13 @@ def run(
     _note(out, name, record)
     began = time.monotonic()
     while True:
-        progress.stage(len(tasks))
-        stored: Mapping[str, Stored] = sweep(tasks, store, workers, progress.done)
+        stored: Mapping[str, Stored] = sweep(tasks, store, workers, progress)
         try:
             tasks = stages.send(stored)
         except StopIteration:
             break
     _note(out, name, {**record, "took_s": round(time.monotonic() - began, 1)})
+    progress.stage("drawing the report")
     return experiment.report(store, settings, out)
 
 

@@ -29,6 +29,7 @@ from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
 from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
+from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import PolicyChoice, Scenario
 from echelon.targets import TARGETS
@@ -66,11 +67,13 @@ def run(
     target: str,
     watch: Watch | None = None,
     observe: Callable[[Standing], None] | None = None,
+    shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
     """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of `target`.
 
     `watch(url)`, of the service's API, is entered when the jobs are installed and left when they are done. `observe` is
-    called once before it. `progress(job, iteration)` is called for each finished iteration.
+    called once before it. `progress(job, iteration)` is called for each finished iteration; `shown` is told what is
+    being done.
 
     Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
     """
@@ -79,6 +82,7 @@ def run(
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
     scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
     with ExitStack() as stack:
+        shown.doing(f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}")
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, target, hosts, directory)
@@ -88,11 +92,14 @@ def run(
         traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
         for switch in switches.values():
             switch.wait_ready()
+        shown.doing(f"{label}: starting the controller")
         service.wait_settled()
         traffic.wait_ready()
+        shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
         numbers, paths = _register(service, scenario), service.paths()
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
+        shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
         with nullcontext() if watch is None else watch(service.url):
             running = _Run(scenario, progress, hosts, switches, service, workers, traffic)
             return replace(running.run(directory / "workers", numbers), paths=paths)

@@ -13,6 +13,7 @@ from echelon.importers.job_file import Placement, job_text
 from echelon.importers.registry import make_importer
 from echelon.importers.workload import MOST_NODES, TooLargeError, Workload, contracted, merged
 from echelon.jobs.spec import JobSpec
+from echelon.progress import UNSEEN, CommandProgress, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,19 @@ def convert(
     ranks_per_host: int = 1,
     merge: bool = False,
     options: Mapping[str, object] | None = None,
+    progress: CommandProgress = UNSEEN,
 ) -> Conversion:
     """Return the job file of a workload in the format of that name.
 
     Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same collective.
-    `options` are those of the format, as values of YAML. Raises `DocumentError`.
+    `options` are those of the format, as values of YAML. `progress` is told of the steps. Raises `DocumentError`.
     """
     given = {"ranks_per_host": ranks_per_host, **(options or {})}
     if hosts:
         given["ranks"] = len(hosts) * ranks_per_host
     importer = make_importer(format_name, given)
     source = sources[0].name
+    progress.stage(f"translating {counted(len(sources), 'file')} of {format_name}")
     try:
         workload = contracted(importer.read(sources))
     except TooLargeError:
@@ -65,9 +68,11 @@ def convert(
         raise DocumentError(source, "", "has nothing to compute or send in what was chosen (choose another part)")
     placement = Placement(names, ranks_per_host, importer.options.local_bandwidth)
     about = [f"Imported from {', '.join(each.name for each in sources)} ({format_name}).", *workload.tally.notes]
+    progress.stage(f"writing {counted(len(workload.nodes), 'node')} as a job")
     text = job_text(workload, job, placement, about)
     if len(text) > MAX_DOCUMENT_BYTES:
         raise _too_large(source, f"makes a job file of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+    progress.stage("checking the job")
     # Names of the job and the hosts come from the caller. What remains is a check of the importer itself.
     parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), source)
     return Conversion(text, workload)

@@ -10,6 +10,7 @@ from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs import build_job
 from echelon.placement.cost import PlacementCost, cost, edge_switch
 from echelon.placement.strategies import STRATEGIES, Placement, Racks, drawn
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import Scenario
 
 GIVEN, BEST = "given", "best"
@@ -27,13 +28,16 @@ class PlacedScenario:
     predicted: PlacementCost
 
 
-def place_jobs(scenario: Scenario, candidates: int = CANDIDATES) -> list[PlacedScenario]:
+def place_jobs(
+    scenario: Scenario, candidates: int = CANDIDATES, progress: CommandProgress = UNSEEN
+) -> list[PlacedScenario]:
     """Return the scenario's jobs as they are, placed by each strategy, and in the best way found.
 
     The best has the highest predicted utilisation of all these and of `candidates` drawn placements. Hosts that a job
     names outside of `workers`, such as parameter servers, keep their roles and take no workers. Stragglers (`delays`)
-    are left out, since they belong to hosts. Raises `DocumentError` if a job cannot be placed, and `PlanError` if a
-    host cannot be reached.
+    are left out, since they belong to hosts. `progress` is told of each placement that is predicted.
+
+    Raises `DocumentError` if a job cannot be placed, and `PlanError` if a host cannot be reached.
     """
     racks = _racks(scenario)
     ranks = {name: len(spec.workers) for name, spec in scenario.specs.items()}
@@ -44,10 +48,16 @@ def place_jobs(scenario: Scenario, candidates: int = CANDIDATES) -> list[PlacedS
             raise DocumentError(str(scenario.file), f"job '{name}'", reason, code="does-not-fit")
     alone = AloneRuns()
     scenario = replace(scenario, delays=())
+    progress.stage("predicting the placements", 1 + len(STRATEGIES) + candidates, "placements")
     placed = [PlacedScenario(GIVEN, scenario, cost(scenario.jobs, scenario.fabric, alone))]
+    progress.done()
     for name, strategy in STRATEGIES.items():
         placed.append(_placed(scenario, name, strategy(ranks, racks), alone))
-    others = (_placed(scenario, BEST, of, alone) for of in drawn(ranks, racks, candidates, scenario.seed))
+        progress.done()
+    others = []
+    for of in drawn(ranks, racks, candidates, scenario.seed):
+        others.append(_placed(scenario, BEST, of, alone))
+        progress.done()
     best = max([*placed, *others], key=lambda of: of.predicted.utilisation)
     return [*placed, replace(best, name=BEST)]
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError
 from echelon.points.store import ResultStore, Stored
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import RunError
 
 _PR_SET_PDEATHSIG = 1
@@ -54,6 +55,8 @@ class MeasuredTask:
     """The reason why there is no result, if there is none."""
 
 
+Begin = Callable[[Task], None]
+"""A function that is called when a task is about to be measured."""
 Keep = Callable[[Task, MeasuredTask], None]
 """A function that is called with each outcome, in the process of the sweep."""
 
@@ -67,13 +70,18 @@ class Cluster(Protocol):
 
 
 def sweep(
-    tasks: Sequence[Task], store: ResultStore, workers: int | Cluster, done: Callable[[Task], None]
+    tasks: Sequence[Task],
+    store: ResultStore,
+    workers: int | Cluster,
+    progress: CommandProgress = UNSEEN,
+    doing: str = "measuring",
+    unit: str = "points",
 ) -> dict[str, Stored]:
     """Measure what `store` does not have, and return all results by name.
 
-    `workers` is the number of processes on this computer (0: this process), or a cluster. `done` is called for each
-    task whose result is there. A task that fails does not stop the others. Raise `SweepError` in the end if one did,
-    and `OSError` if nothing can be written.
+    `workers` is the number of processes on this computer (0: this process), or a cluster. `progress` is told of a stage
+    that is called `doing`, and of each result as one of its parts. A task that fails does not stop the others. Raise
+    `SweepError` in the end if one did, and `OSError` if nothing can be written.
     """
     out: dict[str, Stored] = {}
     missing: list[Task] = []
@@ -83,9 +91,12 @@ def sweep(
             missing.append(task)
         else:
             out[task.name] = stored
-            done(task)
+    progress.stage(doing, len(tasks), unit, kept=len(out))
     missing.sort(key=lambda task: -task.cost)
     failures: list[str] = []
+
+    def begin(task: Task) -> None:
+        progress.doing(f"{doing} {task.name}")
 
     def keep(task: Task, outcome: MeasuredTask) -> None:
         if outcome.error is not None:
@@ -94,13 +105,14 @@ def sweep(
         stored = Stored(task.identity, outcome.result, round(outcome.wall_s, 3))
         store.put(task.name, stored)
         out[task.name] = stored
-        done(task)
+        progress.done()
 
     if workers == 0:
         for task in missing:
+            begin(task)
             keep(task, measured(task.measure))
     elif missing and isinstance(workers, int):
-        _in_processes(missing, min(workers, len(missing)), keep)
+        _in_processes(missing, min(workers, len(missing)), begin, keep)
     elif missing and not isinstance(workers, int):
         workers.measure(missing, keep)
     if failures:
@@ -109,20 +121,20 @@ def sweep(
     return out
 
 
-def _in_processes(tasks: Sequence[Task], workers: int, keep: Keep) -> None:
+def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep) -> None:
     """Measure in processes of this computer. Tasks that were under way when a process died are measured again, each in
     a process of its own, so that only the task at fault fails."""
     waiting = list(reversed(tasks))
     while waiting:
-        for task in _in_pool(waiting, workers, keep):
+        for task in _in_pool(waiting, workers, begin, keep):
             for _ in range(_TRIES_ALONE):
-                if not _in_pool([task], 1, keep):
+                if not _in_pool([task], 1, begin, keep):
                     break
             else:
                 keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
 
 
-def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
+def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep) -> list[Task]:
     """Measure the tasks of `waiting`, last first, and remove them from it. If a process dies, stop and return those
     that were under way."""
     # gRPC has threads, so processes are not forked.
@@ -135,6 +147,7 @@ def _in_pool(waiting: list[Task], workers: int, keep: Keep) -> list[Task]:
             # No more than can run: an interrupt then waits only for those.
             while waiting and len(running) < workers and not broken:
                 task = waiting.pop()
+                begin(task)
                 try:
                     running[pool.submit(measured, task.measure)] = task
                 except BrokenProcessPool:

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from echelon.progress import CommandProgress
+
 if TYPE_CHECKING:
     from echelon.policies.base import Policy
     from echelon.scenarios.results import PolicyRun
@@ -16,6 +18,8 @@ Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int],
 """Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
 Watch = Callable[[str], AbstractContextManager[None]]
 """A context manager around a run's jobs, made with the URL of the run's service."""
+Start = Callable[[Watch, CommandProgress], Runner]
+"""Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
 
 
 FLUID = "fluid"
@@ -26,7 +30,7 @@ PRIVATE = frozenset({"namespaces", "mininet"})
 FABRICS = (VIRTUAL, "namespaces", "mininet")
 
 
-def place(fabric: str, target: str) -> Callable[[Watch], Runner]:
+def place(fabric: str, target: str) -> Start:
     """Return a function that gives the runner of a target on a fabric.
 
     Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
@@ -63,7 +67,7 @@ def ideal_place(target: str, exact: bool) -> Runner:
     return partial(run, ideal=True, exact=exact)
 
 
-def exact_place(target: str) -> Callable[[Watch], Runner]:
+def exact_place(target: str) -> Start:
     """Return a function that gives the runner in exact arithmetic. Raises `DocumentError` unless it is `FLUID`."""
     from echelon.documents import DocumentError
 
@@ -72,7 +76,7 @@ def exact_place(target: str) -> Callable[[Watch], Runner]:
         raise DocumentError("--exact", "", reason)
     from echelon.virtual.fluid_run import run
 
-    return lambda _: partial(run, exact=True)
+    return lambda _watch, _progress: partial(run, exact=True)
 
 
 def _goes_together(fabric: str, target: str) -> bool:
@@ -84,22 +88,22 @@ def _goes_together(fabric: str, target: str) -> bool:
     return (kind.virtual_fabric() if fabric == VIRTUAL else kind.launcher()) is not None
 
 
-def _fluid(watch: Watch) -> Runner:
+def _fluid(watch: Watch, progress: CommandProgress) -> Runner:
     from echelon.virtual.fluid_run import run
 
     return run
 
 
-def _virtual(target: str, watch: Watch) -> Runner:
+def _virtual(target: str, watch: Watch, progress: CommandProgress) -> Runner:
     from echelon.virtual.run import run
 
-    return partial(run, target=target)
+    return partial(run, target=target, shown=progress)
 
 
-def _on_hosts(backend: str, target: str, watch: Watch) -> Runner:
+def _on_hosts(backend: str, target: str, watch: Watch, progress: CommandProgress) -> Runner:
     from echelon.hosts.run import run
 
-    return partial(run, backend=backend, target=target, watch=watch)
+    return partial(run, backend=backend, target=target, watch=watch, shown=progress)
 
 
 def unwatched(_url: str) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from echelon.documents import DocumentError
 from echelon.points.code import code_digest
 from echelon.points.store import PointStore, Stored
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.scenarios.scale import scaled
 from echelon.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
@@ -24,7 +25,7 @@ from echelon.simulation.places import FLUID, VIRTUAL, Runner, exact_place, ideal
 ScenarioLike = Scenario | Mapping[str, object] | str | Path
 """A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
 such as a `FabricSpec` or `JobSpec`s."""
-Progress = Callable[[str, str, int], None]
+OnIteration = Callable[[str, str, int], None]
 """A function that is told of each finished iteration: (label of the policy, job, iteration from 1)."""
 
 
@@ -36,7 +37,7 @@ def simulate(
     scale: Fraction | float | str = 1,
     ideal: bool = False,
     exact: bool = False,
-    progress: Progress | None = None,
+    progress: OnIteration | None = None,
     keep: str | Path | None = None,
 ) -> PolicyComparison:
     """Run `scenario` under each of `policies` in virtual time, and return the results.
@@ -55,15 +56,15 @@ def simulate(
     factor = Fraction(scale)
     if factor != 1:
         prepared = scaled(prepared, factor).scenario
-    runner = (exact_place(target) if exact else place(VIRTUAL, target))(unwatched)
+    runner = (exact_place(target) if exact else place(VIRTUAL, target))(unwatched, UNSEEN)
     return compare(
         prepared,
         target,
         runner,
         ideal_place(target, exact) if ideal else None,
-        progress,
         None if keep is None else Path(keep),
         {"exact": exact},
+        on_iteration=progress,
     )
 
 
@@ -90,32 +91,42 @@ def compare(
     target: str,
     runner: Runner,
     ideal: Runner | None = None,
-    progress: Progress | None = None,
     keep: Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    progress: CommandProgress = UNSEEN,
+    on_iteration: OnIteration | None = None,
 ) -> PolicyComparison:
     """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
 
     `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
-    result, as JSON. Raises what the runners raise.
+    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for,
+    `on_iteration` of each iteration. Raises what the runners raise.
     """
+    progress.stage("measuring each job alone")
     kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
     alone_s = alone_iterations_s(scenario)
+    labelled = [
+        (choice, label, run)
+        for choice in scenario.policies
+        for label, run in ((choice.label, runner), (f"{choice.label}, ideal", ideal))
+        if run is not None
+    ]
+    found = {label: kept.get(choice, label) if kept else None for choice, label, _ in labelled}
+    parts = scenario.iterations * len(scenario.jobs)
+    finished = sum(run is not None for run in found.values())
+    progress.stage("running", parts * len(labelled), "iterations", kept=parts * finished)
     runs: dict[str, PolicyRun] = {}
-    for choice in scenario.policies:
-        make = partial(make_policy, choice.name, **dict(choice.parameters))
-        labelled = [(choice.label, runner)] + ([(f"{choice.label}, ideal", ideal)] if ideal else [])
-        for label, run in labelled:
-            found = kept.get(choice, label) if kept else None
-            if found is None:
-                told = partial(progress, label) if progress else _quiet
-                try:
-                    found = run(scenario, label, make, told)
-                except PlanError as error:
-                    raise PlanError(f"policy {label}: {error}", error.job, code=error.code) from None
-                if kept:
-                    kept.put(choice, label, found)
-            runs[label] = found
+    for choice, label, run in labelled:
+        if (measured := found[label]) is None:
+            progress.doing(label)
+            make = partial(make_policy, choice.name, **dict(choice.parameters))
+            try:
+                measured = run(scenario, label, make, _told(scenario, label, progress, on_iteration))
+            except PlanError as error:
+                raise PlanError(f"policy {label}: {error}", error.job, code=error.code) from None
+            if kept:
+                kept.put(choice, label, measured)
+        runs[label] = measured
     if kept:
         kept.forget()
     return PolicyComparison(scenario, target, runs, alone_s)
@@ -159,5 +170,14 @@ def _choice(policy: str | PolicyChoice) -> PolicyChoice:
     return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
 
 
-def _quiet(_job: str, _iteration: int) -> None:
-    return
+def _told(
+    scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
+) -> Callable[[str, int], None]:
+    def told(job: str, iteration: int) -> None:
+        # A job that is ahead of the others goes on until they have finished theirs.
+        if iteration <= scenario.iterations:
+            progress.done()
+        if on_iteration is not None:
+            on_iteration(label, job, iteration)
+
+    return told

@@ -7,7 +7,7 @@ DIRECTORY/report.md           slowdowns by variant and policy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
@@ -21,6 +21,7 @@ from echelon.points.code import code_digest
 from echelon.points.lines import LineStore
 from echelon.points.store import Stored
 from echelon.points.tasks import Cluster, Task, sweep
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import summary
 from echelon.scenarios.scenario import scenario_of
 from echelon.simulation.places import FLUID
@@ -42,16 +43,9 @@ class SweepReport:
     files: tuple[Path, ...]
 
 
-def sweep_into(
-    out: Path,
-    of: Sweep,
-    workers: int | Cluster,
-    count: Callable[[int], None],
-    done: Callable[[Task], None],
-) -> SweepReport:
-    """Run a sweep into the directory `out`, which may hold a part of it.
+def sweep_into(out: Path, of: Sweep, workers: int | Cluster, progress: CommandProgress = UNSEEN) -> SweepReport:
+    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for `echelon.points.tasks`.
 
-    `count` is told the number of runs, `done` of each one that is there. `workers` is as for `echelon.points.tasks`.
     Raises `SweepError` if a run fails, and `OSError` if nothing can be written.
     """
     compiled = of.target == FLUID and len(of.variants) * len(of.policies) >= MANY_RUNS
@@ -60,9 +54,8 @@ def sweep_into(
         for number, variant in enumerate(of.variants)
         for task in _tasks(of, number, variant, compiled)
     }
-    count(len(tasks))
     out.mkdir(parents=True, exist_ok=True)
-    stored = sweep([*tasks.values()], LineStore(out / RESULTS), workers, done)
+    stored = sweep([*tasks.values()], LineStore(out / RESULTS), workers, progress, "running", "runs")
     found = {place: stored[task.name] for place, task in tasks.items()}
     jobs, overview = _jobs(of, found), _overview(of, found)
     report = out / REPORT
@@ -84,7 +77,7 @@ def _tasks(of: Sweep, number: int, variant: Variant, compiled: bool) -> Iterator
     for choice in of.policies:
         document = {**variant.document, "policies": [choice]}
         run = partial(measure, document, str(of.file), of.target, of.scale, compiled)
-        yield Task(f"{number}, {choice.label}", {**determined, "policy": choice.label}, run)
+        yield Task(f"variant {number}, {choice.label}", {**determined, "policy": choice.label}, run)
 
 
 def measure(

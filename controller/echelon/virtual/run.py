@@ -20,6 +20,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
 from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
+from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon.scenarios.results import PolicyRun, RunError, SwitchStats
 from echelon.scenarios.scenario import Scenario
 from echelon.southbound.errors import SouthboundError
@@ -39,32 +40,37 @@ def run(
     observe: Observer | None = None,
     target: str = DEFAULT_TARGET,
     end_s: Fraction | None = None,
+    shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
     """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
 
-    With `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario says.
+    `progress(job, iteration)` is called for each finished iteration; `shown` is told what is being done. With
+    `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario says.
 
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
-        return _run(scenario, make, progress, observe, TARGETS[target], end_s)
+        return _run(scenario, label, make, progress, observe, TARGETS[target], end_s, shown)
     except (SouthboundError, ControllerSilentError) as error:
         raise RunError(f"{label}: {error}") from error
 
 
 def _run(
     scenario: Scenario,
+    label: str,
     make: Callable[[], Policy],
     progress: Callable[[str, int], None],
     observe: Observer | None,
     target: Target[Any],
     end_s: Fraction | None,
+    shown: CommandProgress,
 ) -> PolicyRun:
     identities, fabric = scenario.identities, scenario.fabric
     build = target.virtual_fabric()
     if build is None:
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
     capabilities = _as_set(target.capabilities(target.options()), scenario)
+    shown.doing(f"{label}: starting {counted(len(fabric.switches), 'switch', 'switches')}")
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         VirtualController(
@@ -111,6 +117,7 @@ def _run(
             testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
         for name, host in emulator.hosts.items():
             testbed.receive_with(name, host.deliver)
+        shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
         emulator.start()
         end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)
         if end_ns is not None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from typer.testing import CliRunner, Result
 from echelon import cli
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
+from echelon.progress import UNSEEN
 from echelon.scenarios.results import RunError
 from echelon.simulation import places
-from echelon.virtual import fluid_run
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"
@@ -220,41 +219,6 @@ def test_our_own_mistakes_keep_their_traceback(target: Callable[[Callable[..., A
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_progress_counts_every_iteration_that_was_asked_for(
-    target: Callable[[Callable[..., Any]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from rich.progress import Progress
-
-    totals, advances = {}, {}
-    real = Progress.add_task
-
-    def add_task(self: Progress, name: str, total: float) -> Any:
-        task = real(self, name, total=total)
-        totals[task], advances[task] = total, 0
-        return task
-
-    def advance(self: Progress, task: Any, advance: float = 1) -> None:
-        advances[task] += advance
-
-    monkeypatch.setattr(Progress, "add_task", add_task)
-    monkeypatch.setattr(Progress, "advance", advance)
-    seen: list[tuple[str, int]] = []
-    fluid = fluid_run.run
-
-    def run(scenario: Any, label: str, make: Any, progress: Any) -> Any:
-        def counted(job: str, iteration: int) -> None:
-            seen.append((job, iteration))
-            progress(job, iteration)
-
-        return fluid(scenario, label, make, counted)
-
-    target(run)
-    assert invoke("run", SCENARIOS / "mix_dp4.yaml", "--target", "fluid", "--out", tmp_path).exit_code == 0
-    assert len(seen) > 2 * 4 * 24
-    assert advances == totals == dict.fromkeys(totals, 4 * 24)
-    assert len(totals) == 2
-
-
 @pytest.mark.parametrize(
     ("fabric", "target"),
     [
@@ -267,7 +231,7 @@ def test_progress_counts_every_iteration_that_was_asked_for(
     ],
 )
 def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, target: str) -> None:
-    assert callable(places.place(fabric, target)(lambda _url: nullcontext()))
+    assert callable(places.place(fabric, target)(places.unwatched, UNSEEN))
 
 
 @pytest.mark.parametrize(

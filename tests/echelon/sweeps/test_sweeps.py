@@ -6,7 +6,7 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 import echelon
 from echelon.cli import app
 from echelon.points.cluster import DaskCluster
-from echelon.points.tasks import Cluster, Task
+from echelon.points.tasks import Cluster
+from echelon.progress import Unseen
 from echelon.sweeps.run import SweepReport, sweep_into
 from echelon.sweeps.spec import load_sweep
 
@@ -49,12 +50,21 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "sweep.yaml"
 
 
-def quiet(_: object) -> None:
-    return
+class Listener(Unseen):
+    """A progress that calls a function when `last` runs are done."""
+
+    def __init__(self, last: int, then: Callable[[], None]) -> None:
+        self.runs = 0.0
+        self._last, self._then = last, then
+
+    def done(self, parts: float = 1, /) -> None:
+        self.runs += parts
+        if self.runs == self._last:
+            self._then()
 
 
 def run(file: Path, out: Path, workers: int | Cluster) -> SweepReport:
-    return sweep_into(out, load_sweep(file), workers, quiet, quiet)
+    return sweep_into(out, load_sweep(file), workers)
 
 
 def tables(report: SweepReport) -> dict[str, str]:
@@ -93,15 +103,12 @@ def test_every_variant_runs_under_every_policy_as_it_would_alone(file: Path, tmp
 
 def test_processes_give_the_same_tables_and_an_interrupted_sweep_continues(file: Path, tmp_path: Path) -> None:
     expected = tables(run(file, tmp_path / "one", 0))
-    done: list[str] = []
 
-    def interrupt(task: Task) -> None:
-        done.append(task.name)
-        if len(done) == 5:
-            raise KeyboardInterrupt
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sweep_into(tmp_path / "two", load_sweep(file), 2, quiet, interrupt)
+        sweep_into(tmp_path / "two", load_sweep(file), 2, Listener(5, interrupt))
     kept = (tmp_path / "two/results.jsonl").read_text().splitlines()
     assert len(kept) == 5
     assert tables(run(file, tmp_path / "two", 2)) == expected
@@ -158,17 +165,11 @@ def local_cluster(directory: Path) -> Iterator[LocalCluster]:
 def test_a_cluster_gives_the_same_tables_even_if_a_worker_dies(file: Path, tmp_path: Path) -> None:
     expected = tables(run(file, tmp_path / "one", 0))
     with local_cluster(tmp_path / "dask") as dask:
-        done: list[str] = []
-
-        def kill(task: Task) -> None:
-            done.append(task.name)
-            if len(done) == 3:
-                dask.workers[0].kill()
-
-        report = sweep_into(tmp_path / "two", load_sweep(file), DaskCluster(dask.address), quiet, kill)
+        seen = Listener(3, dask.workers[0].kill)
+        report = sweep_into(tmp_path / "two", load_sweep(file), DaskCluster(dask.address), seen)
         assert dask.workers[0].wait(PATIENCE_S) != 0
         assert dask.workers[1].poll() is None
-    assert len(done) == len(set(done)) == 16
+    assert seen.runs == 16
     assert tables(report) == expected
 
 

@@ -18,9 +18,9 @@ from echelon.documents import DocumentError, suggestion
 from echelon.experiments.evaluation import report, tables
 from echelon.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
 from echelon.experiments.machine import machine
-from echelon.experiments.run import PointProgress
 from echelon.experiments.tables import Table
 from echelon.points.lines import LineStore
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import PolicyChoice
 
 RESULTS = "results.jsonl"
@@ -48,7 +48,7 @@ def evaluate_into(
     packets: int,
     worst: int,
     workers: int,
-    progress: PointProgress,
+    progress: CommandProgress = UNSEEN,
 ) -> Report:
     """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are those of `Evaluation`.
 
@@ -64,8 +64,9 @@ def evaluate_into(
     store = LineStore(out / RESULTS)
     record = machine(["echelon", *sys.argv[1:]], evaluation.identity(), workers)
     began = time.monotonic()
-    results = evaluate(evaluation, store, workers, progress.stage, progress.done)
+    results = evaluate(evaluation, store, workers, progress)
     record["took_s"] = round(time.monotonic() - began, 1)
     (out / MACHINE).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    progress.stage("writing the report")
     files = report.write(evaluation, results, worst, out)
     return Report(files, tables.overview(report.compare(evaluation, results)))

@@ -12,6 +12,7 @@ from echelon.experiments.evaluation.results import ScenarioResult, scored
 from echelon.points.code import code_digest
 from echelon.points.store import ResultStore
 from echelon.points.tasks import Task, sweep
+from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import PolicyChoice
 
 Half = Literal["tune", "report"]
@@ -63,16 +64,15 @@ class Evaluation:
 
 
 def evaluate(
-    evaluation: Evaluation, store: ResultStore, workers: int, count: Callable[[int], None], done: Callable[[Task], None]
+    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
 ) -> list[ScenarioResult]:
     """Measure what `store` does not have in `workers` processes (0: in this one), and return all scenarios' results.
 
-    `count` is told how many measurements there are, `done` of each that is there. Raise `SweepError` if a process ends
+    Raise `SweepError` if a process ends
     unexpectedly, and `OSError` if nothing can be written.
     """
     tasks = _tasks(evaluation)
-    count(len(tasks))
-    found = sweep(tasks, store, workers, done)
+    found = sweep(tasks, store, workers, progress)
     return [
         scored(
             seed,

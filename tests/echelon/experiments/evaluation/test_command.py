@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.experiments.evaluation.run import evaluate_into
 from echelon.experiments.evaluation.tasks import BASELINE
-from echelon.points.tasks import Task
 from echelon.scenarios.scenario import PolicyChoice, load_scenario
 
 SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")
@@ -27,16 +26,6 @@ ROOT = Path(__file__).parents[4]
 
 def run(out: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["evaluate", "--out", str(out), *arguments])
-
-
-class Unseen:
-    """A progress that is not shown."""
-
-    def stage(self, tasks: int, /) -> None:
-        return
-
-    def done(self, task: Task, /) -> None:
-        return
 
 
 def evaluate(out: Path, scenarios: int = 2, iterations: int = 3) -> None:
@@ -51,7 +40,6 @@ def evaluate(out: Path, scenarios: int = 2, iterations: int = 3) -> None:
         packets=0,
         worst=3,
         workers=0,
-        progress=Unseen(),
     )
 
 
