@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from echelon.documents import DocumentError
+from echelon.extras import how_to_install
 from echelon.points.code import code_digest
 from echelon.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 
@@ -37,8 +38,8 @@ class DaskCluster:
         self.address = f"{_SCHEMES[match['scheme']]}://{match['place']}"
         try:
             import distributed  # noqa: F401
-        except ModuleNotFoundError:
-            raise DocumentError("--cluster", "", "needs Dask (pip install echelon-p4[cluster])") from None
+        except ModuleNotFoundError as error:
+            raise DocumentError("--cluster", "", how_to_install(error) or str(error)) from None
 
     def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
         """Measure `tasks` on the workers and call `keep` with each outcome. Raises `SweepError` if no scheduler

@@ -39,7 +39,7 @@ def write(
         "## Pictures",
         *(f"![{name}]({name})" for name in pictures),
         "\n".join(f"- {note}" for note in notes),
-        "" if pictures else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
+        "" if pictures else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`).",
     ]
     if scenario.traffic:
         parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]

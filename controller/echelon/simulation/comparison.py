@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from echelon import plots
 from echelon.errors import CodedError
+from echelon.extras import how_to_install
 from echelon.scenarios import network, report, results
 from echelon.scenarios.results import PolicyRun, Results
 from echelon.scenarios.scenario import Scenario
@@ -168,6 +169,6 @@ class PolicyComparison:
 def _frame(rows: list[Any], *columns: str) -> pd.DataFrame:
     try:
         import pandas as pd
-    except ModuleNotFoundError:
-        raise CodedError("pandas is not installed (pip install echelon-p4[pandas])") from None
+    except ModuleNotFoundError as error:
+        raise CodedError(how_to_install(error) or str(error)) from None
     return pd.DataFrame(rows, columns=list(columns) or None)

@@ -65,7 +65,7 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
         _findings(points),
         f"![Iteration times and cross traffic]({picture.name})"
         if picture
-        else "Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`).",
+        else "Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`).",
         table.markdown(),
     ]
     report = out / "pipelines.md"

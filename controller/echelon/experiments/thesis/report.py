@@ -51,7 +51,7 @@ def write(store: PointStore, settings: ExperimentSettings, out: Path) -> list[Pa
         _REASONS,
         "## Figures",
         *(_figure(picture) for picture in pictures),
-        *([] if pictures else ["Not drawn: matplotlib is not installed (`pip install echelon-p4[plot]`)."]),
+        *([] if pictures else ["Not drawn: matplotlib is not installed (`pip install 'echelon-p4[plot]'`)."]),
         "## Tables",
         "Also as CSV beside this file. Rates are those of the thesis's link of 25 Gbit/s, times are as measured.",
         *(table.markdown() for table in found),

@@ -84,7 +84,7 @@ def _library(module: str) -> Any:
     try:
         return import_module(f"thriftpy2.{module}")
     except ModuleNotFoundError:
-        raise ThriftError("thriftpy2 is not installed; pip install 'echelon-p4[bmv2]'") from None
+        raise ThriftError("thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')") from None
 
 
 @cache
