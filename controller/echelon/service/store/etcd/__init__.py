@@ -25,7 +25,7 @@ async def open_url(url: str, *, lease_s: float) -> EtcdStore:
     try:
         import aetcd  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
-        raise StoreError(f"{address}: the package aetcd is not installed (run: pip install 'echelon-p4[etcd]')") from error
+        raise StoreError(f"{address}: aetcd is not installed (run: pip install 'echelon-p4[etcd]')") from error
     from echelon.service.store.etcd.store import open_etcd
 
     return await open_etcd(address, lease_s=lease_s)
