@@ -51,7 +51,7 @@ class MeasuredRun:
 
     def headline(self, policy: str, selection: Excerpt) -> str:
         """Return what iterations take under a policy."""
-        return f"{policy}: {self.mean_slowdown(policy, selection):.3g} times the time alone"
+        return f"{policy}: {self.mean_slowdown(policy, selection):.2f} times the time alone"
 
     def message(self, selection: Excerpt) -> str:
         """Return in a sentence how iterations under the last policy compare with those under the first."""

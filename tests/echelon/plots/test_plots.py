@@ -107,7 +107,7 @@ def test_titles_say_how_iterations_compare() -> None:
     assert run.message(Excerpt(first=1, last=1)) == "Under echelon iterations take 50 % less time than under fair"
     same = MeasuredRun({"fair": of(2.0), "echelon": of(2.0)})
     assert same.message(Excerpt()) == "Under echelon iterations take as long as under fair"
-    assert MeasuredRun({"fair": of(2.0)}).message(Excerpt()) == "Iterations under fair: 2 times the time alone"
+    assert MeasuredRun({"fair": of(2.0)}).message(Excerpt()) == "Iterations under fair: 2.00 times the time alone"
 
 
 def test_a_timeline_of_many_workers_has_pages(results: Path, tmp_path: Path) -> None:

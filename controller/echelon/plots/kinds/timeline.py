@@ -126,7 +126,7 @@ def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
             ideals = [bar.ideal_s for bar in lane if bar.ideal_s is not None]
             axis.vlines(ideals, y - 0.05, y + 0.92 * height + 0.05, colors=INK, linewidth=0.7)
             for bar in lane:
-                write_in(axis, bar, y + 0.44 * height, inch_s, INK if sends else "white")
+                write_in(axis, bar, y + 0.49 * height, inch_s, INK if sends else "white")
             y += height
         ticks.append((top + y) / 2)
         y = max(y, top + _COMPUTE) + _ROW_GAP
