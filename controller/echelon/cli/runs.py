@@ -267,7 +267,12 @@ def _show_traffic(document: Results, scenario: Scenario, policies: list[str], co
 
     if not scenario.traffic:
         return
-    console.print("cross traffic: Mbit/s offered and achieved, completion times of its flows", highlight=False)
+    first = document["results"][policies[0]]["traffic"][scenario.traffic[0].name]
+    console.print(
+        f"cross traffic in the first {first['to_s']:.4g} s, the length of the shortest run, under every policy: Mbit/s "
+        "offered and achieved, completion times of flows that finished in it",
+        highlight=False,
+    )
     table = Table()
     for column in ("traffic", "policy"):
         table.add_column(column)

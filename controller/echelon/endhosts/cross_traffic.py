@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, singledispatchmethod
-from itertools import pairwise
 
 from echelon.endhosts.carriers import HostNetwork
 from echelon.endhosts.flow_ends import NS_PER_S
@@ -15,9 +14,8 @@ from echelon.endhosts.shim import DISCARD_PORT
 from echelon.endhosts.tcp.frames import TcpAddress
 from echelon.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Clock, Connection
-from echelon.fabric.routing import NoRouteError, equal_cost_paths
 from echelon.scenarios.traffic_spec import TrafficSource
-from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
+from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
 _PORTS = range(32768, 61000)
@@ -58,8 +56,6 @@ class CrossTraffic:
         self._players = {
             source.name: _Player(network, ports, source.stream(seed), settings(source.ecn)) for source in sources
         }
-        self._pairs = {source.name: source.pairs for source in sources}
-        self._fabric = network.fabric
 
     def start(self) -> None:
         """Start: now is time 0 of all sources."""
@@ -80,22 +76,6 @@ class CrossTraffic:
     def retransmitted_packets(self) -> Mapping[str, int]:
         """Segments sent again, by source."""
         return {name: player.tally.retransmitted for name, player in self._players.items()}
-
-    def summaries(self) -> Mapping[str, TrafficSummary]:
-        """Return summaries by source, from time 0 until now or the end. Slowdowns are relative to the slowest path
-        between the source's hosts."""
-        return {
-            name: summary(player.outcomes(), 0.0, player.elapsed_s, self._capacity_bps(name))
-            for name, player in self._players.items()
-        }
-
-    def _capacity_bps(self, source: str) -> float | None:
-        try:
-            ways = [equal_cost_paths(self._fabric, src, dst)[0] for src, dst in self._pairs[source]]
-        except NoRouteError:
-            return None
-        links = (link for way in ways for link in pairwise(way))
-        return float(min((self._fabric.rate_bps[link] for link in links), default=0)) or None
 
 
 class _Ports:

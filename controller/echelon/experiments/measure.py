@@ -16,7 +16,7 @@ from echelon.experiments.processor_sharing import Arrival, Use, finish_times_s, 
 from echelon.jobs.graph import Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
-from echelon.scenarios.results import PolicyRun, RunError
+from echelon.scenarios.results import PolicyRun, RunError, alone_iterations_s
 from echelon.scenarios.scenario import Scenario, scenario_of
 
 if TYPE_CHECKING:
@@ -66,15 +66,21 @@ def measure(
     name: str,
     *,
     warm_up: int,
+    fewest: int,
     bottlenecks: Sequence[Bottleneck],
     make_runner: Callable[[], Runner],
 ) -> dict[str, Any]:
     """Run the scenario `document`, of one job and one policy; `warm_up` iterations at its beginning do not count.
 
+    `fewest` is how many iterations, warm-up included, every policy is given that this one is compared with. Cross
+    traffic is compared from the end of the warm-up to the end of those, as the job alone would take them: under no
+    policy are they faster, so all have this time in common.
+
     Return a mapping for JSON. ``iterations_s``; ``from_s``, ``to_s``: the time that they took, in seconds of the run;
-    ``cross``: None, or a `TrafficSummary` of that time of all sources together; ``sharing``: a `Sharing` for each of
-    `bottlenecks`; ``training_bps``: by bottleneck, what training sent over it; ``dropped``, ``retransmitted``,
-    ``reordered``: packets of the whole run. Raise what a run raises.
+    ``cross``: None, or a `TrafficSummary` of that time of all sources together; ``compared``: None, or the same of the
+    time in which policies are compared, with its ``from_s`` and ``to_s``; ``sharing``: a `Sharing` of the latter time
+    for each of `bottlenecks`; ``training_bps``: by bottleneck, what training sent over it; ``dropped``,
+    ``retransmitted``, ``reordered``: packets of the whole run. Raise what a run raises.
     """
     scenario = scenario_of(document, name)
     (job,), (choice,) = scenario.jobs, scenario.policies
@@ -91,13 +97,16 @@ def measure(
     sent = partial(_wire_bytes, packet_bytes=scenario.transport.packet_bytes)
     uses = [_uses(job, iterations, bottleneck, float if shim else sent) for bottleneck in bottlenecks]
     outcomes = list(chain.from_iterable(run.traffic_flows.values()))
+    alone_s = float(alone_iterations_s(scenario)[job.name])
+    window = warm_up * alone_s, fewest * alone_s
     return {
         "iterations_s": [round(float(duration_s(iteration)), _DIGITS) for iteration in counted],
         "from_s": round(from_s, _DIGITS),
         "to_s": round(to_s, _DIGITS),
         "cross": _cross(outcomes, from_s, to_s, bottlenecks) if scenario.traffic else None,
+        "compared": _compared(outcomes, *window, bottlenecks) if scenario.traffic else None,
         "sharing": [
-            _rounded(asdict(sharing(outcomes, used, bottleneck, from_s, to_s, sent)))
+            _rounded(asdict(sharing(outcomes, used, bottleneck, *window, sent)))
             for bottleneck, used in zip(bottlenecks, uses, strict=True)
         ]
         if scenario.traffic
@@ -193,6 +202,15 @@ def _cross(
     from echelon.traffic.outcome import summary
 
     return _rounded(asdict(summary(outcomes, from_s, to_s, bottlenecks[0].rate_bps if bottlenecks else None)))
+
+
+def _compared(
+    outcomes: Sequence[FlowOutcome], from_s: float, to_s: float, bottlenecks: Sequence[Bottleneck]
+) -> dict[str, Any]:
+    from echelon.traffic.outcome import until
+
+    found = _cross(list(until(outcomes, to_s)), from_s, to_s, bottlenecks)
+    return {**found, **_rounded({"from_s": from_s, "to_s": to_s})}
 
 
 def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:

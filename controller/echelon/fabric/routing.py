@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from echelon.fabric.model import Fabric
@@ -165,3 +166,13 @@ def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
         if node not in graph:
             raise NoRouteError(f"'{node}' is not a node of the fabric", code="unknown-node")
     return graph
+
+
+def narrowest_bps(fabric: Fabric, pairs: Iterable[tuple[str, str]]) -> float | None:
+    """Return the rate of the slowest link on a shortest path of each pair of hosts; None if there is none."""
+    try:
+        ways = [equal_cost_paths(fabric, src, dst)[0] for src, dst in pairs]
+    except NoRouteError:
+        return None
+    links = (link for way in ways for link in pairwise(way))
+    return float(min((fabric.rate_bps[link] for link in links), default=0)) or None

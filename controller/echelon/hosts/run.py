@@ -213,7 +213,6 @@ class _Run:
             },
             self._coordination.reordered,
             self._coordination.retransmitted,
-            traffic=self._traffic.summaries(flows, self._coordination.end_s),
             traffic_flows=flows,
         )
 

@@ -12,18 +12,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import NoRouteError, equal_cost_paths
 from echelon.hosts.backends.base import HostFabric
 from echelon.processes import DIES_WITH_CALLER, said
 from echelon.scenarios.results import RunError, alone_iterations_s
 from echelon.scenarios.scenario import Scenario
 from echelon.scenarios.traffic_spec import TrafficSource
-from echelon.traffic.outcome import FlowOutcome, TrafficSummary, summary
+from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.outcome_file import read_outcomes
 from echelon.traffic.schedule import Schedule, write_schedule
 
@@ -124,15 +122,6 @@ class HostTraffic:
             outcomes[source.name].sort(key=lambda outcome: outcome.started_s)
         return outcomes
 
-    def summaries(self, outcomes: Mapping[str, Sequence[FlowOutcome]], end_s: float) -> Mapping[str, TrafficSummary]:
-        """Return summaries by source, from time 0 to `end_s`. Slowdowns are relative to the slowest path between the
-        source's hosts."""
-        fabric = self._scenario.fabric
-        return {
-            source.name: summary(outcomes[source.name], 0.0, end_s, _capacity_bps(fabric, source))
-            for source in self._scenario.traffic
-        }
-
     def _start_receiver(self, host: str) -> None:
         log = self._directory / f"receiver-{host}.log"
         address = self._scenario.fabric.hosts[host].ipv4
@@ -187,12 +176,3 @@ class HostTraffic:
             status = sender.process.returncode
             raise RunError(f"traffic {sender.source}: its sender ended with status {status}: {said(sender.log)}")
         return read_outcomes(sender.outcomes)
-
-
-def _capacity_bps(fabric: Fabric, source: TrafficSource) -> float | None:
-    try:
-        ways = [equal_cost_paths(fabric, src, dst)[0] for src, dst in source.pairs]
-    except NoRouteError:
-        return None
-    links = (link for way in ways for link in pairwise(way))
-    return float(min((fabric.rate_bps[link] for link in links), default=0)) or None

@@ -263,9 +263,19 @@ def _cross_traffic(scenario: Scenario, by_policy: Mapping[str, Any], labels: Seq
             )
     return (
         _table(header, rows)
-        + "\n\nLoads are of payload, from time 0 to the run's end. Completion times are those of finished flows, "
-        "from their scheduled start to their last byte's arrival; they say little if many are unfinished."
+        + f"\n\nAll policies are compared over the same time: {_window(by_policy)}. Loads are of payload. Completion "
+        "times are those of flows that finished in it, from their scheduled start to their last byte's arrival; they "
+        "say little if many are unfinished."
     )
+
+
+def _window(by_policy: Mapping[str, Any]) -> str:
+    """Return the time over which cross traffic is compared, in words."""
+    summaries = [summary for of in by_policy.values() for summary in of["traffic"].values()]
+    if not summaries:
+        return "none"
+    begin, end = (_measured(summaries[0][key]) for key in ("from_s", "to_s"))
+    return f"from {begin} to {end} s, the end of the shortest run"
 
 
 def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:

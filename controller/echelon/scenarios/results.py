@@ -13,20 +13,21 @@
                  "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
       "computes": [{"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}]}},
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
-   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`
+   "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `echelon.traffic.outcome.TrafficSummary`, and the
+                                     time that they are about: "from_s", "to_s"
 ```
 
 Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
 actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
 no EchelonFlow has neither ideal finish time nor tardiness (null), and a step of no single micro-batch has null there. A
-target without packets has no switches. Cross traffic counts from time 0 to the end of the last iteration that the run
-waited for.
+target without packets has no switches. Cross traffic is compared over the same time under all policies: from time 0 to
+the end of the shortest run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,11 @@ from echelon.allocation import Number
 from echelon.errors import Code, CodedError
 from echelon.execution import IterationRecord, JobRecord, duration_s, tardiness_s
 from echelon.jobs.graph import Job
+from echelon.scenarios.cross_traffic import compared
 
 if TYPE_CHECKING:
     from echelon.scenarios.scenario import Scenario
-    from echelon.traffic.outcome import FlowOutcome, TrafficSummary
+    from echelon.traffic.outcome import FlowOutcome
 
 Results = dict[str, Any]
 """The document above, as `json` reads and writes it."""
@@ -80,8 +82,6 @@ class PolicyRun:
     """Packets sent again, by job. An absent job had none."""
     paths: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     """Nodes of each flow's path by job and flow. Empty: they are not known."""
-    traffic: Mapping[str, TrafficSummary] = field(default_factory=dict)
-    """Summaries of cross traffic by the name of its source."""
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
     """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started when the run ended
     are missing."""
@@ -98,15 +98,36 @@ def assemble(
     """
     if alone_s is None:
         alone_s = alone_iterations_s(scenario)
+    jobs = {
+        label: {job.name: _job(job, label, run, alone_s[job.name]) for job in scenario.jobs}
+        for label, run in runs.items()
+    }
+    end_s = common_end_s(scenario, runs.values())
+    traffic = compared(scenario, {label: run.traffic_flows for label, run in runs.items()}, end_s)
     results = {
         label: {
-            "jobs": {job.name: _job(job, label, run, alone_s[job.name]) for job in scenario.jobs},
+            "jobs": jobs[label],
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
-            "traffic": {name: _rounded_fields(asdict(summary)) for name, summary in run.traffic.items()},
+            "traffic": {
+                name: _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
+                for name, summary in traffic[label].items()
+            },
         }
         for label, run in runs.items()
     }
     return {"scenario": scenario.name, "target": target, "results": results}
+
+
+def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
+    """Return the time until which all runs lasted, in seconds from the beginning of each. A run lasts until each of its
+    jobs has finished the iterations that were asked for."""
+    return min(
+        max(
+            (float(of.finished[: scenario.iterations][-1].finish or 0) for of in run.records.values() if of.finished),
+            default=0.0,
+        )
+        for run in runs
+    )
 
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:

@@ -13,7 +13,7 @@ from typing import Any
 from echelon.allocation import Number
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.scenarios.results import PolicyRun, SwitchStats
-from echelon.traffic.outcome import FlowOutcome, TrafficSummary
+from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
 
@@ -25,7 +25,6 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
         "reordered": dict(run.reordered),
         "retransmitted": dict(run.retransmitted),
         "paths": {job: {flow: list(path) for flow, path in flows.items()} for job, flows in run.paths.items()},
-        "traffic": {name: asdict(summary) for name, summary in run.traffic.items()},
         "traffic_flows": {name: [asdict(flow) for flow in flows] for name, flows in run.traffic_flows.items()},
     }
 
@@ -41,7 +40,6 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
         document["reordered"],
         document["retransmitted"],
         {job: {flow: tuple(path) for flow, path in flows.items()} for job, flows in document.get("paths", {}).items()},
-        {name: TrafficSummary(**summary) for name, summary in document["traffic"].items()},
         {name: [_outcome(flow) for flow in flows] for name, flows in document["traffic_flows"].items()},
     )
 

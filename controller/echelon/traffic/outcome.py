@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
@@ -91,6 +91,22 @@ def summary(
         p99_completion_s=percentile(times, 99),
         mean_slowdown=_mean(slowdowns),
     )
+
+
+def until(outcomes: Iterable[FlowOutcome], end_s: float) -> Iterator[FlowOutcome]:
+    """Yield the outcomes as they were at `end_s`: flows that ended later are unfinished, and later ones are missing.
+
+    A flow's bytes count as received evenly between its beginning and its end.
+    """
+    for outcome in outcomes:
+        if outcome.started_s >= end_s:
+            continue
+        last_s = outcome.finished_s if outcome.received is None else outcome.received[0]
+        if last_s is None or last_s <= end_s:
+            yield outcome
+        else:
+            received = math.floor(_received_within(outcome, 0.0, end_s))
+            yield replace(outcome, finished_s=None, received=(end_s, received))
 
 
 def percentile(ordered: Sequence[float], per_cent: int) -> float | None:

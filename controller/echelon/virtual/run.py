@@ -145,7 +145,6 @@ def _run(
             emulator.reordered_packets,
             emulator.retransmitted_packets,
             controller.plan.paths,
-            emulator.traffic.summaries(),
             emulator.traffic.outcomes,
         )
 

@@ -18,9 +18,11 @@ from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
 from echelon.scenarios import results
-from echelon.scenarios.results import PolicyRun
+from echelon.scenarios.cross_traffic import compared
+from echelon.scenarios.results import PolicyRun, common_end_s
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
+from echelon.traffic.outcome import summary
 from echelon.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.virtual import run as virtual_run
 
@@ -100,10 +102,10 @@ def test_every_flow_has_its_connection_time_and_bytes(clock: Any, hub: Any) -> N
     assert len({key for _, key in syns}) == 3
     assert all(parse(frame).flags & ECE for _, frame in rig.sent() if parse(frame).flags & SYN)
     assert sum(parse(frame).length_bytes for _, frame in rig.sent()) == 10 * MSS + 1 + 7
-    summary = rig.emulator.traffic.summaries()["web"]
-    assert (summary.flows, summary.unfinished, summary.failed) == (3, 0, 0)
-    assert summary.offered_bps == pytest.approx((10 * MSS + 8) * 8, rel=1e-3)
-    assert summary.achieved_bps == pytest.approx(summary.offered_bps)
+    found = summary(outcomes, 0.0, 1.0)
+    assert (found.flows, found.unfinished, found.failed) == (3, 0, 0)
+    assert found.offered_bps == pytest.approx((10 * MSS + 8) * 8, rel=1e-3)
+    assert found.achieved_bps == pytest.approx(found.offered_bps)
 
 
 def test_starts_do_not_wait_for_flows_before(clock: Any, hub: Any) -> None:
@@ -112,10 +114,10 @@ def test_starts_do_not_wait_for_flows_before(clock: Any, hub: Any) -> None:
     emulator = Rig(clock, hub, [TrafficSource("web", scheduled(*flows))], Fraction(1)).run()
     outcomes = emulator.traffic.outcomes["web"]
     assert [outcome.started_s for outcome in outcomes] == [number / 100 for number in range(100)]
-    summary = emulator.traffic.summaries()["web"]
-    assert summary.flows == 100
-    assert summary.achieved_bps == pytest.approx(RATE_BPS * 1184 / 1250, rel=0.05)
-    assert 20 < summary.unfinished < 70
+    found = summary(outcomes, 0.0, clock.now_ns / 1e9)
+    assert found.flows == 100
+    assert found.achieved_bps == pytest.approx(RATE_BPS * 1184 / 1250, rel=0.05)
+    assert 20 < found.unfinished < 70
     assert all(
         outcome.received is not None and 0 <= outcome.received[1] < 25_000
         for outcome in outcomes
@@ -184,7 +186,7 @@ def test_a_flow_without_a_way_fails_and_nothing_else_does(clock: Any, hub: Any) 
     lost, fine, paced, later = emulator.traffic.outcomes["web"]
     assert (lost.finished_s, fine.failed) == (None, None)
     assert lost.failed == paced.failed == later.failed == "nothing was acknowledged through 15 time-outs"
-    assert emulator.traffic.summaries()["web"].failed == 3
+    assert summary(emulator.traffic.outcomes["web"], 0.0, 3000.0).failed == 3
 
 
 def test_a_host_has_only_so_many_ports(clock: Any, hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +239,11 @@ def test_the_load_is_what_was_asked_for(tmp_path: Path, per_cent: int) -> None:
     payload_bps = round(20_000_000 * per_cent / 100 * 8934 / 9000)
     scenario = made(tmp_path, compute="40 s", iterations=1, load=f"{payload_bps} bit/s")
     result = run(scenario, "fifo")
-    summary = result.traffic["web"]
-    assert summary.offered_bps == pytest.approx(payload_bps, rel=0.01)
-    assert summary.achieved_bps == pytest.approx(payload_bps, rel=0.01)
-    assert summary.failed == 0
-    assert len(result.traffic_flows["web"]) == summary.flows
+    found = compared(scenario, {"fifo": result.traffic_flows}, common_end_s(scenario, [result]))["fifo"]["web"]
+    assert found.offered_bps == pytest.approx(payload_bps, rel=0.01)
+    assert found.achieved_bps == pytest.approx(payload_bps, rel=0.01)
+    assert found.failed == 0
+    assert len(result.traffic_flows["web"]) == found.flows
 
 
 def test_jobs_come_before_cross_traffic_under_echelon(tmp_path: Path) -> None:
@@ -255,9 +257,13 @@ def test_jobs_come_before_cross_traffic_under_echelon(tmp_path: Path) -> None:
     assert mean_s(echelon) < 0.9 * mean_s(fifo)
     assert echelon.reordered == fifo.reordered == {"job": 0}
     # What it costs the others is counted on their side.
-    assert echelon.traffic["web"].mean_completion_s is not None
-    assert fifo.traffic["web"].mean_completion_s is not None
-    assert echelon.traffic["web"].mean_completion_s > fifo.traffic["web"].mean_completion_s
+    flows = {"fifo": fifo.traffic_flows, "echelon": echelon.traffic_flows}
+    of = compared(scenario, flows, common_end_s(scenario, [fifo, echelon]))
+    (theirs, first), (ours, second) = ((of[name]["web"], of[name]["web"].mean_completion_s) for name in of)
+    assert theirs.flows == ours.flows
+    assert first is not None
+    assert second is not None
+    assert second > first
 
 
 def test_the_same_seed_gives_the_same_results(tmp_path: Path) -> None:

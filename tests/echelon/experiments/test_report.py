@@ -40,6 +40,7 @@ def fill(store: PointStore, traffic: str, transport: str, policy: str, truth: Tr
         result = {
             "iterations_s": [mean_s * 0.9, mean_s * 1.1],
             "cross": cross,
+            "compared": cross and {**cross, "from_s": 2.0, "to_s": 20.0},
             "sharing": [{**shared, "shared_mean_time_s": mean_s / 20}] if load else [],
         }
         identity = {
@@ -50,6 +51,7 @@ def fill(store: PointStore, traffic: str, transport: str, policy: str, truth: Tr
             "traffic": at.traffic,
             "load_gbps": str(at.load_gbps),
             "policy": policy,
+            "fewest": 20,
             "compute_s": "1/10",
             "settings": SETTINGS.identity(),
         }
@@ -159,7 +161,8 @@ def _stored() -> Stored:
         "traffic": "none",
         "load_gbps": "0",
         "policy": "fifo",
+        "fewest": 20,
         "compute_s": "1/10",
         "settings": SETTINGS.identity(),
     }
-    return Stored(identity, {"iterations_s": [1.0], "cross": None, "sharing": []}, 1.0)
+    return Stored(identity, {"iterations_s": [1.0], "cross": None, "compared": None, "sharing": []}, 1.0)

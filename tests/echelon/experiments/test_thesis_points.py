@@ -89,7 +89,8 @@ def test_a_point_is_measured_through_the_switch_and_again_the_same() -> None:
     made = document(at, Fraction("0.1"), 3, SMALL)
     bottleneck = CONFIGURATIONS["b"].bottleneck(25_000_000)
     first, second = (
-        measure(made, "small", warm_up=1, bottlenecks=[bottleneck], make_runner=virtual_runner) for _ in range(2)
+        measure(made, "small", warm_up=1, fewest=3, bottlenecks=[bottleneck], make_runner=virtual_runner)
+        for _ in range(2)
     )
     assert first == second
     assert len(first["iterations_s"]) == 2
@@ -99,7 +100,32 @@ def test_a_point_is_measured_through_the_switch_and_again_the_same() -> None:
     sent = 2 * float(MODELS["resnet-50"].sent_bytes(3)) / 1000 * 8
     assert first["training_bps"] == [pytest.approx(sent / taken_s, rel=1e-3)]
     assert first["cross"]["flows"] > 0
-    assert first["sharing"][0]["flows"] == first["cross"]["flows"]
+    assert first["sharing"][0]["flows"] == first["compared"]["flows"] > 0
+
+
+def test_cross_traffic_is_compared_over_the_same_time_under_every_policy() -> None:
+    """Under fifo iterations take longer than under echelon, which is given more of them."""
+    found = {}
+    for policy, iterations in (("fifo", 3), ("echelon", 5)):
+        at = point("websearch", "rdma", "resnet-50", Fraction(20), policy)
+        found[policy] = measure(
+            document(at, Fraction("0.1"), iterations, SMALL),
+            "small",
+            warm_up=1,
+            fewest=3,
+            bottlenecks=[CONFIGURATIONS["b"].bottleneck(25_000_000)],
+            make_runner=virtual_runner,
+        )
+    fifo, echelon = found["fifo"], found["echelon"]
+    assert (fifo["from_s"], fifo["to_s"]) != (echelon["from_s"], echelon["to_s"])
+    window = fifo["compared"]["from_s"], fifo["compared"]["to_s"]
+    assert window == (echelon["compared"]["from_s"], echelon["compared"]["to_s"])
+    assert all(of["to_s"] >= window[1] > window[0] > 0 for of in found.values())
+    # The same flows were offered, and count.
+    for key in ("flows", "offered_bps"):
+        assert fifo["compared"][key] == echelon["compared"][key]
+    assert fifo["sharing"][0]["flows"] == echelon["sharing"][0]["flows"] == fifo["compared"]["flows"]
+    assert fifo["compared"]["achieved_bps"] > echelon["compared"]["achieved_bps"]
 
 
 def test_sharing_compares_the_same_flows_over_the_same_time() -> None:

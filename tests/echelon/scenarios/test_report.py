@@ -18,7 +18,7 @@ from echelon.scenarios.results import PolicyRun, RunError, SwitchStats, assemble
 from echelon.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
 from echelon.scenarios.traffic_spec import TrafficSource
 from echelon.traffic.models import Consistent
-from echelon.traffic.outcome import TrafficSummary
+from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import Schedule, ScheduledFlow
 from echelon.traffic.sizes import load_sizes
 from echelon.virtual import fluid_run
@@ -193,14 +193,22 @@ def test_cross_traffic_has_its_table(scenario: Scenario) -> None:
         TrafficSource("web", flows, ecn=True),
         TrafficSource("seen", Schedule((ScheduledFlow(0, "a1", "b1", 100),), 100)),
     )
+    sent = {
+        "web": [
+            FlowOutcome(ScheduledFlow(0, "a1", "b1", 250_000), 0.0, 0.25),
+            FlowOutcome(ScheduledFlow(1_000_000, "a2", "b2", 500_000), 1.0, 1.75),
+            FlowOutcome(ScheduledFlow(1_500_000, "a2", "b2", 250_000), 1.5, None, failed="connection refused"),
+        ],
+        "seen": [FlowOutcome(ScheduledFlow(0, "a1", "b1", 100), 0.0, None)],
+    }
     loaded = replace(scenario, traffic=sources, queue_bytes=99_000, ecn_threshold_packets=17)
     times = {"first": [F(2)], "second": [F(2)]}
-    web = TrafficSummary(3.1e6, 2.9e6, 120, 4, 1, 0.5, 0.25, 7.0, 12.0)
-    seen = TrafficSummary(800.0, 0.0, 1, 1, 0, None, None, None, None)
-    text = text_of(loaded, {"fair": run_of(scenario, times, traffic={"web": web, "seen": seen})})
+    text = text_of(loaded, {"fair": run_of(loaded, times, traffic_flows=sent)})
+    end_s = float(max(job.start_s for job in loaded.jobs)) + 2
+    offered, achieved, seen = (f"{bits / end_s / 1e6:#.4g}" for bits in (8e6, 6e6, 800))
     assert rows(text, "Cross traffic") == [
-        ["web", "fair", "120", "4", "1", "3.100", "2.900", "0.5000", "0.2500", "7.000"],
-        ["seen", "fair", "1", "1", "0", "0.0008000", "0", "–", "–", "–"],
+        ["web", "fair", "3", "1", "1", offered, achieved, "0.5000", "0.2500", "0.7500"],
+        ["seen", "fair", "1", "1", "0", seen, "0", "–", "–", "–"],
     ]
     assert "| cross traffic | web: consistent, 3 Mbit/s, a1 to b1, a2 to b2, TCP with ECN, segments of up to" in text
     assert "| cross traffic | seen: 1 scheduled flows, a1 to b1, TCP, segments" in text

@@ -101,6 +101,7 @@ def point_task(at: PipelinePoint, settings: ExperimentSettings, make_runner: Cal
         "load": str(at.load),
         "policy": at.policy,
         "iterations": iterations,
+        "fewest": iterations,
         "settings": settings.identity(),
     }
     return Task(at.name, identity, partial(_measure, at, iterations, settings, make_runner), cost=1 + float(at.load))
@@ -114,6 +115,7 @@ def _measure(
         document(at, WARM_UP + iterations, settings),
         at.name,
         warm_up=WARM_UP,
+        fewest=WARM_UP + iterations,
         bottlenecks=[Bottleneck("src", side, link_bps) for side in SIDES],
         make_runner=make_runner,
     )

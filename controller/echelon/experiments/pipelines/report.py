@@ -80,7 +80,10 @@ def _points(store: PointStore, settings: ExperimentSettings) -> list[MeasuredPip
             float(Fraction(of.identity["load"])), of.identity["policy"], of.result["iterations_s"], of.result
         )
         for of in store
-        if of.identity.get("kind") == "pipeline-point" and of.identity.get("settings") == wanted
+        # Points of older versions compare cross traffic over each policy's own time.
+        if of.identity.get("kind") == "pipeline-point"
+        and of.identity.get("settings") == wanted
+        and "fewest" in of.identity
     ]
     return sorted(points, key=lambda at: (at.load, POLICIES.index(at.policy)))
 
@@ -129,7 +132,7 @@ def _table(points: Sequence[MeasuredPipeline]) -> Table:
     baseline_s = {at.load: at.mean_s for at in points if at.policy == BASELINE}
     rows: list[tuple[Cell, ...]] = []
     for at in points:
-        cross, flow_s, shared_s = at.result["cross"], at.flow_s, at.shared_s
+        cross, flow_s, shared_s = at.result["compared"], at.flow_s, at.shared_s
         rows.append(
             (
                 *(at.load, at.policy, at.mean_s, at.longest_s, percent(at.mean_s, baseline_s.get(at.load))),

@@ -13,7 +13,7 @@ from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.thesis.calibration import Calibration, calibrate
 from echelon.experiments.thesis.configurations import CONFIGURATIONS, LINK_BPS
 from echelon.experiments.thesis.models import FORWARD_PART, MODELS, ThesisModel
-from echelon.experiments.thesis.policies import TRAINING_FIRST
+from echelon.experiments.thesis.policies import BASELINE, TRAINING_FIRST
 from echelon.points.tasks import Task
 from echelon.quantities import duration_text, rate_text, size_text
 from echelon.targets import DEFAULT_TARGET
@@ -83,6 +83,12 @@ def iterations_of(at: Point, settings: ExperimentSettings) -> int:
     return max(min(most, round(_LONGEST_S / expected_s(at))), min(most, _LEAST))
 
 
+def fewest_of(at: Point, settings: ExperimentSettings) -> int:
+    """Return how many iterations are measured under every policy. Where training does not go first they take longest,
+    and so there are fewest."""
+    return iterations_of(replace(at, policy=BASELINE), settings)
+
+
 def expected_s(at: Point) -> float:
     """Return roughly what an iteration takes: sending on what is left of the link, computing as without load."""
     model = MODELS[at.setup.model]
@@ -129,7 +135,7 @@ def document(at: Point, compute_s: Fraction, iterations: int, settings: Experime
 
 def point_task(at: Point, compute_s: Fraction, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
     """Return the measurement of a point whose model computes for `compute_s`."""
-    iterations = iterations_of(at, settings)
+    iterations, fewest = iterations_of(at, settings), fewest_of(at, settings)
     identity = {
         "kind": "thesis-point",
         **asdict(at.setup),
@@ -137,10 +143,11 @@ def point_task(at: Point, compute_s: Fraction, settings: ExperimentSettings, mak
         "load_gbps": str(at.load_gbps),
         "policy": at.policy,
         "iterations": iterations,
+        "fewest": fewest,
         "compute_s": str(compute_s),
         "settings": settings.identity(),
     }
-    run = partial(_measure_point, at, compute_s, iterations, settings, make_runner)
+    run = partial(_measure_point, at, compute_s, iterations, fewest, settings, make_runner)
     return Task(at.name, identity, run, cost=iterations * expected_s(at) * _packets_per_s(at))
 
 
@@ -164,13 +171,19 @@ def calibration_of(result: Mapping[str, Any]) -> Calibration:
 
 
 def _measure_point(
-    at: Point, compute_s: Fraction, iterations: int, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+    at: Point,
+    compute_s: Fraction,
+    iterations: int,
+    fewest: int,
+    settings: ExperimentSettings,
+    make_runner: Callable[[], Runner],
 ) -> Mapping[str, Any]:
     bottleneck = CONFIGURATIONS[at.setup.configuration].bottleneck(round(LINK_BPS * settings.scale))
     return measure(
         document(at, compute_s, WARM_UP + iterations, settings),
         at.name,
         warm_up=WARM_UP,
+        fewest=WARM_UP + fewest,
         bottlenecks=[bottleneck],
         make_runner=make_runner,
     )
@@ -182,7 +195,7 @@ def _measure_calibration(
     at = Point(setup, "none", Fraction(0), "fifo")
 
     def iteration_s(compute_s: Fraction) -> Fraction:
-        result = _measure_point(at, compute_s, _CALIBRATION_ITERATIONS, settings, make_runner)
+        result = _measure_point(at, compute_s, _CALIBRATION_ITERATIONS, _CALIBRATION_ITERATIONS, settings, make_runner)
         times = [Fraction(str(time_s)) for time_s in result["iterations_s"]]
         return sum(times, Fraction(0)) / len(times)
 

@@ -184,8 +184,8 @@ def _paid(curves: Curves) -> Iterator[Finding]:
             f"{model.title}: flows take {paid.measured_s * 1e3:.3g} ms under {SCHEDULED} and "
             f"{paid_before.measured_s * 1e3:.3g} ms under {BASELINE}, {grown:.2f} times; processor sharing of what "
             f"training left gives {paid.shared_s * 1e3:.3g} and {paid_before.shared_s * 1e3:.3g} ms, {allowed:.2f} "
-            f"times (unfinished: {paid.unfinished} of {paid.flows}, by sharing {paid.shared_unfinished}; achieved "
-            f"{after.achieved_gbps:.1f} against {before.achieved_gbps:.1f} Gbit/s)",
+            f"times, over the same time under both (unfinished: {paid.unfinished} of {paid.flows}, by sharing "
+            f"{paid.shared_unfinished}; achieved {after.compared_gbps:.1f} against {before.compared_gbps:.1f} Gbit/s)",
         )
 
 

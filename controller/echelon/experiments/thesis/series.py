@@ -31,6 +31,8 @@ class Measured:
     """Requested load."""
     achieved_gbps: float
     """Payload of the cross traffic that arrived."""
+    compared_gbps: float
+    """The same over the time in which policies are compared."""
     iterations_s: Sequence[float]
     compute_s: float
     result: Mapping[str, Any]
@@ -119,15 +121,20 @@ def rising(curve: Sequence[Measured]) -> list[Measured]:
 def curves_of(stored: Iterable[Stored], settings: ExperimentSettings) -> Curves:
     """Return the points among `stored` that were measured with these settings."""
     wanted = settings.identity()
+    # Points of older versions compare cross traffic over each policy's own time.
     points = [
-        of for of in stored if of.identity.get("kind") == "thesis-point" and of.identity.get("settings") == wanted
+        of
+        for of in stored
+        if of.identity.get("kind") == "thesis-point"
+        and of.identity.get("settings") == wanted
+        and "fewest" in of.identity
     ]
     return Curves(_measured(point, settings) for point in points)
 
 
 def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
     identity, result = point.identity, point.result
-    cross = result["cross"]
+    cross, same_time = result["cross"], result["compared"]
     return Measured(
         configuration=identity["configuration"],
         model=identity["model"],
@@ -136,6 +143,7 @@ def _measured(point: Stored, settings: ExperimentSettings) -> Measured:
         policy=identity["policy"],
         load_gbps=float(Fraction(identity["load_gbps"])),
         achieved_gbps=0.0 if cross is None else cross["achieved_bps"] / 1e9 / float(settings.scale),
+        compared_gbps=0.0 if same_time is None else same_time["achieved_bps"] / 1e9 / float(settings.scale),
         iterations_s=result["iterations_s"],
         compute_s=float(Fraction(identity["compute_s"])),
         result=result,

@@ -190,7 +190,7 @@ def _gains(curves: Curves) -> Table:
                     (
                         *(TITLES[traffic], transport, MODELS[name].title, gain.load_gbps, policy, gain.zero_s),
                         *(before.mean_s, after.mean_s, before.p99_s, after.p99_s, gain.growth_before, gain.growth),
-                        *(before.achieved_gbps, after.achieved_gbps),
+                        *(before.compared_gbps, after.compared_gbps),
                     )
                 )
     return Table("scheduling", "What scheduling gains", columns, rows)
@@ -198,7 +198,8 @@ def _gains(curves: Curves) -> Table:
 
 def _cross(curves: Curves) -> Table:
     columns = (
-        *("cross traffic", "carried by", "model", "load requested (Gbit/s)", "policy", "flows", "unfinished"),
+        *("cross traffic", "carried by", "model", "load requested (Gbit/s)", "policy", "from (s)", "to (s)"),
+        *("flows", "unfinished"),
         *("mean time (ms)", "by processor sharing of what was left (ms)", "unfinished by sharing", "ratio"),
     )
     rows: list[tuple[Cell, ...]] = []
@@ -209,8 +210,9 @@ def _cross(curves: Curves) -> Table:
                 if cost is not None:
                     rows.append(
                         (
-                            *(TITLES[traffic], transport, MODELS[name].title, at.load_gbps, policy, cost.flows),
-                            *(cost.unfinished, cost.measured_s * 1e3, cost.shared_s * 1e3),
+                            *(TITLES[traffic], transport, MODELS[name].title, at.load_gbps, policy),
+                            *(at.result["compared"]["from_s"], at.result["compared"]["to_s"]),
+                            *(cost.flows, cost.unfinished, cost.measured_s * 1e3, cost.shared_s * 1e3),
                             *(cost.shared_unfinished, cost.ratio),
                         )
                     )
