@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from echelon.documents import DocumentError, suggestion
+from echelon.extras import how_to_install
 from echelon.plots.measured import Excerpt, MeasuredRun
 from echelon.plots.style import SHEET, WIDTHS_INCHES, Style
 
@@ -42,9 +43,9 @@ def load_kind(name: str) -> Any:
     entry = _registered()[name]
     try:
         return entry.load()
-    except ModuleNotFoundError:
-        raise
     except Exception as error:  # whatever a foreign module raises when it is imported
+        if isinstance(error, ImportError) and how_to_install(error):
+            raise
         reason = f"'{name}' ({entry.value}) cannot be imported: {error} (repair or remove it)"
         raise DocumentError("--kind", "", reason) from error
 

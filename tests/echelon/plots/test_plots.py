@@ -164,6 +164,14 @@ def test_the_summary_shows_what_the_cross_traffic_pays(results: Path, tmp_path: 
     assert "50 %" in drawn
 
 
+def test_without_matplotlib_results_have_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert [file.name for file in compared.write(tmp_path)] == ["results.json", "network.json", "report.md"]
+    assert "echelon-p4[plot]" in (tmp_path / "report.md").read_text()
+    assert not list(tmp_path.glob("*.png"))
+
+
 PLUGIN = """
 from echelon.plots import charts
 ABOUT = "one line"
