@@ -49,6 +49,11 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         axes[0].hlines(time_s, place - 0.42, place + 0.42, color=INK, linewidth=1, linestyle="--", label="alone")
     axes[0].set_ylabel("iteration (s)")
     if sources:
+        left = (
+            f"{policy} {sum(run.policies[policy]['traffic'][source].get('unfinished', 0) for source in sources)}"
+            for policy in policies
+        )
+        selection.note(f"flows of the cross traffic that did not finish are not in the means: {', '.join(left)}")
         shown = {policy: [of[source] * 1e3 for source in sources] for policy, of in flows_s.items()}
         bars(axes[1], [f"cross traffic: {source}" for source in sources], shown, "%.3g")
         axes[1].set_ylabel("mean of flows (ms)")
