@@ -15,17 +15,25 @@ from echelon.cli.usage import fail
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.plots import Style
+    from echelon.plots import Excerpt, Style
+    from echelon.plots.sweep import MeasuredSweep
 
 
 def plot(
     results: Annotated[
-        Path, typer.Argument(help="The directory that echelon run has written, or its results.json.", metavar="RESULTS")
+        Path,
+        typer.Argument(
+            help="The directory that echelon run has written, or its results.json; or that of a sweep.",
+            metavar="RESULTS",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory for the pictures.", metavar="DIRECTORY")],
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="summary, iterations, bars, timeline...; repeatable. Default: all.", metavar="KIND"),
+        typer.Option(
+            help="summary, iterations, bars, timeline...; of a sweep: slowdowns; repeatable. Default: all.",
+            metavar="KIND",
+        ),
     ] = None,
     formats: Annotated[
         str, typer.Option("--format", help="png, svg, pdf, or several of them: png,pdf.", metavar="FORMAT")
@@ -38,18 +46,22 @@ def plot(
     ] = None,
     as_json: tables.AsJson = False,
 ) -> None:
-    """Draw pictures of a finished run, readable at the width of a column, and say what they leave out.
+    """Draw pictures of a finished run or a sweep, readable at the width of a column, and say what they leave out.
 
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.plots import Excerpt, draw, kind_names, load
+    from echelon.plots import Excerpt, draw, kind_names, load, sweep
 
     files: list[Path] = []
     notes: list[str] = []
     try:
         first, last = _range(iterations)
-        kinds = kind or kind_names()
+        if (of_sweep := sweep.load(results)) is not None:
+            selection = Excerpt()
+            files = _draw_sweep(of_sweep, kind or [], selection, out, formats.split(","), width, policy or ())
+            notes = [f"{sweep.KIND}: {note}" for note in selection.notes]
+        kinds = [] if of_sweep else kind or kind_names()
         with ShownProgress() as progress:
             progress.stage("drawing", len(kinds), "kinds")
             for name in kinds:
@@ -83,6 +95,24 @@ def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
         fail(str(error))
     except OSError as error:
         fail(f"--out: {file}: {error.strerror or error} (name a file that can be written)")
+
+
+def _draw_sweep(
+    of: MeasuredSweep,
+    kinds: Sequence[str],
+    selection: Excerpt,
+    out: Path,
+    formats: Sequence[str],
+    width: str,
+    policies: Sequence[str],
+) -> list[Path]:
+    """Draw the picture of a sweep. Raise `DocumentError` for a kind that a sweep does not have, and `OSError`."""
+    from echelon.documents import DocumentError
+    from echelon.plots import sweep, write_into
+
+    if unknown := [name for name in kinds if name != sweep.KIND]:
+        raise DocumentError("--kind", "", f"unknown kind '{unknown[0]}' of a sweep (known: {sweep.KIND})")
+    return write_into(out, sweep.KIND, lambda style: sweep.draw(of, selection, style, policies), formats, width)
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

@@ -7,6 +7,17 @@ one line for people, and ``draw(run, selection, style)``, which returns the page
 
 from echelon.plots.measured import Excerpt, MeasuredRun, load
 from echelon.plots.style import Style
-from echelon.plots.write import draw, kind_names, load_kind, write, write_file
+from echelon.plots.write import draw, kind_names, load_kind, write, write_file, write_into
 
-__all__ = ["Excerpt", "MeasuredRun", "Style", "draw", "kind_names", "load", "load_kind", "write", "write_file"]
+__all__ = [
+    "Excerpt",
+    "MeasuredRun",
+    "Style",
+    "draw",
+    "kind_names",
+    "load",
+    "load_kind",
+    "write",
+    "write_file",
+    "write_into",
+]

@@ -63,11 +63,21 @@ def draw(
     Raise `DocumentError` for an unknown kind, format or width, and `OSError`.
     """
     module = load_kind(kind)
+    return write_into(out, kind, lambda style: module.draw(run, selection, style), formats, width)
+
+
+def write_into(
+    out: Path, name: str, draw_pages: Callable[[Style], Sequence[Figure]], formats: Sequence[str], width: str
+) -> list[Path]:
+    """Write what `draw_pages` returns into the directory `out`, in each format, and return the files.
+
+    Raise `DocumentError` for an unknown format or width, and `OSError`.
+    """
     _check("--width", width, tuple(WIDTHS_INCHES))
     for word in formats:
         _check("--format", word, FORMATS)
     out.mkdir(parents=True, exist_ok=True)
-    return write(lambda style: module.draw(run, selection, style), out / kind, formats, width)
+    return write(draw_pages, out / name, formats, width)
 
 
 def write_file(draw_pages: Callable[[Style], Sequence[Figure]], file: Path, width: str = "text") -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,12 +12,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import echelon
 from echelon.cli import app
+from echelon.plots import Excerpt
+from echelon.plots.style import Style
+from echelon.plots.sweep import draw as draw_picture
+from echelon.plots.sweep import load as load_picture
 from echelon.points.cluster import DaskCluster
-from echelon.points.tasks import Cluster
+from echelon.points.tasks import Cluster, SweepError
 from echelon.progress import Unseen
 from echelon.sweeps.run import SweepReport, sweep_into
 from echelon.sweeps.spec import load_sweep
@@ -113,6 +118,113 @@ def test_processes_give_the_same_tables_and_an_interrupted_sweep_continues(file:
     assert len(kept) == 5
     assert tables(run(file, tmp_path / "two", 2)) == expected
     assert (tmp_path / "two/results.jsonl").read_text().splitlines()[:5] == kept
+
+
+def partly(file: Path, out: Path, runs: int) -> None:
+    """Run the sweep until so many runs are done."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep_into(out, load_sweep(file), 0, Listener(runs, interrupt))
+
+
+def test_a_part_of_a_sweep_says_so_and_names_what_is_missing(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    partly(file, out, 5)
+    missing = list(csv.DictReader((out / "missing.csv").read_text().splitlines()))
+    there = {
+        (row["jobs[0].data.gradient"], row["jobs[*].start"], row["seed"], row["policy"])
+        for row in csv.DictReader((out / "jobs.csv").read_text().splitlines())
+    }
+    absent = {(row["jobs[0].data.gradient"], row["jobs[*].start"], row["seed"], row["policy"]) for row in missing}
+    assert (len(there), len(absent), there & absent) == (5, 11, set())
+    report = (out / "report.md").read_text()
+    assert "5 of 16 runs are there" in report
+    for row in missing[:3]:
+        assert f"{row['policy']} on variant {row['variant']} " in report
+    whole = run(file, tmp_path / "whole", 0)
+    for ours, row in zip(
+        csv.DictReader((out / "slowdowns.csv").read_text().splitlines()), whole.overview.rows, strict=True
+    ):
+        for policy, mean in zip(("fair", "echelon(order=setf)"), row[2:], strict=True):
+            of = (row[0], row[1])
+            complete = not any(place[:2] == of and place[3] == policy for place in absent)
+            assert ours[policy] == (f"{mean:.6g}" if complete else "")
+    assert not (tmp_path / "whole" / "missing.csv").exists()
+    run(file, out, 0)
+    assert (out / "report.md").read_text() == (tmp_path / "whole" / "report.md").read_text()
+    assert not (out / "missing.csv").exists()
+
+
+def test_a_run_that_fails_leaves_tables_of_the_others(file: Path, tmp_path: Path) -> None:
+    # The fluid engine has no cross traffic, which is the third variant's.
+    traffic = "{name: web, model: consistent, src: a1, dst: b1, load: 1 Mbit/s}"
+    file.write_text(SWEEP.partition("vary:")[0] + f"vary:\n  traffic: [[], [{traffic}]]\npolicies: [fair]\n")
+    with pytest.raises(SweepError, match=r"variant 1, fair: .*cross traffic"):
+        run(file, tmp_path / "out", 0)
+    report = (tmp_path / "out/report.md").read_text()
+    assert "1 of 2 runs are there" in report
+    assert "fair on variant 1" in report
+
+
+def plotted(out: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["plot", str(out), "-o", str(out / "pictures"), *options])
+
+
+def test_the_picture_of_a_sweep(file: Path, tmp_path: Path) -> None:
+    run(file, tmp_path / "out", 0)
+    result = plotted(tmp_path / "out", "--format", "png,svg", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["notes"] == []
+    assert [Path(name).name for name in document["files"]] == ["slowdowns.png", "slowdowns.svg"]
+    texts = (tmp_path / "out/pictures/slowdowns.svg").read_text()
+    for word in ("20 kB", "80 kB", "jobs[*].start = 3 ms", "fair", "echelon(order=setf)"):
+        assert word in texts
+    assert " runs" not in texts
+
+
+def test_the_picture_of_a_part_draws_nothing_that_was_not_run(file: Path, tmp_path: Path) -> None:
+    partly(file, tmp_path / "out", 5)
+    of = load_picture(tmp_path / "out")
+    assert of is not None
+    selection = Excerpt()
+    [figure] = draw_picture(of, selection, Style())
+    [note] = selection.notes
+    assert note.startswith("11 of 16 runs are missing")
+    drawn = {
+        (axis.get_title(), line.get_label(), place)
+        for axis in figure.axes
+        for line in axis.get_lines()
+        for place, height in enumerate(line.get_ydata())  # type: ignore[arg-type]
+        if not math.isnan(height)
+    }
+    complete = {
+        (f"jobs[*].start = {start}", policy, ["20 kB", "80 kB"].index(gradient))
+        for (gradient, start), by_policy in of.rows.items()
+        for policy, mean in by_policy.items()
+        if mean is not None
+    }
+    assert drawn == complete
+    assert 0 < len(drawn) < 8
+
+
+def test_what_cannot_be_drawn_of_a_sweep(file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    partly(file, out, 1)
+    for options, said in (
+        (("--kind", "bars"), "--kind: unknown kind 'bars' of a sweep"),
+        ((), "no point has all its runs"),
+        (("--format", "bmp"), "--format: unknown format 'bmp'"),
+    ):
+        result = plotted(out, *options)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert said in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    (out / "sweep.json").write_text("{}")
+    assert "is not what echelon sweep writes" in plotted(out).stderr
 
 
 class LocalCluster:
