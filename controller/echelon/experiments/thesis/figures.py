@@ -93,11 +93,15 @@ def _degradation(
 def _scheduled(
     curves: Curves, number: str, traffic: published.Traffic, transport: published.Transport
 ) -> Iterator[_Drawing]:
-    """Yield iteration time under both policies, by the cross traffic that was asked for."""
+    """Yield iteration time under both policies, at the loads that were run under both."""
     before, after = (_measured(curves, traffic, transport, policy) for policy in (BASELINE, SCHEDULED))
     both = [model for model in before if model in after]
     if not both:
         return
+    for model in both:
+        common = {at.load_gbps for at in before[model]} & {at.load_gbps for at in after[model]}
+        for of in (before, after):
+            of[model] = [at for at in of[model] if at.load_gbps in common]
     grown = [max(_growth(of[model]) for model in both) for of in (before, after)]
     title = (
         f"Under {SCHEDULED} {TITLES[traffic]} traffic makes iterations at most {grown[1]:.3g} times as long, under "
@@ -172,14 +176,13 @@ def _two_models(
                 lines.append(_fit(theirs, f"{label}: thesis's fit", look, _AXIS))
         if lines:
             panels.append(Panel(_AXIS, _TIME, lines, MODELS[model].title, (-0.5, LINK_GBPS), logarithmic="y"))
-            apart += [max(heavy) / min(heavy) - 1] if heavy else []
-    if len(shown) < 2 or not panels:
+            apart += [max(heavy) / min(heavy) - 1] if len(heavy) > 1 else []
+    if len(shown) < 2 or not panels or not (squares if fitted else apart):
         return
-    if fitted and squares:
+    if fitted:
         title = f"equation 3.5 fits with R² of at least {min(squares):.3f} ({BASELINE})"
     else:
-        most = f"{100 * max(apart):.2g} %" if apart else "little"
-        title = f"at 80 % of the link, kinds of cross traffic differ by up to {most} ({BASELINE})"
+        title = f"at 80 % of the link, kinds of cross traffic differ by up to {100 * max(apart):.2g} % ({BASELINE})"
     yield f"figure_{number}", f"As figure {number}: {title}", panels
 
 
