@@ -15,7 +15,7 @@ from echelon.experiments.settings import ExperimentSettings
 from echelon.experiments.tables import Cell, Table, percent
 from echelon.plots import write as write_pictures
 from echelon.plots.charts import Curve, Panel, chart
-from echelon.plots.style import DASHES, MARKERS
+from echelon.plots.style import MARKERS
 from echelon.points.store import PointStore
 
 
@@ -148,7 +148,7 @@ def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
     iterations, flows, shared = [], [], []
     for at, policy in enumerate(POLICIES):
         of = [point for point in points if point.policy == policy]
-        look = at, DASHES[at], MARKERS[at]
+        look = at, "-", MARKERS[at]
         highs = [point.longest_s for point in of]
         iterations.append(Curve(policy, _loads(of), [point.mean_s for point in of], *look, highs))
         busy = [point for point in of if point.flow_s is not None and point.shared_s is not None]
@@ -157,7 +157,7 @@ def _draw(points: Sequence[MeasuredPipeline], out: Path) -> Path | None:
     load = "cross traffic requested (% of the link)"
     panels = (
         Panel(load, "iteration (s), bars to the longest", iterations, y_limits=(0, None)),
-        Panel(load, "flows of the cross traffic (ms)", [*flows, *shared], logarithmic="y"),
+        Panel(load, "mean flow of the cross traffic (ms)", [*flows, *shared], logarithmic="y"),
     )
     ours = [point.mean_s for point in points if point.policy == SCHEDULED] or [math.nan]
     title = f"Under {SCHEDULED} iterations among web-search traffic take at most {max(ours):.3g} s (dotted: processor "
