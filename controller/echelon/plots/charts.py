@@ -121,10 +121,12 @@ class Bar:
     ideal_s: float | None = None
 
 
-def put(lanes: list[list[Bar]], bar: Bar) -> None:
-    """Put the bar into the first lane that is free by then."""
+def put(lanes: list[list[Bar]], bar: Bar, most: int | None = None) -> None:
+    """Put the bar into the first lane that is free by then, or the last of so many lanes."""
     lane = next((lane for lane in lanes if lane[-1].finish_s <= bar.start_s + 1e-9), None)
-    if lane is None:
+    if lane is None and len(lanes) == most:
+        lane = lanes[-1]
+    elif lane is None:
         lanes.append(lane := [])
     lane.append(bar)
 

@@ -25,6 +25,7 @@ HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 MOST = len(PALETTE)
 """The number of curves that can be told apart."""
 _CHARACTERS_PER_INCH = 15.5
+_LEGEND_INCHES = 0.14
 
 SHEET: Any = {
     "font.size": 8,
@@ -88,10 +89,10 @@ class Style:
     def legend(self, figure: Figure, entries: Mapping[str, Any]) -> None:
         """Put the legend, handles by label, below all panels, in as many columns as find room."""
         width = max(map(len, entries), default=0) + 7
-        columns = max(1, int(self.width_inches * _CHARACTERS_PER_INCH * 1.15 / width))
-        figure.legend(
-            list(entries.values()), list(entries), loc="outside lower left", ncols=min(columns, len(entries) or 1)
-        )
+        columns = min(max(1, int(self.width_inches * _CHARACTERS_PER_INCH * 1.15 / width)), len(entries) or 1)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=columns)
+        rows = -(-len(entries) // columns)
+        figure.set_figheight(figure.get_figheight() + _LEGEND_INCHES * (rows - 1))
 
 
 def entries_of(*axes: Axes) -> dict[str, Any]:

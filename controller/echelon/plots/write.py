@@ -60,9 +60,10 @@ def draw(
 ) -> list[Path]:
     """Write a kind of picture of `run` into the directory `out`, in each format, and return the files.
 
-    Raise `DocumentError` for an unknown kind, format or width, and `OSError`.
+    Raise `DocumentError` for an unknown kind, format or width, or if a job has none of the iterations, and `OSError`.
     """
     module = load_kind(kind)
+    run.message(selection)
     return write_into(out, kind, lambda style: module.draw(run, selection, style), formats, width)
 
 

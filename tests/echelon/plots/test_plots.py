@@ -208,6 +208,7 @@ def test_a_kind_of_another_package_is_found(results: Path, tmp_path: Path) -> No
         (("--policy", "varys"), "results: none of the policies was run (there is fair, echelon)"),
         (("--job", "x"), "there is no job to draw"),
         (("--iterations", "3:2"), "--iterations: '3:2' is empty"),
+        *((("--kind", kind, "--iterations", "900:901"), "--iterations: there are not so many") for kind in KINDS),
     ],
 )
 def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str, results: Path, tmp_path: Path) -> None:

@@ -33,5 +33,6 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         for at, job in enumerate(jobs):
             of = run.slowdowns(policy, job, selection)
             curves.append(Curve(job, list(of), list(of.values()), at, DASHES[at], MARKERS[at] * (longest < _MANY)))
-        panels.append(Panel("iteration", "time / alone", curves, run.headline(policy, selection), counts=True, one="y"))
+        title = run.headline(policy, selection) if len(run.policies) > 1 else ""
+        panels.append(Panel("iteration", "time / alone", curves, title, counts=True, one="y"))
     return [chart(run.message(selection), panels, style, 1.15, same_axes=True)]

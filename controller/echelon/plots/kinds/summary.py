@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from echelon.plots.charts import bars
-from echelon.plots.measured import change
+from echelon.plots.measured import change, mean
 from echelon.plots.style import INK, MOST, entries_of
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     jobs = selection.most(run.jobs, "jobs", "--job", _GROUPS[style.width])
     alone = {job: run.policies[policies[0]]["jobs"][job]["alone_iteration_s"] for job in jobs}
-    times = {
-        policy: [fmean(run.slowdowns(policy, job, selection).values()) * alone[job] for job in jobs]
-        for policy in policies
-    }
+    times = {policy: [mean(run.slowdowns(policy, job, selection)) * alone[job] for job in jobs] for policy in policies}
     flows_s = {
         policy: {
             source: of["mean_completion_s"]

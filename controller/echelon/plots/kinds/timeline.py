@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from echelon.plots.charts import Bar, put, write_in
@@ -25,6 +26,8 @@ _UNITS = 26.0
 _COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
 _LANES = 4
 """Flows of a worker that overlap lie in so many lanes; if they need more, over each other in one."""
+_APART_INCHES = 0.03
+"""Marks that are closer are drawn once, and bars that are narrower have no edges."""
 _INCHES_PER_UNIT = {"column": 0.14, "text": 0.17}
 
 
@@ -45,7 +48,8 @@ class Row:
 
     @property
     def height(self) -> float:
-        return max(_COMPUTE, sum(height for height, _, _ in self.lanes())) + _ROW_GAP
+        flows = len(self.flows) if len(self.flows) <= _LANES else 1
+        return max(_COMPUTE, len(self.computes) * _COMPUTE + flows * _FLOW) + _ROW_GAP
 
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
@@ -54,8 +58,10 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     if selection.last is None and longest > (selection.first or 1) + _ITERATIONS - 1:
         selection.last = (selection.first or 1) + _ITERATIONS - 1
         selection.note(f"iterations {selection.first or 1} to {selection.last} (choose with --iterations)")
+    title = run.message(selection)
     panels = {policy: rows_of(of, selection) for policy, of in run.policies.items()}
-    bars = [bar for rows in panels.values() for row in rows.values() for _, _, lane in row.lanes() for bar in lane]
+    rows_of_all = [row for rows in panels.values() for row in rows.values()]
+    bars = [bar for row in rows_of_all for lane in (*row.computes, *row.flows) for bar in lane]
     begin_s, end_s = min(bar.start_s for bar in bars), max(bar.finish_s for bar in bars)
     inch_s = (end_s - begin_s) / (style.width_inches - 0.5)
     pages = _pages(panels)
@@ -63,10 +69,10 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     for workers in pages[: selection.most_pages]:
         heights = [sum(rows[worker].height for worker in workers if worker in rows) for rows in panels.values()]
         inches = [height * _INCHES_PER_UNIT[style.width] + 0.2 for height in heights]
-        figure, axes = style.panels(inches, run.message(selection), sharex=True)
+        figure, axes = style.panels(inches, title, sharex=True)
         for axis, (policy, rows) in zip(axes, panels.items(), strict=True):
             _panel(axis, [rows[worker] for worker in workers if worker in rows], inch_s)
-            axis.set_title(run.headline(policy, selection))
+            axis.set_title(run.headline(policy, selection) if len(panels) > 1 else "")
         axes[-1].set(xlim=(begin_s, end_s), xlabel="time (s)")
         style.legend(figure, _legend(run.jobs))
         figures.append(figure)
@@ -90,22 +96,24 @@ def rows_of(of: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
                     "" if number is None else f"{span.get('kind', '')[:1].upper() if len(kinds) > 1 else ''}{number}"
                 )
                 bar = Bar(place, span["start_s"], span["finish_s"], label, span.get("ideal_finish_s"))
-                put(row.flows if sends else row.computes, bar)
+                put(row.flows if sends else row.computes, bar, _LANES + 1 if sends else None)
     return rows
 
 
 def _pages(panels: Mapping[str, Mapping[str, Row]]) -> list[list[str]]:
-    """Return the workers of each page."""
-    pages: list[list[str]] = [[]]
-    height = 0.0
-    for worker in dict.fromkeys(worker for rows in panels.values() for worker in rows):
-        units = max(rows[worker].height for rows in panels.values() if worker in rows)
-        if pages[-1] and height + units > _UNITS:
-            pages.append([])
-            height = 0.0
-        pages[-1].append(worker)
-        height += units
-    return pages
+    """Return the workers of each page; pages are about equally high."""
+    heights: dict[str, float] = {}
+    for rows in panels.values():
+        for worker, row in rows.items():
+            heights[worker] = max(heights.get(worker, 0.0), row.height)
+    total = sum(heights.values())
+    most = total / ceil(total / _UNITS)
+    pages: dict[int, list[str]] = {}
+    reached = 0.0
+    for worker, height in heights.items():
+        pages.setdefault(int((reached + height / 2) / most), []).append(worker)
+        reached += height
+    return list(pages.values())
 
 
 def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
@@ -114,16 +122,21 @@ def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
         top = y
         for height, sends, lane in row.lanes():
             for job in sorted({bar.look for bar in lane}):
+                bars = [(bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job]
+                wide = min(lasts for _, lasts in bars) > _APART_INCHES * inch_s
                 axis.broken_barh(
-                    [(bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job],
+                    bars,
                     (y, 0.92 * height),
                     facecolor=PALETTE[job % len(PALETTE)],
                     alpha=0.45 if sends else 1.0,
                     hatch=HATCHES[job % len(HATCHES)],
                     edgecolor="white",
-                    linewidth=0.3,
+                    linewidth=0.3 if wide else 0.0,
                 )
-            ideals = [bar.ideal_s for bar in lane if bar.ideal_s is not None]
+            ideals: list[float] = []
+            for ideal_s in sorted(bar.ideal_s for bar in lane if bar.ideal_s is not None):
+                if not ideals or ideal_s > ideals[-1] + _APART_INCHES * inch_s:
+                    ideals.append(ideal_s)
             axis.vlines(ideals, y - 0.05, y + 0.92 * height + 0.05, colors=INK, linewidth=0.7)
             for bar in lane:
                 write_in(axis, bar, y + 0.49 * height, inch_s, INK if sends else "white")
