@@ -13,6 +13,7 @@ EXTRAS = {
     "aetcd": "etcd",
     "thriftpy2": "bmv2",
     "numba": "fast",
+    "torch": "torch",
 }
 """The extra that has a package, by the name under which it is imported."""
 

@@ -12,6 +12,7 @@ import typer
 
 from echelon.cli import (
     about,
+    capturing,
     changes,
     checks,
     coflows,
@@ -68,6 +69,7 @@ app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
 app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
 app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
 app.command(name="import", rich_help_panel=_EXPERIMENTS)(importing.import_workload)
+app.command(rich_help_panel=_EXPERIMENTS, context_settings={"allow_interspersed_args": False})(capturing.capture)
 app.command(rich_help_panel=_EXPERIMENTS)(pictures.show)
 app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)

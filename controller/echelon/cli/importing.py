@@ -104,7 +104,7 @@ def _import(
         made = convert(
             format_name,
             sources,
-            name or _name(out),
+            name or job_name(out),
             hosts=_hosts(hosts),
             ranks_per_host=ranks_per_host,
             merge=merge,
@@ -154,7 +154,7 @@ def _hosts(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(","))
 
 
-def _name(out: Path) -> str:
+def job_name(out: Path) -> str:
     """Return a name for the job that is near that of its file."""
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", out.name.partition(".")[0]).strip("-")[:32]
     return words if re.match(r"[A-Za-z]", words) else f"job-{words}"[:32].rstrip("-")

@@ -50,7 +50,10 @@ def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
             what = f"rank: {node.worker}, compute: {_duration(node.duration_s)}"
         case CollectiveStep():
             what = f"collective: {node.operation}, group: {groups[node.group]}"
-            if node.operation != "barrier":
+            if node.matrix is not None:
+                rows = ", ".join(f"[{', '.join(_size(size) if size else '0' for size in row)}]" for row in node.matrix)
+                what += f", matrix: [{rows}]"
+            elif node.operation != "barrier":
                 what += f", bytes: {_size(node.size_bytes)}"
         case Flow():
             what = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"

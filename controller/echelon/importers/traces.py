@@ -41,6 +41,8 @@ class Joined:
     """The name of the group of ranks, as the names of nodes have it."""
     ranks: tuple[int, ...]
     size_bytes: int
+    parts: tuple[int, ...] | None = None
+    """The bytes to each rank of the group, of an all-to-all with uneven parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
     names, groups = _names(sources, traces, tally)
     workers = {ranks: tuple(map(str, ranks)) for ranks in groups}
     made: dict[str, Step] = {}
+    rows: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
+    """The rows of the matrices of all-to-alls, by rank."""
     waits: dict[str, dict[str, None]] = {}
     for rank, trace in enumerate(traces):
         instead: dict[int, tuple[str, ...]] = {}
@@ -95,11 +99,15 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
                 case Joined() if name is not None:
                     group = workers[node.does.ranks]
                     made[name] = CollectiveStep(name, node.does.kind, group, node.does.size_bytes)
+                    if node.does.parts is not None:
+                        rows[name][rank] = node.does.parts
                 case _:
                     instead[node.number] = tuple(after)
                     continue
             waits.setdefault(name, {}).update(after)
             instead[node.number] = (name,)
+    for name, row in rows.items():
+        made[name] = _with_matrix(made[name], row)
     order = _order(waits)
     if len(order) < len(waits):
         stuck = next(name for name in waits if name not in order)
@@ -111,6 +119,12 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
         )
     nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
     return Workload(len(traces), {workers[ranks]: name for ranks, name in groups.items()}, nodes, tally)
+
+
+def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:
+    assert isinstance(step, CollectiveStep)
+    matrix = tuple(rows[int(rank)] for rank in step.group)
+    return replace(step, size_bytes=max(map(sum, matrix)), matrix=matrix)
 
 
 def _names(
@@ -125,7 +139,7 @@ def _names(
                 tally.read["collectives, on each rank"] += 1
                 if len(node.does.ranks) < 2:
                     tally.ignored["collectives of groups of one rank"] += 1
-                elif not node.does.size_bytes and node.does.kind != "barrier":
+                elif not node.does.size_bytes and node.does.kind != "barrier" and node.does.parts is None:
                     tally.ignored["collectives of no bytes"] += 1
                 else:
                     joined.setdefault((node.does.group, node.does.ranks), {}).setdefault(rank, []).append(node)
@@ -159,7 +173,7 @@ def _check_parts(sources: Sequence[Source], ranks: tuple[int, ...], parts: Mappi
     for rank in ranks:
         mine, other = parts.get(rank, ()), parts.get(first, ())
         for a, b in zip(mine, other, strict=False):
-            if a.does != b.does:
+            if _agreed(a.does) != _agreed(b.does):
                 raise _fault(
                     sources[rank], a, f"differs from node {b.number} of {sources[first].name}", "match the files"
                 )
@@ -167,6 +181,13 @@ def _check_parts(sources: Sequence[Source], ranks: tuple[int, ...], parts: Mappi
             longer, where = (mine, rank) if len(mine) > len(other) else (other, first)
             lone = longer[min(len(mine), len(other))]
             raise _fault(sources[where], lone, "has no counterpart on other ranks of its group", "check all files")
+
+
+def _agreed(does: Work | Joined | TracedTransfer) -> Work | Joined | TracedTransfer:
+    """Return what all ranks say of a collective: each has its own parts."""
+    if isinstance(does, Joined) and does.parts is not None:
+        return replace(does, size_bytes=0, parts=())
+    return does
 
 
 def _check_ends(

@@ -97,6 +97,8 @@ def merged(workload: Workload) -> Workload:
             isinstance(node, CollectiveStep)
             and isinstance(before, CollectiveStep)
             and (before.operation, before.group) == (node.operation, node.group)
+            and before.matrix is None
+            and node.matrix is None
             and followers[before.name] == 1
         ):
             kept[before.name] = replace(before, size_bytes=before.size_bytes + node.size_bytes)

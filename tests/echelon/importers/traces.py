@@ -20,10 +20,12 @@ _TYPES = {
 }
 SECOND = {
     "Bools": {"values": (1, "bool", True)},
+    "Uint64s": {"values": (1, "uint64", True)},
     "Attribute": {
         "name": (1, "string", False),
         "int64_val": (9, "int64", False),
         "uint64_val": (13, "uint64", False),
+        "uint64_list": (14, "Uint64s", False),
         "bool_val": (27, "bool", False),
         "bool_list": (28, "Bools", False),
         "string_val": (29, "string", False),

@@ -8,7 +8,8 @@ communicators, says which ranks a `pg_name` has.
 Nodes wait for their `data_deps`. `ctrl_deps` are the calls around an operation, and Chakra's feeder does not wait for
 them either. A collective with `is_cpu_op` is the call on the host, whose duration is imported as computing; the kernel
 carries the bytes. `comm_size` is what a rank has before the collective, as in ASTRA-sim's `Ring.cc`, so that an
-all-gather has that times the number of ranks in the end.
+all-gather has that times the number of ranks in the end. An all-to-all with uneven parts has `comm_parts`, a list of
+the bytes to each rank of its group, which `echelon capture` writes.
 """
 
 from __future__ import annotations
@@ -120,7 +121,12 @@ class Chakra(Importer[ImportOptions]):
             label, members = "all", self._involved(source, ranks, node)
         if kind == "all-gather":
             size_bytes *= len(members)
-        return Joined(kind, label, members, size_bytes)
+        parts = node.attributes.get("comm_parts") if kind == "all-to-all" else None
+        if parts is None:
+            return Joined(kind, label, members, size_bytes)
+        if not isinstance(parts, tuple) or len(parts) != len(members) or max(parts, default=0) > _MOST_BYTES:
+            raise _fault(source, node.number, f"comm_parts are not {len(members)} sizes", "give one for each rank")
+        return Joined(kind, label, members, size_bytes, parts)
 
     def _involved(self, source: Source, ranks: int, node: WireNode) -> tuple[int, ...]:
         said = node.attributes.get("involved_dim", ())

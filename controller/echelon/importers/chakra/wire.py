@@ -25,6 +25,7 @@ _ZIGZAG = frozenset({15, 17})
 _UNSIGNED = frozenset({11, 13})
 _STRINGS = frozenset({29})
 _BOOL_LIST = 28
+_UINT64_LIST = 14
 
 Value = int | float | str | tuple[int, ...]
 
@@ -223,7 +224,7 @@ def _value(field: _Field) -> Value:
         return _double(field)
     if number in _STRINGS:
         return _text(value)
-    if number == _BOOL_LIST:
+    if number in (_BOOL_LIST, _UINT64_LIST):
         return tuple(item for each in _fields(value) for item in _numbers(each.value))
     # Other lists and bytes say nothing about communication.
     return ()

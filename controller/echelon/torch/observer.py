@@ -1,0 +1,332 @@
+"""The observer of a rank's communication: what it calls, when it waits, and where iterations end.
+
+All communication of PyTorch passes the operators `c10d::*` of its dispatcher, whether Python asks for it (pipelines,
+FSDP) or C++ (the buckets of DDP, functional collectives). The observer puts a kernel before each, which notes the
+call and calls the one behind it. Nothing is done for operators that compute, so the cost of an iteration grows with its
+collectives alone. PyTorch's own observers, the profiler and the execution trace, note each operator.
+
+A rank waits in `Work.wait`, in `wait_tensor`, and at the end of a backward pass, when DDP waits for its buckets in C++.
+Callbacks of the autograd engine run in the order in which they were queued; those of the observer are before and behind
+DDP's. Everything else that a rank does is its computing.
+
+This file imports nothing but the standard library and PyTorch, since `echelon capture` also loads it into environments
+that have no Echelon.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FORMAT = 1
+_MOST_CALLS = 20_000
+"""The number of calls after which an observer ends that has seen no iteration end."""
+_now = time.perf_counter
+_active: Observer | None = None
+
+
+def observe(out: str | None = None, iterations: int | None = None, skip: int | None = None) -> Observer:
+    """Observe this rank from now on, and return the observer. Call it behind `init_process_group`.
+
+    An iteration ends with the step of an optimizer, or with `Observer.step`. The first `skip` (3) iterations are not
+    recorded, the next `iterations` (10) are. A script in which no iteration ends is recorded as a whole.
+
+    The record of rank 0 is written to `out`/rank-0.json when all iterations are recorded, or when the process ends;
+    `out` is the directory `capture` by default. Under `echelon capture`, arguments that are left out are the options of
+    the command. While an observer is at work, `observe` returns that one.
+    """
+    global _active
+    if _active is None:
+        environment = os.environ.get
+        _active = Observer(
+            Path(out or environment("ECHELON_CAPTURE_OUT", "capture")),
+            int(environment("ECHELON_CAPTURE_ITERATIONS", 10)) if iterations is None else iterations,
+            int(environment("ECHELON_CAPTURE_SKIP", 3)) if skip is None else skip,
+        )
+    return _active
+
+
+class Observer:
+    """What one rank has done since it was observed. It is a context manager, which ends with its block."""
+
+    def __init__(self, out: Path, iterations: int, skip: int) -> None:
+        import torch
+        from torch import distributed
+        from torch.distributed import _functional_collectives as functional
+        from torch.optim import optimizer
+
+        if not distributed.is_initialized():
+            raise RuntimeError("observe() needs a process group (call it behind torch.distributed.init_process_group)")
+        self.rank: int = distributed.get_rank()
+        self._out, self._iterations, self._skip = out, iterations, skip
+        self._distributed = distributed
+        self._engine = torch.autograd.Variable._execution_engine
+        self._below = torch._C._AutoDispatchBelowAutograd
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._device = "cpu"
+        self._optimizer: int | None = None
+        self._done: list[dict[str, Any]] = []
+        self._calls: list[dict[str, Any]] = []
+        self._waits: list[dict[str, Any]] = []
+        self._open: dict[int, tuple[dict[str, Any], Any, tuple[int, ...]]] = {}
+        """The calls that nothing has waited for, by the identity of their works: call, work, addresses of tensors."""
+        self._futures: dict[int, Any] = {}
+        """The futures of those, as far as they have one."""
+        self._backward: list[int] = []
+        """The works that were called in the backward pass."""
+        self._start: float | None = None
+        self._closed = False
+        self._library = torch.library.Library("c10d", "IMPL")
+        for name, describe in _DESCRIBE.items():
+            operator = getattr(torch.ops.c10d, name, None)
+            if operator is not None:
+                self._library.impl(name, self._kernel(operator.default, describe), "Autograd")
+        self._wait, self._wait_tensor = distributed.Work.wait, functional.wait_tensor
+        distributed.Work.wait = lambda work, *given, **named: self._waited(
+            [id(work)], lambda: self._wait(work, *given, **named)
+        )
+        functional.wait_tensor = lambda tensor: self._waited(self._works_of(tensor), lambda: self._wait_tensor(tensor))
+        self._functional = functional
+        self._hook = optimizer.register_optimizer_step_post_hook(self._stepped)
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def step(self) -> None:
+        """End an iteration, in scripts without an optimizer."""
+        if self._closed:
+            return
+        now = _now()
+        if self._skip > 0:
+            self._skip -= 1
+        elif self._start is not None:
+            calls, waits = self._calls, self._waits
+            self._done.append({"start_s": self._start, "end_s": now, "calls": calls, "waits": waits})
+        self._calls, self._waits, self._start = [], [], now
+        self._open.clear()
+        self._futures.clear()
+        if self._skip <= 0 and len(self._done) >= self._iterations:
+            self.close()
+
+    def close(self) -> None:
+        """Stop observing, and write what was recorded."""
+        global _active
+        if self._closed:
+            return
+        self._closed, _active = True, None
+        atexit.unregister(self.close)
+        self._hook.remove()
+        self._distributed.Work.wait = self._wait
+        self._functional.wait_tensor = self._wait_tensor
+        self._library._destroy()
+        self._write()
+
+    def _write(self) -> None:
+        import socket
+
+        import torch
+
+        record = {
+            "echelon_capture": FORMAT,
+            "rank": self.rank,
+            "ranks": self._world(),
+            "host": socket.gethostname(),
+            "torch": str(torch.__version__),
+            "device": self._device,
+            "groups": self._groups,
+            "iterations": self._done,
+            "unmarked": None if self._done else {"calls": self._calls, "waits": self._waits},
+        }
+        self._out.mkdir(parents=True, exist_ok=True)
+        path = self._out / f"rank-{self.rank}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(record, separators=(",", ":")), encoding="utf-8")
+        partial.replace(path)
+
+    def _world(self) -> int:
+        if self._distributed.is_initialized():
+            return int(self._distributed.get_world_size())
+        return max((max(group["ranks"]) for group in self._groups.values()), default=self.rank) + 1
+
+    def _stepped(self, optimizer: object, *_given: object) -> None:
+        """End an iteration if the optimizer is the first that made a step: another's is part of the same iteration."""
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)
+        if self._optimizer == id(optimizer):
+            self.step()
+
+    def _kernel(self, operator: Any, describe: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+        def kernel(*given: Any, **named: Any) -> Any:
+            start = _now()
+            with self._below():
+                result = operator(*given, **named)
+            if not self._closed:
+                self._called(start, describe, given, result)
+            return result
+
+        return kernel
+
+    def _called(self, start: float, describe: Callable[..., dict[str, Any]], given: Any, result: Any) -> None:
+        call = describe(given)
+        tensors, group = call.pop("tensors"), call["group"]
+        call["group"] = self._group(group)
+        call.update(start_s=start, end_s=None, backward=self._in_backward())
+        call.update(number=len(self._calls), returned_s=_now())
+        self._calls.append(call)
+        if len(self._calls) == _MOST_CALLS:
+            self.close()
+            return
+        work = self._work(result)
+        if work is not None:
+            if tensors and tensors[0].device.type != "cpu":
+                # The future of a stream is there at once. The device alone knows when its operations end.
+                self._device = tensors[0].device.type
+            else:
+                try:
+                    future = self._futures[id(work)] = work.get_future()
+                    future.add_done_callback(lambda _future: _ended(call))
+                except RuntimeError:
+                    pass  # Transfers have no future: they have ended when a rank has waited for them.
+            self._open[id(work)] = call, work, tuple(tensor.data_ptr() for tensor in tensors)
+            if call["backward"] and id(work) in self._futures:
+                self._backward.append(id(work))
+
+    def _work(self, result: Any) -> Any:
+        try:
+            return self._distributed.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+        except (RuntimeError, TypeError):
+            return None
+
+    def _group(self, boxed: Any) -> str:
+        group = self._distributed.ProcessGroup.unbox(boxed)
+        name = str(group.group_name)
+        if name not in self._groups:
+            ranks = self._distributed.get_process_group_ranks(group)
+            self._groups[name] = {"ranks": list(ranks), "backend": str(self._distributed.get_backend(group))}
+        return name
+
+    def _in_backward(self) -> bool:
+        try:
+            self._engine.queue_callback(self._ends_backward)
+        except RuntimeError:
+            return False
+        return True
+
+    def _ends_backward(self) -> None:
+        """Run before DDP's callback, which waits for its buckets, and queue another callback behind it."""
+        if not self._backward:
+            return
+        works, self._backward = self._backward, []
+        start = _now()
+
+        def behind() -> None:
+            # DDP waits for futures. A work counts as completed only later.
+            ended = [work for work in works if work in self._open and self._futures[work].done()]
+            if ended:
+                self._note_wait(start, ended, backward=True)
+
+        self._engine.queue_callback(behind)
+
+    def _works_of(self, tensor: Any) -> list[int]:
+        address = getattr(tensor, "elem", tensor).data_ptr()
+        return [work for work, (_, _, addresses) in self._open.items() if address in addresses]
+
+    def _waited(self, works: list[int], wait: Callable[[], Any]) -> Any:
+        start = _now()
+        result = wait()
+        self._note_wait(start, works)
+        return result
+
+    def _note_wait(self, start: float, works: list[int], backward: bool = False) -> None:
+        end = _now()
+        numbers = []
+        for work in works:
+            if work in self._open:
+                call = self._open.pop(work)[0]
+                self._futures.pop(work, None)
+                numbers.append(call["number"])
+                if call["end_s"] is None:
+                    call["end_s"] = end
+        self._waits.append({"start_s": start, "end_s": end, "calls": numbers, "backward": backward})
+
+
+def _ended(call: dict[str, Any]) -> None:
+    if call["end_s"] is None:
+        call["end_s"] = _now()
+
+
+def _bytes(*tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _of_tensors(kind: str, given: Any) -> dict[str, Any]:
+    return {"kind": kind, "group": given[1], "bytes": _bytes(*given[0]), "tensors": given[0]}
+
+
+def _from_inputs(kind: str, given: Any) -> dict[str, Any]:
+    """Describe an operation with outputs, inputs and a group. The inputs are what a rank gives."""
+    flat = [
+        inner
+        for each in (given[1] if isinstance(given[1], list) else [given[1]])
+        for inner in (each if isinstance(each, list) else [each])
+    ]
+    outputs = given[0] if isinstance(given[0], list) else [given[0]]
+    while outputs and isinstance(outputs[0], list):
+        outputs = outputs[0]
+    return {"kind": kind, "group": given[2], "bytes": _bytes(*flat), "tensors": outputs}
+
+
+def _rooted(described: dict[str, Any], root: int) -> dict[str, Any]:
+    return {**described, "peer": root}
+
+
+def _all_to_all(given: Any) -> dict[str, Any]:
+    described = _from_inputs("all-to-all", given)
+    inputs = given[1] if isinstance(given[1], list) else None
+    if inputs is not None:
+        described["parts"] = [_bytes(each) for each in inputs]
+    elif given[4]:
+        rows = sum(given[4])
+        row_bytes = _bytes(given[1]) // rows if rows else 0
+        described["parts"] = [each * row_bytes for each in given[4]]
+    return described
+
+
+def _transfer(kind: str, given: Any) -> dict[str, Any]:
+    return {**_of_tensors(kind, given), "peer": given[2], "tag": given[3]}
+
+
+_DESCRIBE: dict[str, Callable[..., dict[str, Any]]] = {
+    "allreduce_": lambda given: _of_tensors("all-reduce", given),
+    "allreduce_coalesced_": lambda given: _of_tensors("all-reduce", given),
+    "broadcast_": lambda given: _rooted(_of_tensors("broadcast", given), given[2]),
+    "reduce_": lambda given: _rooted(_of_tensors("reduce", given), given[3]),
+    "allgather_": lambda given: _from_inputs("all-gather", given),
+    "_allgather_base_": lambda given: _from_inputs("all-gather", given),
+    "allgather_coalesced_": lambda given: _from_inputs("all-gather", given),
+    "allgather_into_tensor_coalesced_": lambda given: _from_inputs("all-gather", given),
+    "reduce_scatter_": lambda given: _from_inputs("reduce-scatter", given),
+    "_reduce_scatter_base_": lambda given: _from_inputs("reduce-scatter", given),
+    "reduce_scatter_tensor_coalesced_": lambda given: _from_inputs("reduce-scatter", given),
+    "gather_": lambda given: _rooted(_from_inputs("gather", given), given[3]),
+    # All know what they get, and the root alone what it gives.
+    "scatter_": lambda given: {**_of_tensors("scatter", given), "group": given[2], "peer": given[3]},
+    "alltoall_": _all_to_all,
+    "alltoall_base_": lambda given: _all_to_all([*given[:2], given[2], given[3], given[4]]),
+    "barrier": lambda given: {"kind": "barrier", "group": given[1], "bytes": 0, "tensors": []},
+    "send": lambda given: _transfer("send", given),
+    "recv_": lambda given: _transfer("receive", given),
+}
+"""What each operator of c10d does, from its arguments: kind, process group, and the bytes that this rank gives."""

@@ -1,0 +1,153 @@
+"""Training jobs of real processes, each rank in a network namespace of its own, captured on links of a given rate.
+
+Run as root: ``python -m tests.echelon.capture.network`` prints what the kernel has counted, and the times that `fluid`
+predicts from the captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from echelon.hosts import sandbox
+
+ROOT = Path(__file__).parents[3]
+COUNTED = Path(__file__).with_name("counted.py")
+PORT = 29500
+# A burst of the size of the largest segment of TSO, and a queue that TCP can fill without losses.
+LIMIT = "tc -n {namespace} qdisc add dev eth0 root tbf rate {rate_bps}bit burst 64kb limit 4mb"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job on one rate of links."""
+
+    name: str
+    script: str
+    """A file of examples/torch, with its arguments."""
+    ranks: int = 2
+    rate_bps: int | None = None
+    """Of each rank's sending. None: as fast as the machine."""
+    iterations: int = 10
+    skip: int = 3
+
+
+def capture(cases: Sequence[Case], out: Path) -> None:
+    """Capture each job in a sandbox; OUT/NAME has its job file, its summary, and what each interface has sent."""
+    plan = out / "cases.json"
+    plan.write_text(json.dumps([asdict(case) for case in cases]))
+    status = sandbox.run_inside([sys.executable, "-m", "tests.echelon.capture.network", "--inside", str(plan)])
+    if status:
+        raise RuntimeError(f"the capture ended with status {status}")
+
+
+def _inside(plan: Path) -> None:
+    _shell("ip link add hub type bridge", "ip link set hub up")
+    for number, case in enumerate(json.loads(plan.read_text())):
+        _capture(number, Case(**case), plan.parent)
+
+
+def _capture(number: int, case: Case, out: Path) -> None:
+    directory = out / case.name
+    directory.mkdir()
+    ranks = []
+    for rank in range(case.ranks):
+        # Names and addresses of their own for each job, so that nothing of the one before is in the way.
+        namespace, port = f"c{number}r{rank}", f"c{number}p{rank}"
+        _shell(
+            f"ip netns add {namespace}",
+            f"ip link add {port} type veth peer name eth0 netns {namespace}",
+            f"ip link set {port} master hub up",
+            f"ip -n {namespace} addr add 10.0.{number}.{rank + 1}/24 dev eth0",
+            f"ip -n {namespace} link set lo up",
+            f"ip -n {namespace} link set eth0 up",
+            *([LIMIT.format(namespace=namespace, rate_bps=case.rate_bps)] if case.rate_bps else []),
+        )
+        ranks.append(_rank(case, rank, number, namespace, directory))
+    failed = [rank.wait() for rank in ranks]
+    if any(failed):
+        said = "\n".join((directory / f"rank-{rank}.log").read_text()[-2000:] for rank in range(case.ranks))
+        raise RuntimeError(f"{case.name}: the ranks ended with {failed}: {said}")
+    describe = ["--records", "-o", str(directory), "--job", str(directory / "job.yaml")]
+    subprocess.run([sys.executable, "-m", "echelon", "capture", *describe], check=True, stdout=subprocess.DEVNULL)
+
+
+def _rank(case: Case, rank: int, number: int, namespace: str, directory: Path) -> subprocess.Popen[bytes]:
+    script, *arguments = case.script.split()
+    iterations = ["--iterations", str(case.iterations + case.skip + 1)]
+    train = [str(COUNTED), str(directory), str(ROOT / "examples" / "torch" / script), *arguments, *iterations]
+    launch = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(case.ranks), "--nproc-per-node", "1"),
+        *("--node-rank", str(rank), "--master-addr", f"10.0.{number}.1", "--master-port", str(PORT)),
+    ]
+    options = ["--iterations", str(case.iterations), "--skip", str(case.skip), "-o", str(directory)]
+    with (directory / f"rank-{rank}.log").open("wb") as log:
+        return subprocess.Popen(
+            [
+                *("ip", "netns", "exec", namespace),
+                *(sys.executable, "-m", "echelon", "capture", *options, "--", *launch, *train),
+            ],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "eth0"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _shell(*commands: str) -> None:
+    for command in commands:
+        subprocess.run(command.split(), check=True)
+
+
+def sent_by_job(job: Path) -> dict[str, int]:
+    """Return the bytes that each host sends in an iteration of a job file."""
+    import echelon
+
+    sent: dict[str, int] = {}
+    for flow in echelon.build_job(echelon.load_job(job)).flows:
+        sent[flow.src] = sent.get(flow.src, 0) + flow.size_bytes
+    return sent
+
+
+def sent_by_kernel(directory: Path, case: Case) -> dict[str, float]:
+    """Return the bytes that the interface of each host has sent in an iteration that was recorded, in the mean."""
+    out = {}
+    for rank in range(case.ranks):
+        counts = json.loads((directory / f"sent-{rank}.json").read_text())
+        # Step `skip` is the last one of those that were not recorded.
+        first, last = case.skip - 1, case.skip - 1 + case.iterations
+        out[f"h{rank + 1}"] = (counts[last] - counts[first]) / case.iterations
+    return out
+
+
+def summary(directory: Path) -> dict[str, Any]:
+    described: dict[str, Any] = json.loads((directory / "summary.json").read_text())
+    return described
+
+
+def main(arguments: Sequence[str]) -> None:
+    if arguments[:1] == ["--inside"]:
+        _inside(Path(arguments[1]))
+        return
+    out = Path(arguments[0])
+    out.mkdir()
+    cases = [
+        Case("ddp", "ddp.py"),
+        Case("fsdp", "fsdp.py"),
+        Case("pipeline", "pipeline.py"),
+        Case("moe", "moe.py"),
+    ]
+    capture(cases, out)
+    for case in cases:
+        job, kernel = sent_by_job(out / case.name / "job.yaml"), sent_by_kernel(out / case.name, case)
+        for host, counted in kernel.items():
+            print(f"{case.name:10} {host} job {job[host]:10,} B, kernel {counted:12,.0f} B: {counted / job[host]:.4f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
