@@ -69,7 +69,10 @@ class Observer:
         self._out, self._iterations, self._skip = out, iterations, skip
         self._distributed = distributed
         self._engine = torch.autograd.Variable._execution_engine
-        self._below = torch._C._AutoDispatchBelowAutograd
+        self._task, self._last_task = torch._C._current_graph_task_id, -1
+        # This key is in every call, and below autograd, where functional collectives call theirs.
+        key = torch._C.DispatchKey.BackendSelect
+        self._behind = torch._C._dispatch_keyset_full_after(key)
         self._groups: dict[str, dict[str, Any]] = {}
         self._device = "cpu"
         self._optimizer: int | None = None
@@ -88,7 +91,7 @@ class Observer:
         for name, describe in _DESCRIBE.items():
             operator = getattr(torch.ops.c10d, name, None)
             if operator is not None:
-                self._library.impl(name, self._kernel(operator.default, describe), "Autograd")
+                self._library.impl(name, self._kernel(operator.default, describe), key.name, with_keyset=True)
         self._wait, self._wait_tensor = distributed.Work.wait, functional.wait_tensor
         distributed.Work.wait = lambda work, *given, **named: self._waited(
             [id(work)], lambda: self._wait(work, *given, **named)
@@ -168,10 +171,9 @@ class Observer:
             self.step()
 
     def _kernel(self, operator: Any, describe: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-        def kernel(*given: Any, **named: Any) -> Any:
+        def kernel(keys: Any, *given: Any, **named: Any) -> Any:
             start = _now()
-            with self._below():
-                result = operator(*given, **named)
+            result = operator.redispatch(keys & self._behind, *given, **named)
             if not self._closed:
                 self._called(start, describe, given, result)
             return result
@@ -218,11 +220,11 @@ class Observer:
         return name
 
     def _in_backward(self) -> bool:
-        try:
+        task = self._task()
+        if task not in (-1, self._last_task):
+            self._last_task = task
             self._engine.queue_callback(self._ends_backward)
-        except RuntimeError:
-            return False
-        return True
+        return task != -1
 
     def _ends_backward(self) -> None:
         """Run before DDP's callback, which waits for its buckets, and queue another callback behind it."""
