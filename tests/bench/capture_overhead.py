@@ -1,4 +1,4 @@
-"""Iterations of a small DDP job with and without observers, in turn. Rank 0 prints them as JSON; `torchrun` starts it."""
+"""Iterations of a small DDP job with and without observers, in turn. `torchrun` starts it, and rank 0 prints JSON."""
 
 from __future__ import annotations
 

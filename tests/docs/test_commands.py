@@ -58,6 +58,7 @@ ELSEWHERE = {
     ),
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
+    r"^echelon capture": "PyTorch; tests/echelon/capture captures jobs where it is installed",
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
     r"^echelon run .*--target tofino": "minutes; tests/echelon/targets/tofino runs scenarios so",
@@ -152,7 +153,8 @@ def test_the_pages_have_commands() -> None:
 )
 def test_every_option_that_is_printed_exists(command: str) -> None:
     """The commands that are not run are checked, too."""
-    here, words = typer.main.get_command(app), shlex.split(command)[1:]
+    # What follows a lone -- is the command of another program.
+    here, words = typer.main.get_command(app), shlex.split(command.partition(" -- ")[0])[1:]
     while words and words[0] in getattr(here, "commands", {}):
         here = here.commands[words.pop(0)]  # type: ignore[attr-defined]
     known = {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}

@@ -121,11 +121,13 @@ def _write_job(job: Path, files: Mapping[str, bytes], records: Sequence[Record],
     hosts = [record.host for record in records]
     each = len(hosts) // len(set(hosts))
     spread = len(set(hosts)) > 1 and all(hosts[at] == hosts[at // each * each] for at in range(len(hosts)))
+    gloo = all(group.backend == "gloo" for record in records for group in record.groups.values())
     made = convert(
         "chakra",
         [Source(name, data) for name, data in files.items()],
         job_name(job),
         ranks_per_host=each if spread else 1,
+        options={"transfers": "buffered" if gloo else "rendezvous"},
     )
     named = "".join(f"# {each['paradigm']}: {each['because']}\n" for each in described["paradigms"])
     made = replace(made, text=named + made.text)

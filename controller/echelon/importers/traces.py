@@ -6,7 +6,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from echelon.documents import DocumentError
 from echelon.importers.importer import Source
@@ -65,12 +65,28 @@ class TraceNode:
     does: Work | Joined | TracedTransfer
 
 
-def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], tally: ReadCounts) -> Workload:
+Transfers = Literal["eager", "rendezvous", "buffered"]
+"""What a transfer waits for, and who for it.
+
+* `eager`: it starts when its sender is ready, and what the sender waits for is its end.
+* `rendezvous`: it starts when both are ready. NCCL's are so.
+* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the bytes. Two ranks
+  have one connection, so the word that a receiver is ready comes behind what it sent before. Gloo's are so.
+"""
+
+
+def assemble(
+    sources: Sequence[Source],
+    traces: Sequence[Sequence[TraceNode]],
+    tally: ReadCounts,
+    transfers: Transfers = "eager",
+) -> Workload:
     """Return the workload of ranks 0, 1, ..., whose traces are in the files `sources`.
 
     The k-th collective of a group is the same on all its ranks, in the order in which traces list them; so are the k-th
-    transfer from one rank to another with a tag, and its receipt. Raises `DocumentError` for what has no counterpart,
-    and for nodes that wait for each other in a circle.
+    transfer from one rank to another with a tag, and its receipt. Unless transfers are `eager`, a reduce of one byte
+    tells the sender that the receiver is ready. Raises `DocumentError` for what has no counterpart, and for nodes that
+    wait for each other in a circle.
     """
     if sum(map(len, traces)) > MOST_NODES:
         raise TooLargeError
@@ -93,9 +109,22 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
                 case TracedTransfer(sends=False):
                     assert name is not None
                     instead[node.number] = (name, *after)
+                    if transfers != "eager":
+                        waits.setdefault(f"ready-{name}", {}).update(after)
                     continue
                 case TracedTransfer() if name is not None:
+                    if transfers != "eager":
+                        ready, pair = f"ready-{name}", (rank, node.does.peer)
+                        workers.setdefault(pair, (str(rank), str(node.does.peer)))
+                        groups.setdefault(pair, f"to{rank}from{node.does.peer}")
+                        made[ready] = CollectiveStep(ready, "reduce", workers[pair], 1)
+                        waits.setdefault(ready, {}).update(after)
+                        waits[name] = {ready: None}
+                        instead[node.number] = (ready if transfers == "buffered" else name,)
+                        tally.derived["transfers that wait for their receivers"] += 1
                     made[name] = Flow(name, str(rank), str(node.does.peer), node.does.size_bytes)
+                    if transfers != "eager":
+                        continue
                 case Joined() if name is not None:
                     group = workers[node.does.ranks]
                     made[name] = CollectiveStep(name, node.does.kind, group, node.does.size_bytes)
@@ -106,6 +135,8 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
                     continue
             waits.setdefault(name, {}).update(after)
             instead[node.number] = (name,)
+    if transfers == "buffered":
+        _in_one_connection(traces, names, waits)
     for name, row in rows.items():
         made[name] = _with_matrix(made[name], row)
     order = _order(waits)
@@ -119,6 +150,35 @@ def assemble(sources: Sequence[Source], traces: Sequence[Sequence[TraceNode]], t
         )
     nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
     return Workload(len(traces), {workers[ranks]: name for ranks, name in groups.items()}, nodes, tally)
+
+
+def _in_one_connection(
+    traces: Sequence[Sequence[TraceNode]], names: Mapping[tuple[int, int], str], waits: Mapping[str, dict[str, None]]
+) -> None:
+    """Let each word that a receiver is ready wait for the last transfer that it called for the other way.
+
+    Where both ranks do so at once, one of the two words is first. This takes it to be that of the rank listed later.
+    """
+    for rank, trace in enumerate(traces):
+        sent: dict[int, str] = {}
+        for node in trace:
+            if isinstance(node.does, TracedTransfer):
+                name = names[rank, node.number]
+                if node.does.sends:
+                    sent[node.does.peer] = name
+                elif (before := sent.get(node.does.peer)) and not _waits_for(waits, before, f"ready-{name}"):
+                    waits[f"ready-{name}"][before] = None
+
+
+def _waits_for(waits: Mapping[str, Iterable[str]], name: str, other: str) -> bool:
+    """Return whether `name` waits for `other`, directly or not."""
+    known, left = {name}, [name]
+    while left:
+        if (now := left.pop()) == other:
+            return True
+        left += [before for before in waits[now] if before not in known]
+        known.update(waits[now])
+    return False
 
 
 def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:

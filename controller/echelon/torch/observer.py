@@ -224,7 +224,7 @@ class Observer:
         if task not in (-1, self._last_task):
             self._last_task = task
             self._engine.queue_callback(self._ends_backward)
-        return task != -1
+        return bool(task != -1)
 
     def _ends_backward(self) -> None:
         """Run before DDP's callback, which waits for its buckets, and queue another callback behind it."""

@@ -20,8 +20,10 @@ from echelon.hosts import sandbox
 ROOT = Path(__file__).parents[3]
 COUNTED = Path(__file__).with_name("counted.py")
 PORT = 29500
-# A burst of the size of the largest segment of TSO, and a queue that TCP can fill without losses.
-LIMIT = "tc -n {namespace} qdisc add dev eth0 root tbf rate {rate_bps}bit burst 64kb limit 4mb"
+PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
+"""Of a full segment of TCP with time stamps."""
+# A queue that TCP can fill without losses, and a burst that is little of a transfer.
+LIMIT = "tc -n {namespace} qdisc add dev eth0 root tbf rate {rate_bps}bit burst 6kb limit 4mb"
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,26 @@ def summary(directory: Path) -> dict[str, Any]:
     return described
 
 
+def predicted_s(job: Path, rate_bps: int) -> float:
+    """Return the iteration time that `fluid` gives the job alone on links of this rate."""
+    import echelon
+
+    spec = echelon.load_job(job)
+    # The queueing discipline counts whole frames, and a job over TCP the payload in them.
+    rate = f"{rate_bps * PAYLOAD_BYTES // FRAME_BYTES} bit/s"
+    links = [{"between": [host, "s"], "rate": rate, "delay": "10 us"} for host in spec.workers]
+    fabric = {"fabric": "one", "hosts": list(spec.workers), "switches": ["s"], "links": links}
+    scenario = {"scenario": "alone", "fabric": fabric, "jobs": [spec], "iterations": 3}
+    # Gloo has one connection for each two ranks, which carries messages in their order.
+    times = [row.time_s for row in echelon.simulate(scenario, policies=["fifo"]).iterations().itertuples()]
+    return sum(times) / len(times)
+
+
+def measured_s(directory: Path) -> float:
+    """Return the iteration time of the real job: the median of the slowest rank."""
+    return max(float(each["iteration_s"]["median"]) for each in summary(directory)["by_rank"])
+
+
 def main(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["--inside"]:
         _inside(Path(arguments[1]))
@@ -137,16 +159,18 @@ def main(arguments: Sequence[str]) -> None:
     out = Path(arguments[0])
     out.mkdir()
     cases = [
-        Case("ddp", "ddp.py"),
-        Case("fsdp", "fsdp.py"),
-        Case("pipeline", "pipeline.py"),
-        Case("moe", "moe.py"),
+        Case(f"{script}-{rate}", f"{script}.py", rate_bps=rate * 10**6)
+        for script in arguments[1].split(",")
+        for rate in map(int, arguments[2].split(","))
     ]
     capture(cases, out)
     for case in cases:
-        job, kernel = sent_by_job(out / case.name / "job.yaml"), sent_by_kernel(out / case.name, case)
-        for host, counted in kernel.items():
-            print(f"{case.name:10} {host} job {job[host]:10,} B, kernel {counted:12,.0f} B: {counted / job[host]:.4f}")
+        directory = out / case.name
+        job, kernel = sent_by_job(directory / "job.yaml"), sent_by_kernel(directory, case)
+        ratios = ", ".join(f"{host} {counted / job[host]:.4f}" for host, counted in kernel.items())
+        measured, predicted = measured_s(directory), predicted_s(directory / "job.yaml", case.rate_bps or 0)
+        print(f"{case.name:13} bytes by the kernel against the job's: {ratios}", end="; ")
+        print(f"iteration {measured * 1e3:.1f} ms, predicted {predicted * 1e3:.1f} ms: {predicted / measured - 1:+.1%}")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             env={
                 **ENVIRONMENT,
                 "PYTHONPATH": str(ROOT / "controller"),
-                **{"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
             },
         )
         for rank in range(2)

@@ -48,6 +48,7 @@ WITHOUT = {
     "serve": "",
     "traffic receive": "--listen nowhere",
     "evaluate": "--half neither -o out",
+    "capture": "",
     **{
         f"experiment {name}": "--on nowhere -o out"
         for name in ["thesis-iperf", "thesis-websearch", "thesis-burst", "pipelines"]

@@ -54,6 +54,35 @@ def test_two_ranks_compute_send_and_communicate(packed: bool) -> None:
     assert (gathered.operation, gathered.size_bytes, gathered.after) == ("all-gather", 2 * 500, (reduced.name,))
 
 
+def test_what_transfers_wait_for() -> None:
+    """Two ranks send to each other, then receive and compute, and wait for what they sent."""
+    traces = [
+        delimited(
+            NEW["GlobalMetadata"](version="0.0.4"),
+            node(0, 4, us=5),
+            node(1, 5, [0], comm_dst=1 - rank, comm_tag=0, comm_size=900),
+            node(2, 6, [0], comm_src=1 - rank, comm_tag=0, comm_size=900),
+            node(3, 4, [2], us=7),
+            node(4, 4, [3, 1], us=9),
+        )
+        for rank in range(2)
+    ]
+    sources = [Source(f"a.{rank}.et", trace) for rank, trace in enumerate(traces)]
+    waits = {
+        transfers: {each.name: set(each.after) for each in read(sources, transfers=transfers).nodes}
+        for transfers in ("eager", "rendezvous", "buffered")
+    }
+    one, other = "send-0-1-t0-0", "send-1-0-t0-0"
+    assert (waits["eager"][one], waits["eager"]["n4-r0"]) == ({"n0-r0"}, {"n3-r0", one})
+    both = waits["rendezvous"]
+    assert (both[one], both[f"ready-{one}"], both["n4-r0"]) == ({f"ready-{one}"}, {"n0-r0", "n0-r1"}, {"n3-r0", one})
+    buffered = waits["buffered"]
+    assert buffered["n4-r0"] == {"n3-r0", f"ready-{one}"}
+    # Rank 0 says that it is ready behind what it sends. If rank 1 did so too, neither could start.
+    assert one in buffered[f"ready-{other}"]
+    assert buffered[f"ready-{one}"] == {"n0-r0", "n0-r1"}
+
+
 def test_both_generations_of_the_schema_say_the_same() -> None:
     new = delimited(
         NEW["GlobalMetadata"](version="0.0.4"),

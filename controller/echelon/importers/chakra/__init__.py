@@ -19,12 +19,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 from echelon.documents import DocumentError
 from echelon.importers.chakra.wire import Value, WireNode, read_trace
 from echelon.importers.importer import Importer, ImportOptions, Source
-from echelon.importers.traces import Joined, TracedTransfer, TraceNode, Work, assemble
+from echelon.importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble
 from echelon.importers.workload import CollectiveKind, ReadCounts, Workload
 from echelon.quantities import shown
 
@@ -48,8 +48,16 @@ _MOST_US = 10**12
 _MOST_BYTES = 10**15
 
 
-class Chakra(Importer[ImportOptions]):
+class ChakraOptions(ImportOptions):
+    """How transfers start."""
+
+    transfers: Transfers = "eager"
+
+
+class Chakra(Importer[ChakraOptions]):
     """Chakra execution traces."""
+
+    Options: ClassVar[type[ChakraOptions]] = ChakraOptions
 
     def read(self, sources: Sequence[Source]) -> Workload:
         files, groups = _split(sources)
@@ -71,7 +79,7 @@ class Chakra(Importer[ImportOptions]):
             for number, times in Counter(node.number for node in trace).items():
                 if times > 1:
                     raise _fault(ordered[rank], number, "has the number of another node", "give each its own")
-        return assemble(ordered, made, tally)
+        return assemble(ordered, made, tally, self.options.transfers)
 
     def _node(
         self,
