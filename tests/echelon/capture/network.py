@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -76,6 +77,8 @@ def _capture(number: int, case: Case, out: Path) -> None:
     if any(failed):
         said = "\n".join((directory / f"rank-{rank}.log").read_text()[-2000:] for rank in range(case.ranks))
         raise RuntimeError(f"{case.name}: the ranks ended with {failed}: {said}")
+    for rank in range(case.ranks):
+        shutil.copy(directory / f"host-{rank}" / f"rank-{rank}.json", directory)
     describe = ["--records", "-o", str(directory), "--job", str(directory / "job.yaml")]
     subprocess.run([sys.executable, "-m", "echelon", "capture", *describe], check=True, stdout=subprocess.DEVNULL)
 
@@ -84,18 +87,24 @@ def _rank(case: Case, rank: int, number: int, namespace: str, directory: Path) -
     script, *arguments = case.script.split()
     iterations = ["--iterations", str(case.iterations + case.skip + 1)]
     train = [str(COUNTED), str(directory), str(ROOT / "examples" / "torch" / script), *arguments, *iterations]
-    launch = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(case.ranks), "--nproc-per-node", "1"),
-        *("--node-rank", str(rank), "--master-addr", f"10.0.{number}.1", "--master-port", str(PORT)),
-    ]
-    options = ["--iterations", str(case.iterations), "--skip", str(case.skip), "-o", str(directory)]
+    options = ["--iterations", str(case.iterations), "--skip", str(case.skip), "-o", str(directory / f"host-{rank}")]
+    # What torchrun sets. Its own processes on several hosts wait for each other at their end, for minutes on a busy
+    # machine.
+    environment = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(case.ranks),
+        "MASTER_ADDR": f"10.0.{number}.1",
+        "MASTER_PORT": str(PORT),
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "OMP_NUM_THREADS": "1",
+    }
     with (directory / f"rank-{rank}.log").open("wb") as log:
         return subprocess.Popen(
             [
                 *("ip", "netns", "exec", namespace),
-                *(sys.executable, "-m", "echelon", "capture", *options, "--", *launch, *train),
+                *(sys.executable, "-m", "echelon", "capture", *options, "--", sys.executable, *train),
             ],
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "eth0"},
+            env={**os.environ, **environment},
             stdout=log,
             stderr=subprocess.STDOUT,
         )
