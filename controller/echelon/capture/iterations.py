@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from echelon.capture.record import Call, Group, Iteration, Record, Unmarked, Wait
+from echelon.capture.record import Call, Group, Iteration, RankRecord, RankWait, Unmarked
 from echelon.documents import DocumentError
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Variation:
     """How a value varies between iterations."""
 
     median: float
@@ -21,7 +21,7 @@ class Spread:
     mean: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> Variation:
         """Return the spread of values. With few of them, the lowest and the highest are p10 and p90."""
         tenths = statistics.quantiles(values, n=10, method="inclusive") if len(values) > 1 else [values[0]] * 9
         return cls(statistics.median(values), tenths[0], tenths[8], statistics.fmean(values))
@@ -35,10 +35,10 @@ class Operation:
     """As it is in the first of them."""
     ranks: tuple[int, ...]
     backend: str
-    size_bytes: Spread
+    size_bytes: Variation
     parts: tuple[int, ...] | None
     """The mean bytes to each rank of the group."""
-    took_s: Spread | None
+    took_s: Variation | None
     """From the call to the end, other ranks' delays included."""
 
 
@@ -46,7 +46,7 @@ class Operation:
 class Moment:
     """One event of a rank, behind the computing that precedes it."""
 
-    compute_s: Spread
+    compute_s: Variation
     call: int | None
     """The operation that is called; None: the rank waits."""
     waits: tuple[int, ...] = ()
@@ -61,11 +61,11 @@ class RankProfile:
 
     operations: tuple[Operation, ...]
     moments: tuple[Moment, ...]
-    rest_s: Spread
+    rest_s: Variation
     """The computing behind the last event."""
-    iteration_s: Spread
-    compute_s: Spread
-    wait_s: Spread
+    iteration_s: Variation
+    compute_s: Variation
+    wait_s: Variation
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class JobProfile:
     """What told the ends of iterations."""
 
 
-def profile(records: Sequence[Record]) -> JobProfile:
+def profile(records: Sequence[RankRecord]) -> JobProfile:
     """Return what the iterations of a job have in common. Raises `DocumentError` if there are none."""
     if all(record.iterations for record in records):
         found_by = "steps of the optimizer"
@@ -107,14 +107,14 @@ def profile(records: Sequence[Record]) -> JobProfile:
     return JobProfile(ranks, groups, len(alike), len(jobs) - len(alike), found_by)
 
 
-def _events(part: Unmarked) -> list[Call | Wait]:
+def _events(part: Unmarked) -> list[Call | RankWait]:
     return sorted((*part.calls, *part.waits), key=lambda event: event.start_s)
 
 
 def _key(part: Unmarked) -> tuple[Hashable, ...]:
     """Return what an iteration does, without times and sizes."""
     return tuple(
-        event.calls if isinstance(event, Wait) else (*_signature(event), event.parts is None, event.backward)
+        event.calls if isinstance(event, RankWait) else (*_signature(event), event.parts is None, event.backward)
         for event in _events(part)
     )
 
@@ -131,12 +131,12 @@ def _rank_profile(iterations: Sequence[Iteration], groups: Mapping[str, Group]) 
         for at, event in enumerate(own):
             gaps[at].append(max(0.0, event.start_s - cursor))
             # While a rank calls an operation it is busy, and other work of its own has to wait.
-            cursor = max(cursor, event.end_s if isinstance(event, Wait) else event.start_s)
+            cursor = max(cursor, event.end_s if isinstance(event, RankWait) else event.start_s)
         gaps[len(own)].append(max(0.0, iteration.end_s - cursor))
     moments = tuple(
-        Moment(Spread.of(gaps[at]), None, event.calls, event.backward)
-        if isinstance(event, Wait)
-        else Moment(Spread.of(gaps[at]), event.number)
+        Moment(Variation.of(gaps[at]), None, event.calls, event.backward)
+        if isinstance(event, RankWait)
+        else Moment(Variation.of(gaps[at]), event.number)
         for at, event in enumerate(events[0])
     )
     operations = tuple(
@@ -147,10 +147,10 @@ def _rank_profile(iterations: Sequence[Iteration], groups: Mapping[str, Group]) 
     return RankProfile(
         operations,
         moments,
-        Spread.of(gaps[len(moments)]),
-        Spread.of(totals),
-        Spread.of([total - wait for total, wait in zip(totals, waits, strict=True)]),
-        Spread.of(waits),
+        Variation.of(gaps[len(moments)]),
+        Variation.of(totals),
+        Variation.of([total - wait for total, wait in zip(totals, waits, strict=True)]),
+        Variation.of(waits),
     )
 
 
@@ -165,13 +165,13 @@ def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
         first,
         group.ranks,
         group.backend,
-        Spread.of([call.bytes for call in calls]),
+        Variation.of([call.bytes for call in calls]),
         parts,
-        Spread.of(took) if len(took) == len(calls) else None,
+        Variation.of(took) if len(took) == len(calls) else None,
     )
 
 
-def _by_repetition(records: Sequence[Record]) -> Iterator[tuple[Iteration, ...]]:
+def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[Iteration, ...]]:
     """Yield iterations that begin where the operations of all ranks begin to repeat, from the middle of the record on.
 
     All ranks have as many iterations, so the number of iterations is that of the rank with the longest period.

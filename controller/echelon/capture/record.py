@@ -51,7 +51,7 @@ class Call(Section):
     """When it had ended. None: nothing told."""
 
 
-class Wait(Section):
+class RankWait(Section):
     """A time in which a rank waited for calls of the iteration; for none of them, it waited for an earlier one's."""
 
     start_s: _Moment
@@ -65,7 +65,7 @@ class Unmarked(Section):
     """Everything that a rank did, where nothing told the ends of iterations."""
 
     calls: tuple[Call, ...]
-    waits: tuple[Wait, ...]
+    waits: tuple[RankWait, ...]
 
 
 class Iteration(Unmarked):
@@ -75,7 +75,7 @@ class Iteration(Unmarked):
     end_s: _Moment
 
 
-class Record(Section):
+class RankRecord(Section):
     """What one rank did."""
 
     echelon_capture: Literal[1]
@@ -91,7 +91,7 @@ class Record(Section):
     unmarked: Unmarked | None = None
 
 
-def read_records(directory: Path) -> tuple[Record, ...]:
+def read_records(directory: Path) -> tuple[RankRecord, ...]:
     """Return the records in a directory, by rank. Raises `DocumentError` unless they are those of a whole job."""
     found = [_read(path) for path in directory.glob("rank-*.json")]
     if not found:
@@ -116,7 +116,7 @@ def read_records(directory: Path) -> tuple[Record, ...]:
     return records
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> RankRecord:
     try:
         with path.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
@@ -127,13 +127,13 @@ def _read(path: Path) -> Record:
         raise DocumentError(str(path), "", "is not JSON (record the job anew)", code="bad-syntax") from None
     if not isinstance(document, dict):
         raise DocumentError(str(path), "", "is not a record of at most 256 MiB (record fewer iterations)")
-    record = parse_document(Record, document, str(path))
+    record = parse_document(RankRecord, document, str(path))
     for number, part in enumerate((*record.iterations, *([record.unmarked] if record.unmarked else []))):
         _check(path, record, number, part)
     return record
 
 
-def _check(path: Path, record: Record, number: int, part: Unmarked) -> None:
+def _check(path: Path, record: RankRecord, number: int, part: Unmarked) -> None:
     for at, call in enumerate(part.calls):
         group = record.groups.get(call.group)
         members: Sequence[int] = group.ranks if group else ()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from echelon.capture.iterations import JobProfile, Operation, Spread
+from echelon.capture.iterations import JobProfile, Operation, Variation
 from echelon.capture.paradigms import recognise
-from echelon.capture.record import Record
+from echelon.capture.record import RankRecord
 
 
-def summary(records: Sequence[Record], profile: JobProfile) -> dict[str, object]:
+def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, object]:
     """Return the summary, as JSON can have it. Times are seconds, sizes bytes."""
     return {
         "ranks": len(records),
@@ -62,5 +62,5 @@ def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
         yield row
 
 
-def _rounded(spread: Spread, digits: int = 6) -> dict[str, float]:
+def _rounded(spread: Variation, digits: int = 6) -> dict[str, float]:
     return {key: round(value, digits) if digits else round(value) for key, value in asdict(spread).items()}

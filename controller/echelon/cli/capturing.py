@@ -16,7 +16,7 @@ from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
-    from echelon.capture.record import Record
+    from echelon.capture.record import RankRecord
 
 
 def capture(
@@ -111,7 +111,9 @@ def _describe(out: Path, job: Path | None) -> dict[str, Any]:
     return {"directory": out, "job": job, **described}
 
 
-def _write_job(job: Path, files: Mapping[str, bytes], records: Sequence[Record], described: Mapping[str, Any]) -> None:
+def _write_job(
+    job: Path, files: Mapping[str, bytes], records: Sequence[RankRecord], described: Mapping[str, Any]
+) -> None:
     from dataclasses import replace
 
     from echelon.cli.importing import job_name
