@@ -1,7 +1,8 @@
 """Training jobs of real processes, each rank in a network namespace of its own, captured on links of a given rate.
 
-Run as root: ``python -m tests.echelon.capture.network`` prints what the kernel has counted, and the times that `fluid`
-predicts from the captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
+Run as root: ``python -m tests.echelon.capture.network OUT fsdp,moe 50,100 3`` trains examples/torch/fsdp.py and moe.py on
+3 ranks at 50 and at 100 Mbit/s. It prints what the kernel has counted, and the times that `fluid` predicts from the
+captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str]) -> None:
     out = Path(arguments[0])
     out.mkdir()
     cases = [
-        Case(f"{script}-{rate}", f"{script}.py", rate_bps=rate * 10**6)
+        Case(f"{script}-{rate}", f"{script}.py", ranks=int(arguments[3]), rate_bps=rate * 10**6)
         for script in arguments[1].split(",")
         for rate in map(int, arguments[2].split(","))
     ]
