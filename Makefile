@@ -11,7 +11,7 @@ TARGET ?= softswitch
 TESTS ?=
 
 .PHONY: demo demo-mininet docs test test-fast test-long test-properties test-quiet ptf lint screenshots bench bench-switch soak format p4 p4-rankings \
-	p4-tofino p4-report proto clean
+	p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -131,6 +131,13 @@ p4-tofino: p4-rankings
 		$(BFAS) --target $$target -o $$made/pipe $$made/pipe/echelon.bfa && \
 		$(RUN)/python p4src/tofino_output.py $$arch $$made || exit 1; \
 	done
+
+# Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.
+BPF := controller/echelon/agent/bpf
+bpf:
+	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
+		-c connections.bpf.c -o connections.bpf.o && llvm-strip -g connections.bpf.o
+	cd $(BPF) && sha256sum connections.bpf.c >SOURCE.sha256
 
 # Write what the program compiled for Tofino takes of the chips into docs/tofino.md, with its picture.
 p4-report: $(STAMP)

@@ -12,6 +12,7 @@ import typer
 
 from echelon.cli import (
     about,
+    agent,
     capturing,
     changes,
     checks,
@@ -77,6 +78,7 @@ app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)
 app.command(rich_help_panel=_EXPERIMENTS)(evaluations.evaluate)
 app.command(rich_help_panel=_EXPERIMENTS)(coflows.coflows)
 app.command(rich_help_panel=_SERVICE)(serving.serve)
+app.add_typer(agent.app, name="agent", rich_help_panel=_SERVICE)
 app.command(rich_help_panel=_SERVICE)(tokens.token)
 app.command(rich_help_panel=_SERVICE)(stores.backup)
 app.command(rich_help_panel=_SERVICE)(stores.restore)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -21,6 +21,7 @@ from echelon.documents import parse_document, read_document
 from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
 from echelon.service.resources import (
+    ConnectionsResource,
     DryRunResource,
     EventResource,
     IntentResource,
@@ -158,6 +159,20 @@ class Client:
         """
         report = {"echelonflow": echelonflow, "offsets": [_duration(offset) for offset in offsets]}
         return self._send(JobResource, "POST", _path("jobs", job, "distances"), report)
+
+    def connections(self, job: str) -> ConnectionsResource:
+        """Return the connections of a job that agents reported, and the addresses of its hosts."""
+        return self._get(ConnectionsResource, _path("jobs", job, "connections"))
+
+    def report_connections(
+        self, job: str, host: str, connections: Iterable[tuple[str, int, str, int]]
+    ) -> ConnectionsResource:
+        """Replace the connections of a job that a host sees: own address and port, the other host's address and port.
+
+        Reporting the same connections again changes nothing.
+        """
+        seen = [{"local": f"{own}:{port}", "remote": f"{other}:{its}"} for own, port, other, its in connections]
+        return self._send(ConnectionsResource, "PUT", _path("jobs", job, "connections", host), {"connections": seen})
 
     # --- plan, policy ----------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class DryRuns:
         store, asked = self._jobs, change.asked
         jobs, fabric, policy = store.jobs, store.fabric, store.policy
         match asked:
-            case events.RegisterJob() | events.ReportDistances():
+            case events.RegisterJob() | events.ReportDistances() | events.ReportConnections():
                 assert change.job is not None
                 jobs = {**jobs, change.job.name: change.job}
             case events.RemoveJob(job=name):

@@ -14,6 +14,7 @@ from echelon.control.planning import Planned
 from echelon.control.rehearsal import ChangeOutcome, Situation
 from echelon.documents import DocumentError
 from echelon.jobs.spec import JobSpec
+from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
 
 
@@ -75,6 +76,16 @@ class ReportDistances:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportConnections:
+    """The agent of a host reports all connections of a job that it sees now, from its host to others."""
+
+    request: int
+    job: str
+    host: str
+    connections: tuple[FiveTuple, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChoosePolicy:
     """A client chooses a policy, which is known to exist."""
 
@@ -109,7 +120,7 @@ class StopWaiting:
     request: int
 
 
-ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ChoosePolicy | SetLink
+ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,16 @@ class DistancesReported:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionsReported:
+    """The agent of a host reported other connections of a job than before."""
+
+    job: str
+    host: str
+    opened: int
+    closed: int
+
+
+@dataclass(frozen=True, slots=True)
 class DistancesCorrected:
     """Arrangement functions of a job were replaced by what switches observed."""
 
@@ -172,6 +182,7 @@ Fact: TypeAlias = (
     | JobRemoved
     | JobLeft
     | DistancesReported
+    | ConnectionsReported
     | DistancesCorrected
     | PolicyChosen
     | LinkChanged

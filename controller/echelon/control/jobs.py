@@ -15,7 +15,8 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import with_offsets
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
-from echelon.lowering.identity import Identity, identities_of
+from echelon.kept import altered
+from echelon.lowering.identity import FiveTuple, Identity, identities_of
 
 LAST_NUMBER = 0xFFFF
 """The highest job number: the shim header has 16 bits for it, and 0 means no job."""
@@ -84,6 +85,8 @@ class RegisteredJob:
     built: BuiltJob | None = None
     owner: str | None = None
     """The client that registered the job first; None: not known."""
+    connections: Mapping[str, frozenset[FiveTuple]] = field(default_factory=dict)
+    """The connections that each host's agent sees, from that host to the other one."""
 
     @cached_property
     def reported(self) -> Job:
@@ -108,7 +111,13 @@ class RegisteredJob:
         """Return how switches recognise the packets of each flow, by flow."""
         if self.built is not None:
             return self.built.identities
-        return identities_of(self.job, self.number, self.spec, fabric)
+        return identities_of(self.job, self.number, self.spec, fabric, self.five_tuples)
+
+    @property
+    def five_tuples(self) -> frozenset[FiveTuple]:
+        """The reported connections, once in each direction."""
+        forth = frozenset().union(*self.connections.values())
+        return forth | {reverse(one) for one in forth}
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that the store keeps. It is exact."""
@@ -118,11 +127,17 @@ class RegisteredJob:
             "spec": dict(self.document),
             "offsets_s": {name: [str(offset) for offset in offsets] for name, offsets in self.offsets_s.items()},
             "owner": self.owner,
+            "connections": {host: [list(one) for one in sorted(seen)] for host, seen in self.connections.items()},
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
         """Return the job with another arrangement function and no observations. `build` says whether it fits."""
         return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
+
+    def with_connections(self, host: str, seen: frozenset[FiveTuple]) -> RegisteredJob:
+        """Return the job with other connections of a host. It has the same graph; nothing is built anew."""
+        connections = {**self.connections, host: seen}
+        return altered(self, connections={name: those for name, those in connections.items() if those})
 
     def build(self) -> None:
         """Build `job` now. Raises as `reported` does."""
@@ -154,7 +169,21 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
             name: tuple(Fraction(offset) for offset in offsets) for name, offsets in document["offsets_s"].items()
         },
         owner=document.get("owner"),
+        connections={
+            host: frozenset(five_tuple(*one) for one in seen) for host, seen in document.get("connections", {}).items()
+        },
     )
+
+
+def five_tuple(protocol: str, src: str, dst: str, src_port: int, dst_port: int) -> FiveTuple:
+    """Return the connection with these ends."""
+    return protocol, src, dst, src_port, dst_port
+
+
+def reverse(connection: FiveTuple) -> FiveTuple:
+    """Return the connection as its other end sees it."""
+    protocol, src, dst, src_port, dst_port = connection
+    return protocol, dst, src, dst_port, src_port
 
 
 def check_hosts(spec: JobSpec, fabric: Fabric) -> None:

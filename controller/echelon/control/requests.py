@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from echelon.control import effects, events, facts
+from echelon.control import agents, effects, events, facts
 from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnknownError
 from echelon.control.events import ChangeRequest, Instant
@@ -107,6 +107,11 @@ class Requests:
                 return Change(asked)
             case events.ReportDistances(job=name):
                 return Change(asked, self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s))
+            case events.ReportConnections(job=name, host=host):
+                job = self._jobs.known(name)
+                seen = agents.checked(asked, job, self._jobs.jobs, self._fabric)
+                same = seen == job.connections.get(host, frozenset())
+                return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():
                 return Change(asked)
             case events.SetLink():
@@ -125,6 +130,11 @@ class Requests:
                 if change.job is self._jobs.jobs.get(change.job.name):
                     return [effects.Answer(asked.request, change.job), *self._next(asked, now)]
                 return [effects.BuildJob(asked.request, change.job)]
+            case events.ReportConnections():
+                assert change.job is not None
+                if change.job is self._jobs.jobs[change.job.name]:
+                    return [effects.Answer(asked.request, change.job), *self._next(asked, now)]
+                return self._save(change, self._jobs.change_job(change.job))
             case events.RemoveJob(job=name):
                 return self._save(change, self._jobs.removal(name))
             case events.ChoosePolicy(policy=policy):
@@ -155,6 +165,7 @@ class Requests:
             offsets_s={},
             built=asked.built,
             owner=owner,
+            connections=agents.kept(before, spec, self._fabric),
         )
 
     def _others_of(self, owner: str, name: str) -> list[JobSpec]:
@@ -218,6 +229,17 @@ class Requests:
                 assert job is not None
                 self._keep(job, now)
                 return [facts.DistancesReported(name, echelonflow), effects.Answer(request, job)]
+            case events.ReportConnections(request, name, host):
+                assert job is not None
+                # What switches observed may have changed the job meanwhile.
+                before = self._jobs.known(name)
+                was, now_seen = (one.connections.get(host, frozenset()) for one in (before, job))
+                job = before.with_connections(host, now_seen)
+                self._keep(job, now)
+                return [
+                    facts.ConnectionsReported(name, host, len(now_seen - was), len(was - now_seen)),
+                    effects.Answer(request, job),
+                ]
             case events.RemoveJob(request, name):
                 self._jobs.drop(name)
                 self._progress.removed(name)
@@ -253,7 +275,7 @@ def _line_of(asked: ChangeRequest) -> str:
     match asked:
         case events.RegisterJob(spec=spec):
             return spec.job
-        case events.RemoveJob(job=name) | events.ReportDistances(job=name):
+        case events.RemoveJob(job=name) | events.ReportDistances(job=name) | events.ReportConnections(job=name):
             return name
         case events.ChoosePolicy() | events.SetLink():
             return _SETTINGS

@@ -8,17 +8,18 @@ start: 0 s                # of the first iteration (default 0)
 weight: 1                 # importance compared with other jobs (default 1)
 pipeline: {...}           # echelon.jobs.paradigms has one module for each section
 recognition:              # how switches recognise the job's flows (default: {by: shim})
-  by: bytes               # shim: by the header that Echelon's own senders write; or bytes, for unmodified senders:
+  by: bytes               # shim: by the header that Echelon's own senders write; or bytes, for unmodified senders;
+                          # or agent, the same, where agents on the hosts report the connections (only idle_gap follows)
   protocol: tcp           # tcp (default) or udp
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
   idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
 ```
 
-With `by: bytes`, switches tell the flows of a connection apart by how many bytes it has carried since the iteration
-started, so the sizes in the file must be what the senders really send. `idle_gap` must be shorter than the pause of the
-job's first connection between two iterations, and longer than any other pause between its packets. A pause for
-computing counts only after 95 % of the connection's bytes.
+With `by: bytes` or `by: agent`, switches tell the flows of a connection apart by how many bytes it has carried since
+the iteration started, so the sizes in the file must be what the senders really send. `idle_gap` must be shorter than
+the pause of the job's first connection between two iterations, and longer than any other pause between its packets. A
+pause for computing counts only after 95 % of the connection's bytes.
 """
 
 from __future__ import annotations
@@ -57,17 +58,21 @@ SHIM_PORT = 0xEF10
 """A UDP packet to this port starts with the shim header."""
 
 
+_NEEDED = {"shim": (), "bytes": ("source_port", "destination_port", "idle_gap"), "agent": ("idle_gap",)}
+
+
 class RecognitionSpec(Section):
     """The way in which switches recognise the packets of the job's flows."""
 
-    by: Literal["shim", "bytes"] = "shim"
-    """shim: the sender marks every packet. bytes: by connection, and what it has carried in this iteration."""
+    by: Literal["shim", "bytes", "agent"] = "shim"
+    """shim: the sender marks every packet. bytes: by connection, and what it has carried in this iteration. agent: in
+    the same way, by the connections that agents on the hosts report; all those between two hosts count as one."""
     protocol: Literal["tcp", "udp"] | None = None
     """None: tcp."""
     source_port: Port | None = None
-    """Of the sender. With `by: bytes` it is required."""
+    """Of the sender. With `by: bytes` it is required; no other takes it."""
     destination_port: Port | None = None
-    """Of the receiver. With `by: bytes` it is required."""
+    """Of the receiver. With `by: bytes` it is required; no other takes it."""
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
 
@@ -77,14 +82,14 @@ class RecognitionSpec(Section):
         return self
 
     def _faults(self) -> Iterator[PydanticCustomError]:
-        needed = ("source_port", "destination_port", "idle_gap")
-        for key in ("protocol", *needed):
+        needed = _NEEDED[self.by]
+        for key in ("protocol", *_NEEDED["bytes"]):
             given = getattr(self, key) is not None
-            if given and self.by == "shim":
+            if given and key not in needed and self.by != "bytes":
                 yield problem(
-                    "does not go with 'by: shim' (remove it, or write 'by: bytes')", key, code="conflicting-key"
+                    f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')", key, code="conflicting-key"
                 )
-            if not given and self.by == "bytes" and key in needed:
+            if not given and key in needed:
                 yield problem("is missing (switches need it to recognise flows by bytes)", key, code="missing-key")
         if self.idle_gap is not None and not SHORTEST_GAP_S <= self.idle_gap < LONGEST_GAP_S:
             yield problem(
@@ -187,12 +192,12 @@ class JobSpec(Section):
         if self.recognition.by == "shim":
             return
         if refusal := self.paradigm.counting_refusal():
-            yield problem(f"'bytes' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
+            yield problem(f"'{self.recognition.by}' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
         carried = self.paradigm.connection_bytes(len(self.workers))
         if carried >= COUNTED_BYTES:
             yield problem(
-                f"'bytes' cannot tell flows apart on a connection that carries {carried} B in an iteration (the limit "
-                "is 4 GiB: use the shim)",
+                f"'{self.recognition.by}' cannot tell flows apart on a connection that carries {carried} B in an "
+                "iteration (the limit is 4 GiB: use the shim)",
                 "recognition",
                 "by",
                 code="too-large",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -41,17 +41,30 @@ class SegmentIdentity:
     protocol: str
     """The protocol: tcp or udp."""
     src_port: int
+    """0 where agents report the ports."""
     dst_port: int
+    """0 where agents report the ports."""
     start_bytes: int
     end_bytes: int
     """Position of the first byte after the flow."""
     iteration_bytes: int
     """Bytes that the connection carries in a whole iteration."""
     idle_gap_s: Fraction
+    reported: tuple[tuple[int, int], ...] | None = None
+    """The ports, source and destination, of each connection that agents reported, which all count as one; None: agents
+    report nothing, and the ports are those above."""
 
     @property
     def five_tuple(self) -> FiveTuple:
+        """The name of the connection; it stays the same while reported connections come and go."""
         return self.protocol, self.src_ipv4, self.dst_ipv4, self.src_port, self.dst_port
+
+    @property
+    def five_tuples(self) -> tuple[FiveTuple, ...]:
+        """The connections whose packets are counted."""
+        if self.reported is None:
+            return (self.five_tuple,)
+        return tuple((self.protocol, self.src_ipv4, self.dst_ipv4, *ports) for ports in self.reported)
 
 
 Identity = ShimIdentity | SegmentIdentity
@@ -70,17 +83,22 @@ SHIM_NUMBERS = 1 << 16
 """Number of jobs, and of flows of one job, that the shim header can distinguish."""
 
 
-def identities_of(job: Job, number: int, spec: JobSpec, fabric: Fabric) -> Mapping[str, Identity]:
+def identities_of(
+    job: Job, number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple] = ()
+) -> Mapping[str, Identity]:
     """Return how switches recognise each flow of a job, as the `recognition` section of its file says.
 
     By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each pair of workers has
-    one connection, which carries its flows in the order of `echelon.jobs.analysis.connections`. Workers are hosts of
-    `fabric`. Raise `LoweringError` for more flows than the shim can number.
+    one connection, which carries its flows in the order of `echelon.jobs.analysis.connections`. By agent, it has the
+    `reported` connections from one to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more flows
+    than the shim can number.
     """
-    return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric)
+    return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric, reported)
 
 
-def _by_shim(job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabric) -> dict[str, Identity]:
+def _by_shim(
+    job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabric, _reported: Collection[FiveTuple]
+) -> dict[str, Identity]:
     if max(len(job.flows), number + 1) > SHIM_NUMBERS:
         raise LoweringError(
             f"job {job.name}: {len(job.flows)} flows of job number {number}: the shim header numbers {SHIM_NUMBERS} of "
@@ -90,13 +108,34 @@ def _by_shim(job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabr
     return {flow.name: ShimIdentity(number, index) for index, flow in enumerate(job.flows)}
 
 
-def _by_bytes(job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric) -> dict[str, Identity]:
-    src_port, dst_port, gap_s = recognition.source_port, recognition.destination_port, recognition.idle_gap
+def _by_bytes(
+    job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric, _reported: Collection[FiveTuple]
+) -> Mapping[str, Identity]:
     # The file's loader has checked this.
-    assert src_port is not None
-    assert dst_port is not None
+    assert recognition.source_port is not None
+    assert recognition.destination_port is not None
+    return _segments(job, recognition, fabric, recognition.source_port, recognition.destination_port)
+
+
+def _by_agent(
+    job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric, reported: Collection[FiveTuple]
+) -> Mapping[str, Identity]:
+    ports: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for _, src, dst, src_port, dst_port in reported:
+        ports.setdefault((src, dst), set()).add((src_port, dst_port))
+    segments = _segments(job, recognition, fabric, 0, 0)
+    return {
+        flow: replace(one, reported=tuple(sorted(ports.get((one.src_ipv4, one.dst_ipv4), ()))))
+        for flow, one in segments.items()
+    }
+
+
+def _segments(
+    job: Job, recognition: RecognitionSpec, fabric: Fabric, src_port: int, dst_port: int
+) -> dict[str, SegmentIdentity]:
+    gap_s = recognition.idle_gap
     assert gap_s is not None
-    out: dict[str, Identity] = {}
+    out: dict[str, SegmentIdentity] = {}
     for (src, dst), flows in connections(job).items():
         edges = list(accumulate((flow.size_bytes for flow in flows), initial=0))
         for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
@@ -114,4 +153,8 @@ def _by_bytes(job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabr
     return out
 
 
-_RECOGNITIONS = {"shim": _by_shim, "bytes": _by_bytes}
+_RECOGNITIONS: Mapping[str, Callable[..., Mapping[str, Identity]]] = {
+    "shim": _by_shim,
+    "bytes": _by_bytes,
+    "agent": _by_agent,
+}

@@ -27,6 +27,8 @@ class LoweredJob:
     part: Part
     profiles: Mapping[int, LevelProfile]
     """The profiles that the job needs, by number."""
+    connections: int = 0
+    """How many connections the switch recognises it by."""
 
 
 def lower_job(
@@ -49,24 +51,19 @@ class _Connection:
     number: int
     segment: SegmentIdentity
 
-    def entry(self, job: int, time: TimeUnit, *, is_head: bool) -> TableEntry:
-        s = self.segment
-        key: dict[str, Match] = {
-            "src": ipv4(s.src_ipv4),
-            "dst": ipv4(s.dst_ipv4),
-            "src_port": s.src_port,
-            "dst_port": s.dst_port,
-        }
-        return entry(
-            f"{s.protocol}_connection",
-            key,
-            "set_connection",
-            connection=self.number,
-            job=job,
-            is_head=int(is_head),
-            **{f"gap_{time.suffix}": time.count(s.idle_gap_s)},
-            head_bytes=int(s.iteration_bytes * _HEAD_SHARE),
-        )
+    def entries(self, job: int, time: TimeUnit, *, is_head: bool) -> Iterator[TableEntry]:
+        for protocol, src, dst, src_port, dst_port in self.segment.five_tuples:
+            key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
+            yield entry(
+                f"{protocol}_connection",
+                key,
+                "set_connection",
+                connection=self.number,
+                job=job,
+                is_head=int(is_head),
+                **{f"gap_{time.suffix}": time.count(self.segment.idle_gap_s)},
+                head_bytes=int(self.segment.iteration_bytes * _HEAD_SHARE),
+            )
 
 
 @dataclass
@@ -92,11 +89,12 @@ class _JobAtSwitch:
             classifiers += self._classifiers(number, flow)
         head = next(iter(self.connections.values()), None)
         connections = [
-            connection.entry(self.numbers.register(), self.units.time, is_head=connection is head)
+            one
             for connection in self.connections.values()
+            for one in connection.entries(self.numbers.register(), self.units.time, is_head=connection is head)
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
-        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles)
+        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, len(connections))
 
     def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
         following = flow.path[flow.path.index(self.switch) + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -178,6 +179,7 @@ class Lowering:
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
         _check_connections(jobs, last.jobs)
+        _check_room(jobs, last.jobs, self._capabilities)
         _check(plan, frozenset().union(*(job.queues for job in jobs.values())), self._capabilities)
         switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
         return _Lowered(fabric, plan, jobs, switches)
@@ -290,7 +292,8 @@ def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
 
 def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity]) -> frozenset[FiveTuple]:
     of_flows = (identities[flow.flow] for flow in flows)
-    return frozenset(identity.five_tuple for identity in of_flows if isinstance(identity, SegmentIdentity))
+    segments = (identity for identity in of_flows if isinstance(identity, SegmentIdentity))
+    return frozenset(chain.from_iterable(segment.five_tuples for segment in segments))
 
 
 def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> None:
@@ -305,6 +308,24 @@ def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> 
                     f"{owners[connection]} already; give the job other ports",
                     name,
                     code="duplicate",
+                )
+
+
+def _check_room(jobs: Mapping[str, _Job], before: Mapping[str, _Job], capabilities: Mapping[str, Capabilities]) -> None:
+    """Refuse more connections than a switch can recognise; the job that is new or has changed is at fault.
+
+    Numbers do not run out before: reported connections between two hosts share one.
+    """
+    taken: Counter[str] = Counter()
+    for name, job in sorted(jobs.items(), key=lambda item: before.get(item[0]) is not item[1]):
+        for switch, lowered in job.at.items():
+            taken[switch] += lowered.connections
+            if taken[switch] > capabilities[switch].max_connections:
+                raise LoweringError(
+                    f"job {name}: switch {switch}: more than {capabilities[switch].max_connections} connections; "
+                    "spread the jobs over more switches",
+                    name,
+                    code="numbers-exhausted",
                 )
 
 

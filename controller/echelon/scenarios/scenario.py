@@ -390,6 +390,15 @@ class ScenarioSpec(Section):
                     "protocol",
                     code="conflicting-key",
                 )
+            if job.recognition.by == "agent":
+                yield problem(
+                    "'agent' is only for jobs of a service; a scenario's have no agents (write 'bytes', with ports)",
+                    "jobs",
+                    index,
+                    "recognition",
+                    "by",
+                    code="conflicting-key",
+                )
             for host, at in job.hosts.items():
                 yield from self._faults_of_host(host, "jobs", index, *at)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from echelon.control import effects, events
 from echelon.control.errors import RefusedError, UnavailableError
-from echelon.control.jobs import NO_QUOTA, parse_job
+from echelon.control.jobs import NO_QUOTA, five_tuple, parse_job
 from echelon.control.jobstore import ChosenPolicy, ends_of
 from echelon.control.machine import InForce, Machine
 from echelon.control.rehearsal import ChangeOutcome
@@ -23,6 +23,8 @@ from echelon.policies import PolicyChoiceError, choices, parse_parameters
 from echelon.service import views
 from echelon.service.interface import Change, FlowQuery, JobQuery, LinkChange, Registered, Registration, Removal
 from echelon.service.resources import (
+    ConnectionReport,
+    ConnectionsResource,
     DistanceReport,
     DryRunResource,
     EventResource,
@@ -211,6 +213,18 @@ class ControllerService:
         return await leader.ask(
             lambda request: events.ReportDistances(request, name, report.echelonflow, offsets_s),
             lambda answer: views.job(answer.value, leader.machine),
+        )
+
+    def connections(self, name: str) -> ConnectionsResource:
+        return views.connections(self._machine.jobs.known(name), self.config.fabric)
+
+    async def report_connections(self, name: str, host: str, report: ConnectionReport) -> ConnectionsResource:
+        seen = tuple(
+            five_tuple("tcp", one.local[0], one.remote[0], one.local[1], one.remote[1]) for one in report.connections
+        )
+        return await self._leader.ask(
+            lambda request: events.ReportConnections(request, name, host, seen),
+            lambda answer: views.connections(answer.value, self.config.fabric, host),
         )
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:

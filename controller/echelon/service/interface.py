@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from echelon.control.progress import JobState
 from echelon.service.resources import (
+    ConnectionReport,
+    ConnectionsResource,
     DistanceReport,
     DryRunResource,
     EventResource,
@@ -121,6 +123,12 @@ class Service(Protocol):
         """Return what a change would do: it is checked and planned, but neither stored nor written."""
 
     async def report_distances(self, name: str, report: DistanceReport) -> JobResource: ...
+
+    def connections(self, name: str) -> ConnectionsResource:
+        """Return the connections of a job that agents reported, and what an agent must know of it."""
+
+    async def report_connections(self, name: str, host: str, report: ConnectionReport) -> ConnectionsResource:
+        """Replace the connections of a job that a host reported before."""
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         """Return the job as soon as it is installed or unplanned, at the latest after `timeout_s`."""

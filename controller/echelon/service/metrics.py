@@ -95,6 +95,7 @@ class Metrics:
         self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
         self._corrections = counter("distance_corrections", "Arrangement functions replaced by observed distances")
+        self._reported = counter("connections_reported", "Connections that agents reported", "change")
 
         self._switch_state = gauge("switch_state", "1 for the state that a switch is in", "switch", "state")
         self._sessions = counter("switch_sessions", "P4Runtime sessions opened", "switch")
@@ -206,6 +207,11 @@ class Metrics:
     def distances_corrected(self) -> None:
         """Note that an arrangement function was replaced by what switches observed."""
         self._corrections.inc()
+
+    def connections_reported(self, opened: int, closed: int) -> None:
+        """Note that an agent reported connections of a job that have opened and closed."""
+        self._reported.labels("opened").inc(opened)
+        self._reported.labels("closed").inc(closed)
 
     def _has_series(self, job: str) -> bool:
         with self._lock:

@@ -23,6 +23,9 @@ def report(fact: Fact, metrics: Metrics) -> None:
             metrics.job_removed(job)
         case facts.DistancesReported(job, echelonflow):
             log.info("distances reported", job=job, echelonflow=echelonflow)
+        case facts.ConnectionsReported(job, host, opened, closed):
+            metrics.connections_reported(opened, closed)
+            log.info("connections reported", job=job, host=host, opened=opened, closed=closed)
         case facts.DistancesCorrected(job):
             metrics.distances_corrected()
             log.info("distances corrected by observations", job=job)

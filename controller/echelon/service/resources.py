@@ -3,12 +3,15 @@ bytes, rates bits per second."""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from echelon.control.progress import JobState
 from echelon.documents import Durations, Section, StepName
+from echelon.quantities import QuantityError, shown
 
 
 class Resource(BaseModel):
@@ -105,6 +108,61 @@ class JobSummary(Resource):
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
     """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
+
+
+_ENDPOINT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,6})")
+
+
+def _endpoint(value: object) -> tuple[str, int]:
+    found = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
+    try:
+        address = None if found is None else str(ipaddress.IPv4Address(found[1]))
+    except ValueError:
+        address = None
+    if found is None or address is None:
+        raise QuantityError(f"{shown(value)} is not an endpoint (write it as 10.0.0.1:29500)", code="not-an-address")
+    if not 1 <= int(found[2]) <= 65535:
+        raise QuantityError(f"{shown(value)} has a port that is not between 1 and 65535", code="out-of-range")
+    return address, int(found[2])
+
+
+TcpEndpoint = Annotated[
+    tuple[str, int],
+    PlainValidator(_endpoint),
+    PlainSerializer(lambda endpoint: f"{endpoint[0]}:{endpoint[1]}", return_type=str),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ENDPOINT.pattern}$", "examples": ["10.0.0.1:29500"]}),
+]
+"""One end of a TCP connection, an IPv4 address and a port: ``10.0.0.1:29500``."""
+
+
+class ReportedConnection(Section):
+    """A TCP connection, as the host at one of its ends sees it."""
+
+    local: Annotated[TcpEndpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")]
+    remote: Annotated[TcpEndpoint, Field(description="the other host's address and port")]
+
+
+class ConnectionReport(Section):
+    """All connections of a job that a host has now with the job's other hosts. They replace those that it reported
+    before."""
+
+    connections: Annotated[
+        tuple[ReportedConnection, ...], Field(description="the connections, as [{local: ..., remote: ...}]")
+    ]
+
+
+class ConnectionsResource(Resource):
+    """The connections by which switches recognise a job."""
+
+    job: str
+    by: str
+    """How switches recognise the job: shim, bytes or agent. Agents report connections only of the last kind."""
+    idle_gap_s: float | None
+    """Silence after which the job's first connection starts a new iteration; null: the sender tells."""
+    addresses: dict[str, str]
+    """The address of each host of the job. Only connections between them are reported."""
+    connections: dict[str, tuple[ReportedConnection, ...]]
+    """What the agent of each host reported last."""
 
 
 class DistanceReport(Section):

@@ -84,9 +84,10 @@ class Trail:
         if number is None or asked is None:
             return changes
         origin, request = asked
-        record = self._saving[number] = Record(
-            self._clock(), *_told(request), origin.request, origin.client, origin.address
-        )
+        told = _told(request)
+        if told is None:
+            return changes
+        record = self._saving[number] = Record(self._clock(), *told, origin.request, origin.client, origin.address)
         place = next(self._numbers)
         return Changes(
             {**changes.puts, _key(place): asdict(record)},
@@ -108,8 +109,8 @@ def _key(place: int) -> Key:
     return "events", f"{place:012d}"
 
 
-def _told(request: events.ChangeRequest) -> tuple[str, str]:
-    """Return what is done to what."""
+def _told(request: events.ChangeRequest) -> tuple[str, str] | None:
+    """Return what is done to what; None: it is not recorded."""
     match request:
         case events.RegisterJob(replace=replace, spec=spec):
             return "replace job" if replace else "register job", spec.job
@@ -117,6 +118,9 @@ def _told(request: events.ChangeRequest) -> tuple[str, str]:
             return "remove job", job
         case events.ReportDistances(job=job, echelonflow=echelonflow):
             return "report distances", f"{job} {echelonflow}"
+        case events.ReportConnections():
+            # No person asked for it, and many such records would take the place of others.
+            return None
         case events.ChoosePolicy(policy=policy):
             return "choose policy", " ".join(
                 [policy.name, *(f"{key}={value}" for key, value in policy.parameters.items())]

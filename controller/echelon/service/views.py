@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import chain, dropwhile, islice
 from typing import Any
 
+from echelon.control.agents import addresses
 from echelon.control.errors import UnknownError
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ends_of
@@ -21,6 +22,7 @@ from echelon.plan import FlowPlan, Plan
 from echelon.rankings.base import Ranking
 from echelon.service.interface import FlowQuery
 from echelon.service.resources import (
+    ConnectionsResource,
     DryRunResource,
     EchelonFlowReport,
     EntryResource,
@@ -37,6 +39,7 @@ from echelon.service.resources import (
     QueueResource,
     QueueUse,
     RankingResource,
+    ReportedConnection,
     SwitchChange,
     SwitchDifference,
     SwitchResource,
@@ -72,6 +75,25 @@ def intent(of: Intent) -> IntentResource:
         switch=of.switch,
         entries=tuple(entry(one, part.owner) for part in of.parts for one in part.entries),
         queues=tuple(map(_queue, of.queues)),
+    )
+
+
+def connections(job: RegisteredJob, fabric: Fabric, host: str | None = None) -> ConnectionsResource:
+    """Return the reported connections of a job, or only those of one host."""
+    gap_s = job.spec.recognition.idle_gap
+    return ConnectionsResource(
+        job=job.name,
+        by=job.spec.recognition.by,
+        idle_gap_s=None if gap_s is None else float(gap_s),
+        addresses={name: address for address, name in addresses(job.spec, fabric).items()},
+        connections={
+            name: tuple(
+                ReportedConnection.model_construct(local=(one[1], one[3]), remote=(one[2], one[4]))
+                for one in sorted(seen)
+            )
+            for name, seen in job.connections.items()
+            if host in (None, name)
+        },
     )
 
 

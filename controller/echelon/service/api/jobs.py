@@ -16,7 +16,14 @@ from echelon.service.api.answers import WITH_BODY, RequestError, errors
 from echelon.service.api.body import checked, described, parsed
 from echelon.service.api.routing import Rehearse, Stopping, TheService, next_page, router
 from echelon.service.interface import JobQuery, Registered, Registration, Removal
-from echelon.service.resources import DistanceReport, DryRunResource, JobResource, JobSummary
+from echelon.service.resources import (
+    ConnectionReport,
+    ConnectionsResource,
+    DistanceReport,
+    DryRunResource,
+    JobResource,
+    JobSummary,
+)
 
 MAX_WAIT_S = 60
 LARGEST_PAGE = 1000
@@ -25,6 +32,10 @@ EXAMPLES: dict[str, Any] = {
     title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
 }
 DISTANCES: dict[str, Any] = {"profiled": {"echelonflow": "fp-0", "offsets": ["0 s", "12 ms", "24 ms"]}}
+CONNECTIONS: dict[str, Any] = {
+    "seen": {"connections": [{"local": "10.0.0.1:41234", "remote": "10.0.0.2:29500"}]},
+    "none": {"connections": []},
+}
 
 LOCATION = {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}
 CREATED = {"model": JobResource, "description": "Registered.", **LOCATION}
@@ -141,6 +152,24 @@ async def report_distances(
 ) -> JobResource:
     """Replace the arrangement function of one EchelonFlow by a measured one."""
     return await service.report_distances(name, report)
+
+
+@jobs.get("/jobs/{name}/connections", responses=errors(404))
+async def show_connections(service: TheService, name: str) -> ConnectionsResource:
+    """Return the connections of a job that agents reported, and the addresses between which they look for them."""
+    return service.connections(name)
+
+
+@jobs.put(
+    "/jobs/{name}/connections/{host}",
+    responses=errors(404, 409, *WITH_BODY),
+    openapi_extra=described(ConnectionReport, **CONNECTIONS),
+)
+async def report_connections(
+    service: TheService, name: str, host: str, report: Annotated[ConnectionReport, Depends(parsed(ConnectionReport))]
+) -> ConnectionsResource:
+    """Replace the connections of a job that a host sees. The answer has those of this host; they are on disk."""
+    return await service.report_connections(name, host, report)
 
 
 def _answer(registered: Registered, response: Response) -> JobResource:

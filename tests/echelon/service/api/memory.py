@@ -12,6 +12,8 @@ from echelon.documents import parse_document
 from echelon.jobs.spec import JobSpec
 from echelon.service.interface import Change, FlowQuery, JobQuery, Registered
 from echelon.service.resources import (
+    ConnectionReport,
+    ConnectionsResource,
     DistanceReport,
     DryRunResource,
     EventResource,
@@ -123,6 +125,15 @@ class MemoryService:
         job = self.job(name)
         self.reports.append(report)
         return job
+
+    def connections(self, name: str) -> ConnectionsResource:
+        self.job(name)
+        return ConnectionsResource(job=name, by="agent", idle_gap_s=0.05, addresses={}, connections={})
+
+    async def report_connections(self, name: str, host: str, report: ConnectionReport) -> ConnectionsResource:
+        self._check()
+        known = self.connections(name)
+        return known.model_copy(update={"connections": {host: report.connections}})
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         job = self.job(name)

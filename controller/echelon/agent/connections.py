@@ -1,0 +1,109 @@
+"""The connections of a job on this host, and what the kernel counts on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from echelon.agent.connection import Connection
+from echelon.agent.program import Seen
+from echelon.agent.sock_diag import TcpCounters, TcpSocket
+
+Owner = Callable[[], Callable[[TcpSocket], bool]]
+"""Returns what says whether a socket is the job's at this moment."""
+
+
+class Listing(Protocol):
+    """A reader of all sockets (`echelon.agent.sockets.SocketList`)."""
+
+    def read(self) -> list[TcpSocket]: ...
+
+
+class Telling(Protocol):
+    """A source of news of connections (`echelon.agent.program.KernelProgram`)."""
+
+    def read(self) -> list[Seen]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the job's connections have carried since the agent sees them, those that have closed included."""
+
+    sent_bytes: int = 0
+    """Without what was sent again."""
+    retransmitted_bytes: int = 0
+    retransmissions: int = 0
+    busy_s: float = 0.0
+    """Time with data to send, over all connections."""
+    stalled_s: float = 0.0
+    """Time of it in which the send buffer was too small."""
+
+    def plus(self, now: TcpCounters, before: TcpCounters) -> Totals:
+        """Return these totals with what a connection has carried between two readings."""
+        again = now.bytes_retransmitted - before.bytes_retransmitted
+        return Totals(
+            self.sent_bytes + now.bytes_sent - before.bytes_sent - again,
+            self.retransmitted_bytes + again,
+            self.retransmissions + now.retransmissions - before.retransmissions,
+            self.busy_s + (now.busy_us - before.busy_us) / 1e6,
+            self.stalled_s + (now.stalled_us - before.stalled_us) / 1e6,
+        )
+
+
+_NOTHING = TcpCounters(0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass
+class JobConnections:
+    """The connections of a job, kept up to date from the list of sockets and, where there is one, by a program in the
+    kernel, which is quicker and misses none that is short.
+
+    What connections carry is added up for those that are `is_counted` (default: all).
+    """
+
+    listing: Listing
+    owner: Owner
+    program: Telling | None = None
+    is_counted: Callable[[Connection], bool] = lambda _: True
+    totals: Totals = field(default_factory=Totals)
+    since_sent_s: float = 0.0
+    """How long ago any of them sent data, at the last reading."""
+    marked: int = 0
+    """How many have opened whose packets carry the mark."""
+    _open: dict[Connection, TcpCounters] = field(default_factory=dict)
+
+    @property
+    def open(self) -> frozenset[Connection]:
+        """The connections that are open."""
+        return frozenset(self._open)
+
+    def hear(self) -> None:
+        """Take what the program in the kernel tells."""
+        for connection, is_open, is_marked in () if self.program is None else self.program.read():
+            if is_open:
+                self._open[connection] = _NOTHING
+                self.marked += is_marked
+            else:
+                self._open.pop(connection, None)
+
+    def read(self) -> None:
+        """Read the list of sockets: correct which connections are open, and add up what they carried."""
+        # What the program has told before is in the list, unless it has closed since.
+        self.hear()
+        is_own = self.owner()
+        found = {one.connection: one.counters for one in self.listing.read() if is_own(one)}
+        self._add_up(found)
+        self._open = {one: counters or _NOTHING for one, counters in found.items()}
+
+    def _add_up(self, found: Mapping[Connection, TcpCounters | None]) -> None:
+        counted = {one: now for one, now in found.items() if now is not None and self.is_counted(one)}
+        for connection, now in counted.items():
+            before = self._open.get(connection, _NOTHING)
+            # A port that is used again begins anew.
+            self.totals = self.totals.plus(now, before if before.bytes_sent <= now.bytes_sent else _NOTHING)
+        self.since_sent_s = min(_since_sent(counted.values()), default=0.0)
+
+
+def _since_sent(counters: Iterable[TcpCounters]) -> Iterable[float]:
+    return (one.last_sent_ms / 1000 for one in counters if one.bytes_sent)

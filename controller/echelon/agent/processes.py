@@ -1,0 +1,44 @@
+"""The sockets of a process and its descendants, from /proc: for machines without control groups of version 2."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
+    """Return the ids of a process and of all that descend from it and whose parents still run."""
+    children: dict[int, list[int]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                # The command, in parentheses, may hold anything; the parent is the second field after it.
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = {root}
+    waiting = [root]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return frozenset(found)
+
+
+def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
+    """Return the numbers of the sockets that a process and its descendants have open.
+
+    Processes of other users have none that this process may see.
+    """
+    found = set()
+    for process in descendants(root, proc):
+        with suppress(OSError):
+            for descriptor in (proc / str(process) / "fd").iterdir():
+                with suppress(OSError):
+                    named = _SOCKET.fullmatch(str(descriptor.readlink()))
+                    if named is not None:
+                        found.add(int(named[1]))
+    return frozenset(found)

@@ -1,0 +1,213 @@
+"""The agent's loop: it sees a job's connections, has them reported, and measures what they carry."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from echelon.agent import capabilities, cgroups, processes
+from echelon.agent.connection import AgentError
+from echelon.agent.connections import JobConnections, Owner
+from echelon.agent.iterations import Iteration, IterationDetector
+from echelon.agent.program import KernelProgram
+from echelon.agent.reporting import Reporter
+from echelon.agent.sock_diag import TcpSocket
+from echelon.agent.sockets import SocketList
+
+READ_S = 1.0
+"""Time between two readings of the list of sockets, where a program in the kernel tells of connections."""
+POLL_S = 0.05
+"""The same without such a program."""
+READINGS_PER_GAP = 4
+LARGEST_SHARE = 0.05
+"""The most of a processor that readings may take: more connections are read less often."""
+LAST_REPORT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the agent watches, and how."""
+
+    job: str
+    dscp: int | None = None
+    """The mark of the job's packets; None: they are left as they are."""
+    idle_gap_s: float | None = None
+    """Silence that ends an iteration; None: iterations are not told apart."""
+    with_program: bool = True
+    """Whether to use a program in the kernel where that is allowed."""
+
+
+@dataclass
+class Agent:
+    """What the agent knows while it runs; `echelon.agent.metrics` shows it. `say` takes a line for the operator."""
+
+    watched: Watched
+    reporter: Reporter
+    say: Callable[[str], None]
+    connections: JobConnections | None = None
+    """None: it does not watch yet."""
+    detector: IterationDetector | None = None
+    last_iteration: Iteration | None = None
+    read_s: float = 0.0
+    """Processor time of the last reading of the list of sockets."""
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
+        capabilities.keep_only(*_NEEDED)
+        with ExitStack() as stack:
+            told = stack.enter_context(_signals())
+            cgroup, program = self._prepare(stack)
+            child = _start(command, cgroup)
+            self._watch(stack, told, _of_process(child.pid) if cgroup is None else _of_group(cgroup), program, child)
+            return child.wait()
+
+    def watch(self, cgroup: Path) -> None:
+        """Watch the connections of a control group until a signal ends the agent. Raise `AgentError`."""
+        capabilities.keep_only(*_NEEDED)
+        with ExitStack() as stack:
+            told = stack.enter_context(_signals())
+            self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup))
+
+    def _prepare(self, stack: ExitStack) -> tuple[Path | None, KernelProgram | None]:
+        """Return the group for the job's processes and the program that is attached to it, where there are such."""
+        try:
+            cgroup = stack.enter_context(cgroups.group_for(self.watched.job))
+        except AgentError as error:
+            self._do_without(error)
+            return None, None
+        return cgroup, self._load(stack, cgroup)
+
+    def _load(self, stack: ExitStack, cgroup: Path) -> KernelProgram | None:
+        try:
+            if not self.watched.with_program:
+                raise AgentError("--no-ebpf was given")
+            program = stack.enter_context(KernelProgram(cgroup, self.watched.dscp))
+        except AgentError as error:
+            self._do_without(error)
+            return None
+        self.say("the kernel tells of each connection as it opens (eBPF)")
+        return program
+
+    def _do_without(self, error: AgentError) -> None:
+        if self.watched.dscp is not None:
+            raise AgentError(f"without eBPF, packets cannot be marked: {error} (leave out --dscp)")
+        self.say(f"no eBPF here: {error}; the list of connections is read every {POLL_S * 1000:.0f} ms instead")
+
+    def _watch(
+        self,
+        stack: ExitStack,
+        told: socket.socket,
+        owner: Owner,
+        program: KernelProgram | None,
+        child: subprocess.Popen[bytes] | None = None,
+    ) -> None:
+        listing = stack.enter_context(SocketList())
+        selector = stack.enter_context(selectors.DefaultSelector())
+        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer)
+        period_s = POLL_S if program is None else READ_S
+        if self.watched.idle_gap_s is not None:
+            self.detector = IterationDetector(self.watched.idle_gap_s)
+            period_s = min(period_s, self.watched.idle_gap_s / READINGS_PER_GAP)
+        # What the agent needed its capabilities for is done, but for looking into processes where it has no group.
+        capabilities.keep_only(*([] if program is not None else [capabilities.CAP_SYS_PTRACE]))
+        self.reporter.start()
+        selector.register(told, selectors.EVENT_READ)
+        if program is not None:
+            selector.register(program, selectors.EVENT_READ)
+        if child is not None:
+            ended = os.pidfd_open(child.pid)
+            stack.callback(os.close, ended)
+            selector.register(ended, selectors.EVENT_READ, child)
+        read_at_s = 0.0
+        is_over = False
+        try:
+            while not is_over:
+                now_s = time.monotonic()
+                if now_s >= read_at_s:
+                    self._read(seen)
+                    read_at_s = now_s + max(period_s, self.read_s / LARGEST_SHARE)
+                else:
+                    seen.hear()
+                self.reporter.update(seen.open)
+                for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
+                    is_over |= key.data is not None
+                    if key.fileobj is told:
+                        _pass_on(told, child)
+                        is_over |= child is None
+            if child is not None:
+                self.reporter.update(frozenset())
+        finally:
+            self.reporter.stop(LAST_REPORT_S)
+
+    def _read(self, seen: JobConnections) -> None:
+        began_s = time.thread_time()
+        seen.read()
+        self.read_s = time.thread_time() - began_s
+        if self.detector is not None:
+            ended = self.detector.observe(time.monotonic(), seen.totals.sent_bytes, seen.since_sent_s)
+            self.last_iteration = ended or self.last_iteration
+
+
+_NEEDED = (capabilities.CAP_BPF, capabilities.CAP_NET_ADMIN, capabilities.CAP_SYS_PTRACE)
+
+
+def _of_group(cgroup: Path) -> Owner:
+    def owner() -> Callable[[TcpSocket], bool]:
+        # Groups below it may come and go.
+        known = cgroups.numbers(cgroup)
+        return lambda one: one.cgroup in known
+
+    return owner
+
+
+def _of_process(process: int) -> Owner:
+    def owner() -> Callable[[TcpSocket], bool]:
+        inodes = processes.socket_inodes(process)
+        return lambda one: one.inode in inodes
+
+    return owner
+
+
+def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[bytes]:
+    def enter() -> None:
+        if cgroup is not None:
+            # 0 stands for the process that writes.
+            with (cgroup / "cgroup.procs").open("w") as stream:
+                stream.write("0")
+
+    try:
+        return subprocess.Popen(command, preexec_fn=enter)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise AgentError(f"{command[0]}: {getattr(error, 'strerror', None) or error} (check the command)") from None
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Yield a socket that has one byte for each signal that asks the agent to end."""
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setblocking(False)
+        before = {which: signal.signal(which, lambda *_: None) for which in (signal.SIGTERM, signal.SIGINT)}
+        former = signal.set_wakeup_fd(writing.fileno())
+        try:
+            yield reading
+        finally:
+            signal.set_wakeup_fd(former)
+            for which, handler in before.items():
+                signal.signal(which, handler)
+
+
+def _pass_on(told: socket.socket, child: subprocess.Popen[bytes] | None) -> None:
+    """Pass a request to end on to the child. An interrupt comes from the terminal, which sends it to the child, too."""
+    for number in told.recv(16):
+        if child is not None and number == signal.SIGTERM:
+            with suppress(ProcessLookupError):
+                child.terminate()

@@ -1,0 +1,102 @@
+"""What agents report: the connections of a job, checked before switches learn of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from echelon.control.errors import ConflictError, RefusedError, UnknownError
+from echelon.control.events import ReportConnections
+from echelon.control.jobs import RegisteredJob, reverse
+from echelon.documents import suggestion
+from echelon.fabric.model import Fabric
+from echelon.jobs.spec import JobSpec
+from echelon.lowering.identity import FiveTuple
+
+MOST_CONNECTIONS = 4096
+"""The most connections of one job that one host may report. The tables of the smallest switches hold as many."""
+
+
+def addresses(spec: JobSpec, fabric: Fabric) -> dict[str, str]:
+    """Return the hosts of a job by their addresses; hosts that the fabric does not have are left out."""
+    return {fabric.hosts[host].ipv4: host for host in spec.hosts if host in fabric.hosts}
+
+
+def checked(
+    report: ReportConnections, job: RegisteredJob, jobs: Mapping[str, RegisteredJob], fabric: Fabric
+) -> frozenset[FiveTuple]:
+    """Return the connections that an agent reports of a job. Raise `ServiceError`."""
+    if job.spec.recognition.by != "agent":
+        raise RefusedError(
+            f"job '{job.name}' is recognised by {job.spec.recognition.by}, not by what agents report (write "
+            "'recognition: {by: agent, idle_gap: ...}' in its file)",
+            code="not-allowed",
+        )
+    if report.host not in job.spec.hosts:
+        raise UnknownError(
+            f"'{report.host}' is not a host of job '{job.name}' ({suggestion(report.host, job.spec.hosts)})",
+            code="unknown-host",
+        )
+    if len(report.connections) > MOST_CONNECTIONS:
+        raise RefusedError(
+            f"these are {len(report.connections)} connections, and a host may report {MOST_CONNECTIONS} of a job "
+            "(report only those between its hosts)",
+            "connections",
+            code="limit-reached",
+        )
+    known = addresses(job.spec, fabric)
+    for index, (_, local, remote, *_) in enumerate(report.connections):
+        if known.get(local) != report.host:
+            raise RefusedError(
+                f"{local} is not the address of '{report.host}' in fabric '{fabric.name}' "
+                f"({fabric.hosts[report.host].ipv4} is)",
+                f"connections[{index}].local",
+                code="not-allowed",
+            )
+        if known.get(remote, report.host) == report.host:
+            raise RefusedError(
+                f"{remote} is not the address of another host of job '{job.name}' (GET /jobs/NAME/connections has "
+                "their addresses)",
+                f"connections[{index}].remote",
+                code="not-allowed",
+            )
+    seen = frozenset(report.connections)
+    _check_owners(seen - job.connections.get(report.host, frozenset()), job, jobs.values(), fabric)
+    return seen
+
+
+def kept(before: RegisteredJob | None, spec: JobSpec, fabric: Fabric) -> dict[str, frozenset[FiveTuple]]:
+    """Return the reported connections that stay when the job's file is replaced by `spec`: those between its hosts."""
+    if before is None or spec.recognition.by != "agent":
+        return {}
+    known = addresses(spec, fabric)
+    still = {
+        host: frozenset(one for one in seen if known.get(one[1]) == host and one[2] in known)
+        for host, seen in before.connections.items()
+    }
+    return {host: seen for host, seen in still.items() if seen}
+
+
+def _check_owners(new: frozenset[FiveTuple], job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric) -> None:
+    """Raise `ConflictError` for a connection of another job."""
+    if not new:
+        return
+    both_ways = new | {reverse(one) for one in new}
+    ports = {one[3:] for one in new}
+    for other in jobs:
+        if other.name == job.name:
+            continue
+        theirs = [seen & both_ways for seen in other.connections.values()]
+        recognition = other.spec.recognition
+        if recognition.by == "bytes" and (recognition.source_port, recognition.destination_port) in {
+            *ports,
+            *(port[::-1] for port in ports),
+        }:
+            hosts = addresses(other.spec, fabric)
+            theirs.append(frozenset(one for one in new if one[1] in hosts and one[2] in hosts))
+        for protocol, src, dst, src_port, dst_port in frozenset().union(*theirs):
+            raise ConflictError(
+                f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job '{other.name}' already "
+                "(report each connection for one job)",
+                "connections",
+                code="duplicate",
+            )
