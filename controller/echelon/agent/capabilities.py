@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
+CAP_DAC_OVERRIDE = 1
 CAP_NET_ADMIN = 12
 CAP_SYS_PTRACE = 19
 CAP_BPF = 39

@@ -156,7 +156,14 @@ class Agent:
             self.last_iteration = ended or self.last_iteration
 
 
-_NEEDED = (capabilities.CAP_BPF, capabilities.CAP_NET_ADMIN, capabilities.CAP_SYS_PTRACE)
+_NEEDED = (
+    capabilities.CAP_BPF,
+    capabilities.CAP_NET_ADMIN,
+    # The directory of the topmost group is writable for nobody.
+    capabilities.CAP_DAC_OVERRIDE,
+    # For /proc, where there are no groups.
+    capabilities.CAP_SYS_PTRACE,
+)
 
 
 def _of_group(cgroup: Path) -> Owner:

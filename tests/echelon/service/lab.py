@@ -168,6 +168,8 @@ class Switch:
         self._ports = ports
         self._rates_bps = rates_bps
         self._process: Process | None = None
+        self.interfaces: Mapping[int, str] = {}
+        """The interface of each port that is not joined by sockets."""
 
     def path(self, port: int) -> Path:
         """Return the path of a port: frames sent to it come in there; the port sends to the same path with `.peer`."""
@@ -175,7 +177,11 @@ class Switch:
 
     def launch(self) -> None:
         """Start the switch, without waiting until it listens."""
-        interfaces = [text for port in self._ports for text in ("-i", f"{port}@unix:{self.path(port)}")]
+        interfaces = [
+            text
+            for port in self._ports
+            for text in ("-i", f"{port}@{self.interfaces.get(port) or f'unix:{self.path(port)}'}")
+        ]
         self._process = Process(
             self.name,
             [

@@ -1,0 +1,100 @@
+"""The agent beside an unmodified program: the time from connect to the switch's entry, and the agent's processor time.
+
+The reference of the times is the agent without eBPF in the same run. Needs root. `python -m tests.bench agent`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CONNECTS = 100
+MANY = 1000
+IDLE_S = 20.0
+KINDS = {"eBPF": [], "polling": ["--no-ebpf"]}
+
+
+def bench() -> list[tuple[str, float, str]]:
+    rows: list[tuple[str, float, str]] = []
+    for kind, options in KINDS.items():
+        seen = measured(options)
+        times_s = sorted(seen["connect_s"])
+        # The first rows of both kinds can be compared with each other.
+        rows += [
+            (f"{kind}: connect to entry, p50 of {CONNECTS}", 1000 * statistics.median(times_s), "ms"),
+            (f"{kind}: connect to entry, p99 of {CONNECTS}", 1000 * times_s[-1 - len(times_s) // 100], "ms"),
+            (f"{kind}: agent's processor time for a connect and a close", 1000 * seen["cpu_per_connect_s"], "ms"),
+            (f"{kind}: {MANY} connections at once, until all have their entries", seen["many_s"], "s"),
+            (f"{kind}: agent with {MANY} open connections, share of a processor", 100 * seen["idle_share"], "%"),
+            (f"{kind}: agent with {MANY} open connections, memory", seen["memory_mb"], "MB"),
+        ]
+    return rows
+
+
+def measured(options: list[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT / "controller", ROOT, ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"bench agent: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if '"connect_s"' in line))
+    return found
+
+
+def main() -> int:
+    from tests.echelon.agent.place import place
+
+    with place() as here:
+        accepting, port = here.accepting("h1", *sys.argv[1:])
+        connecting = here.connecting("h2", "h1", port, *sys.argv[1:])
+        connecting.order("open 0")
+        # The first report takes longer: the agent does not know the job's addresses yet.
+        time.sleep(2)
+        connect_s = []
+        cpu_s = connecting.cpu_s()
+        for _ in range(CONNECTS):
+            began_s = time.monotonic()
+            (own,) = connecting.order("open 1")
+            here.wait({(own, port), (port, own)})
+            connect_s.append(time.monotonic() - began_s)
+            connecting.order("close 1")
+            here.wait(set())
+        cpu_per_connect_s = (connecting.cpu_s() - cpu_s) / CONNECTS
+        began_s = time.monotonic()
+        ports = connecting.order(f"open {MANY}")
+        here.wait({(own, port) for own in ports} | {(port, own) for own in ports})
+        many_s = time.monotonic() - began_s
+        cpu_s = connecting.cpu_s()
+        time.sleep(IDLE_S)
+        idle_share = (connecting.cpu_s() - cpu_s) / IDLE_S
+        status = Path(f"/proc/{connecting.pid}/status").read_text()
+        memory_mb = int(status.partition("VmRSS:")[2].split()[0]) / 1000
+        seen = {
+            "connect_s": connect_s,
+            "cpu_per_connect_s": cpu_per_connect_s,
+            "many_s": many_s,
+            "idle_share": idle_share,
+            "memory_mb": memory_mb,
+        }
+        print(json.dumps(seen), flush=True)
+        connecting.close()
+        accepting.terminate()
+    return 0
+
+
+if __name__ == "__main__":
+    from echelon.hosts import sandbox
+
+    sys.exit(main() if sandbox.inside() else sandbox.run_inside([sys.executable, __file__, *sys.argv[1:]]))

@@ -1,0 +1,74 @@
+"""Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
+
+python -m tests.echelon.agent.inside [--no-ebpf]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from echelon.hosts import sandbox
+from tests.echelon.agent import kernel
+from tests.echelon.agent.place import Place, place
+from tests.echelon.service.lab import until
+
+
+def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
+    """Let connections open, carry bytes, close and open again; then kill the agents."""
+    before = kernel.programs(), kernel.links(), kernel.groups()
+    accepting, port = here.accepting("h1", *options)
+    connecting = here.connecting("h2", "h1", port, *options)
+    seen: dict[str, Any] = {}
+    ports = connecting.order("open 3")
+    until(lambda: here.connections() == both(ports, port), "the connections are not recognised")
+    seen["opened"] = len(ports)
+    counted = here.counted()
+    connecting.order("send 100000")
+    until(lambda: sum(count for _, count in here.counted().values()) >= 300_000, "the entries count nothing")
+    seen["counted"] = {flow: (count[0] - counted[flow][0], count[1]) for flow, count in here.counted().items()}
+    connecting.order("close 2")
+    ports = connecting.order("open 1")
+    until(lambda: here.connections() == both(ports, port), "the reconnect is not recognised")
+    seen["reconnected"] = len(ports)
+    children = [child for agent in (accepting, connecting) for child in agent.children()]
+    programs = [child for child in children if "program.py" in command(child)]
+    seen["during"] = [len(now - then) for now, then in zip(held(), before, strict=True)]
+    accepting.kill()
+    connecting.kill()
+    until(lambda: held() == before, f"left: {held()}, before: {before}")
+    seen["programs_go_on"] = all(Path(f"/proc/{child}").exists() for child in programs) and len(programs)
+    for child in programs:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    return seen
+
+
+def command(process: int) -> str:
+    return Path(f"/proc/{process}/cmdline").read_text()
+
+
+def held() -> tuple[frozenset[int], frozenset[int], frozenset[str]]:
+    return kernel.programs(), kernel.links(), kernel.groups()
+
+
+def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
+    return {(one, port) for one in ports} | {(port, one) for one in ports}
+
+
+def main() -> int:
+    with place() as here:
+        seen = follow(here, sys.argv[1:])
+        print(json.dumps({**seen, "lines": here.lines}))
+    return 0
+
+
+if __name__ == "__main__":
+    command_line = [sys.executable, "-m", "tests.echelon.agent.inside", *sys.argv[1:]]
+    sys.exit(main() if sandbox.inside() else sandbox.run_inside(command_line))

@@ -1,0 +1,63 @@
+"""Agents, service and switch together: an unmodified program in namespaces, on ports of the kernel's choice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.hosts import sandbox
+from tests.echelon.agent import kernel
+
+pytestmark = [
+    pytest.mark.xdist_group("agent"),
+    pytest.mark.skipif(bool(sandbox.missing()), reason=str(sandbox.missing())),
+]
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_S = 180.0
+WHY_NOT = kernel.why_no_ebpf()
+
+
+def seen(*options: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.echelon.agent.inside", *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT / "controller", ROOT, ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    found: dict[str, Any] = json.loads(
+        next(line for line in done.stdout.splitlines() if '"opened": 3, "counted"' in line)
+    )
+    return found
+
+
+def check(found: dict[str, Any]) -> None:
+    packets, carried = zip(*found["counted"].values(), strict=True)
+    assert sum(packets) >= 300_000 // 1448
+    assert sum(carried) >= 300_000
+    assert found["reconnected"] == 2
+    assert found["programs_go_on"] == 2, "a killed agent ends the program that it watches"
+
+
+@pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
+def test_connections_are_recognised_and_a_killed_agent_leaves_nothing() -> None:
+    found = seen()
+    check(found)
+    assert found["during"] == [2, 2, 2]
+    assert all("eBPF" in lines[0] and "no eBPF" not in lines[0] for lines in found["lines"].values())
+
+
+@pytest.mark.long
+def test_without_ebpf_the_agent_says_so_and_does_the_same() -> None:
+    found = seen("--no-ebpf")
+    check(found)
+    assert found["during"][:2] == [0, 0]
+    assert all("no eBPF here" in lines[0] for lines in found["lines"].values())

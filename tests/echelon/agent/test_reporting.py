@@ -1,0 +1,110 @@
+"""The reporter: the service has the latest connections in the end, whatever fails on the way."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from echelon.agent.connection import Connection
+from echelon.agent.reporting import Reporter
+from echelon.client import ClientError
+from echelon.service.resources import ConnectionsResource
+
+PATIENCE_S = 30.0
+ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2"}
+
+
+def to_h2(port: int) -> Connection:
+    return Connection("10.0.0.1", port, "10.0.0.2", 29500)
+
+
+class FlakyService:
+    """A service that fails some calls, and notes what it was told last."""
+
+    def __init__(self, share: float = 0.0, seed: int = 0) -> None:
+        self.told: list[Connection] | None = None
+        self.calls = 0
+        self._share = share
+        self._random = random.Random(seed)
+        self.news = threading.Condition()
+
+    def _maybe_fail(self) -> None:
+        self.calls += 1
+        if self._random.random() < self._share:
+            raise ClientError(self._random.choice((None, 404, 409, 422, 500, 503)), "the service has a bad day")
+
+    def connections(self, job: str) -> ConnectionsResource:
+        self._maybe_fail()
+        return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
+
+    def report_connections(self, job: str, host: str, connections: list[Connection]) -> ConnectionsResource:
+        self._maybe_fail()
+        with self.news:
+            self.told = connections
+            self.news.notify_all()
+        return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
+
+    def wait_told(self, *connections: Connection) -> None:
+        with self.news:
+            assert self.news.wait_for(lambda: self.told == sorted(connections), PATIENCE_S), self.told
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_the_service_has_the_latest_state_in_the_end(share: float) -> None:
+    service = FlakyService(share)
+    lines: list[str] = []
+    reporter = Reporter(service, "a", "h1", lines.append)
+    reporter.start()
+    for last in range(1, 30):
+        reporter.update(frozenset(to_h2(port) for port in range(1, last)))
+    service.wait_told(*(to_h2(port) for port in range(1, 29)))
+    reporter.update(frozenset({to_h2(1)}))
+    service.wait_told(to_h2(1))
+    assert all(line.isprintable() for line in lines)
+    reporter.stop(0.0)
+
+
+def test_what_is_not_between_hosts_of_the_job_is_not_reported() -> None:
+    service = FlakyService()
+    reporter = Reporter(service, "a", "h1", lambda _: None)
+    reporter.start()
+    elsewhere = Connection("10.0.0.1", 5, "10.0.9.9", 443)
+    loopback = Connection("127.0.0.1", 5, "127.0.0.1", 6)
+    itself = Connection("10.0.0.1", 5, "10.0.0.1", 6)
+    reporter.update(frozenset({to_h2(1), elsewhere, loopback, itself}))
+    service.wait_told(to_h2(1))
+    reporter.stop(0.0)
+
+
+def test_it_says_once_what_is_wrong() -> None:
+    service = FlakyService(share=1.0)
+    said = threading.Event()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        said.set()
+
+    reporter = Reporter(service, "a", "h1", say)
+    reporter.start()
+    assert said.wait(PATIENCE_S)
+    give_up_at = time.monotonic() + PATIENCE_S
+    while service.calls < 4:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+    assert len(set(lines)) == len(lines) == 1
+    reporter.stop(0.0)
+
+
+def test_the_last_state_is_reported_before_the_end() -> None:
+    service = FlakyService()
+    reporter = Reporter(service, "a", "h1", lambda _: None)
+    reporter.start()
+    reporter.update(frozenset({to_h2(1)}))
+    service.wait_told(to_h2(1))
+    reporter.update(frozenset())
+    reporter.stop(PATIENCE_S)
+    assert service.told == []
