@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Connection(NamedTuple):
+class TcpConnection(NamedTuple):
     """A TCP connection over IPv4."""
 
     local: str

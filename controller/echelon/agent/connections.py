@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 from echelon.agent.program import Seen
 from echelon.agent.sock_diag import TcpCounters, TcpSocket
 
@@ -65,16 +65,16 @@ class JobConnections:
     listing: Listing
     owner: Owner
     program: Telling | None = None
-    is_counted: Callable[[Connection], bool] = lambda _: True
+    is_counted: Callable[[TcpConnection], bool] = lambda _: True
     totals: Totals = field(default_factory=Totals)
     since_sent_s: float = 0.0
     """How long ago any of them sent data, at the last reading."""
     marked: int = 0
     """How many have opened whose packets carry the mark."""
-    _open: dict[Connection, TcpCounters] = field(default_factory=dict)
+    _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
 
     @property
-    def open(self) -> frozenset[Connection]:
+    def open(self) -> frozenset[TcpConnection]:
         """The connections that are open."""
         return frozenset(self._open)
 
@@ -96,7 +96,7 @@ class JobConnections:
         self._add_up(found)
         self._open = {one: counters or _NOTHING for one, counters in found.items()}
 
-    def _add_up(self, found: Mapping[Connection, TcpCounters | None]) -> None:
+    def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
         counted = {one: now for one, now in found.items() if now is not None and self.is_counted(one)}
         for connection, now in counted.items():
             before = self._open.get(connection, _NOTHING)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from echelon.agent.connection import AgentError, Connection
+from echelon.agent.connection import AgentError, TcpConnection
 
 OBJECT = Path(__file__).parent / "bpf" / "connections.bpf.o"
 _EVENT = struct.Struct("=BBHHH4s4s")
@@ -29,7 +29,7 @@ _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes
 class Seen(NamedTuple):
     """A connection that has opened or closed."""
 
-    connection: Connection
+    connection: TcpConnection
     is_open: bool
     is_marked: bool
     """Whether its packets carry the mark that was asked for."""
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 def parse_event(data: bytes) -> Seen:
     """Return what an entry of the ring buffer tells."""
     what, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
-    connection = Connection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port)
+    connection = TcpConnection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port)
     return Seen(connection, what != _CLOSED, bool(marked))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 from echelon.client import ClientError
 from echelon.service.resources import ConnectionsResource
 
@@ -18,12 +18,12 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 
 
-class Service(Protocol):
+class ConnectionService(Protocol):
     """The calls of `echelon.client.Client` that the agent makes."""
 
     def connections(self, job: str) -> ConnectionsResource: ...
 
-    def report_connections(self, job: str, host: str, connections: list[Connection]) -> ConnectionsResource: ...
+    def report_connections(self, job: str, host: str, connections: list[TcpConnection]) -> ConnectionsResource: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class Reporter:
     line for the operator whenever the outcome differs from the last.
     """
 
-    def __init__(self, service: Service, job: str, host: str, say: Callable[[str], None]) -> None:
+    def __init__(self, service: ConnectionService, job: str, host: str, say: Callable[[str], None]) -> None:
         self._service = service
         self._job = job
         self._host = host
         self._say = say
         self._said = ""
         self._changed = threading.Condition()
-        self._wanted: frozenset[Connection] = frozenset()
-        self._told: frozenset[Connection] | None = None
+        self._wanted: frozenset[TcpConnection] = frozenset()
+        self._told: frozenset[TcpConnection] | None = None
         """What the service has acknowledged; None: not known."""
         self._addresses: dict[str, str] = {}
         self._over = False
@@ -60,7 +60,7 @@ class Reporter:
     def start(self) -> None:
         self._thread.start()
 
-    def update(self, connections: frozenset[Connection]) -> None:
+    def update(self, connections: frozenset[TcpConnection]) -> None:
         """Report these connections from now on."""
         with self._changed:
             if connections != self._wanted:
@@ -74,7 +74,7 @@ class Reporter:
             self._changed.notify()
         self._thread.join(timeout_s)
 
-    def is_peer(self, connection: Connection) -> bool:
+    def is_peer(self, connection: TcpConnection) -> bool:
         """Return whether the connection is between this host and another one of the job, as far as is known."""
         own = self._addresses.get(self._host)
         return connection.local == own and connection.remote != own and connection.remote in self._addresses.values()
@@ -100,7 +100,7 @@ class Reporter:
                     return
                 self._wait(wanted, REFRESH_S, even_if_new=False)
 
-    def _report(self, wanted: frozenset[Connection]) -> None:
+    def _report(self, wanted: frozenset[TcpConnection]) -> None:
         if not self._addresses or wanted == self._told:
             self._addresses = dict(self._service.connections(self._job).addresses)
             self._told = None
@@ -110,7 +110,7 @@ class Reporter:
         self.counts = Counts(self.counts.reports + 1, self.counts.failures)
         self._tell("reports to the service")
 
-    def _wait(self, known: frozenset[Connection], time_s: float, *, even_if_new: bool) -> None:
+    def _wait(self, known: frozenset[TcpConnection], time_s: float, *, even_if_new: bool) -> None:
         """Wait that long, or until the agent ends, or, unless `even_if_new`, until there is something new."""
         until = time.monotonic() + time_s
         with self._changed:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 
 SOCK_DIAG = 4
 """The netlink protocol NETLINK_SOCK_DIAG."""
@@ -59,7 +59,7 @@ class TcpCounters:
 class TcpSocket:
     """A TCP socket with a peer."""
 
-    connection: Connection
+    connection: TcpConnection
     inode: int
     cgroup: int | None
     """The number of the cgroup that it was made in; None: the kernel does not say."""
@@ -126,7 +126,7 @@ def _socket(data: bytes, start: int, end: int) -> TcpSocket | None:
             sent_ms, again, acked, busy, stalled, sent, resent = _TCP_INFO.unpack_from(data, at + _ATTRIBUTE.size)
             counters = TcpCounters(sent_ms, again, acked, sent, resent, busy, stalled)
         at += length + 3 & ~3
-    connection = Connection(
+    connection = TcpConnection(
         socket.inet_ntoa(local),
         int.from_bytes(source_port, "big"),
         socket.inet_ntoa(remote),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,6 +62,8 @@ class Agent:
 
     def run(self, command: Sequence[str]) -> int:
         """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
+        if shutil.which(command[0]) is None:
+            raise AgentError(f"{command[0]}: there is no such command (check its name and PATH)")
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())

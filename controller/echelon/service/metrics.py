@@ -96,6 +96,8 @@ class Metrics:
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
         self._corrections = counter("distance_corrections", "Arrangement functions replaced by observed distances")
         self._reported = counter("connections_reported", "Connections that agents reported", "change")
+        for change in ("opened", "closed"):
+            self._reported.labels(change)
 
         self._switch_state = gauge("switch_state", "1 for the state that a switch is in", "switch", "state")
         self._sessions = counter("switch_sessions", "P4Runtime sessions opened", "switch")

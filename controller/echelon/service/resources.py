@@ -122,7 +122,10 @@ def _endpoint(value: object) -> tuple[str, int]:
     if found is None or address is None:
         raise QuantityError(f"{shown(value)} is not an endpoint (write it as 10.0.0.1:29500)", code="not-an-address")
     if not 1 <= int(found[2]) <= 65535:
-        raise QuantityError(f"{shown(value)} has a port that is not between 1 and 65535", code="out-of-range")
+        raise QuantityError(
+            f"{shown(value)} has a port that is not between 1 and 65535 (give that of the connection)",
+            code="out-of-range",
+        )
     return address, int(found[2])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 from echelon.agent.connections import JobConnections
 from echelon.agent.program import Seen, parse_event
 from echelon.agent.sock_diag import TcpCounters, TcpSocket
@@ -20,11 +20,11 @@ OURS, OTHERS = 7, 8
 class Kernel:
     """Connections that open, send and close; listed and told of as the kernel does."""
 
-    open: dict[Connection, TcpSocket] = field(default_factory=dict)
+    open: dict[TcpConnection, TcpSocket] = field(default_factory=dict)
     news: list[Seen] = field(default_factory=list)
 
     def opens(self, port: int, cgroup: int = OURS) -> None:
-        connection = Connection("10.0.0.1", port, "10.0.0.2", 1)
+        connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         if connection not in self.open:
             self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters(0, 0, 0, 0, 0, 0, 0))
             self.news += [Seen(connection, True, True)] if cgroup == OURS else []
@@ -41,7 +41,7 @@ class Kernel:
                 self.open[connection] = replace(one, counters=counters)
 
     def closes(self, port: int) -> None:
-        connection = Connection("10.0.0.1", port, "10.0.0.2", 1)
+        connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         one = self.open.pop(connection, None)
         self.news += [Seen(connection, False, False)] if one is not None and one.cgroup == OURS else []
 
@@ -111,5 +111,5 @@ def test_totals_count_each_byte_once_over_reconnects() -> None:
 def test_an_event_of_the_program_is_read_field_by_field() -> None:
     event = bytes([2, 1]) + (40000).to_bytes(2, "little") + (29500).to_bytes(2, "little") + bytes(2)
     event += bytes([10, 0, 0, 1]) + bytes([10, 0, 0, 2])
-    assert parse_event(event) == Seen(Connection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True)
+    assert parse_event(event) == Seen(TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True)
     assert not parse_event(bytes([3]) + event[1:]).is_open

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 from echelon.agent.reporting import Reporter
 from echelon.client import ClientError
 from echelon.service.resources import ConnectionsResource
@@ -17,15 +17,15 @@ PATIENCE_S = 30.0
 ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2"}
 
 
-def to_h2(port: int) -> Connection:
-    return Connection("10.0.0.1", port, "10.0.0.2", 29500)
+def to_h2(port: int) -> TcpConnection:
+    return TcpConnection("10.0.0.1", port, "10.0.0.2", 29500)
 
 
 class FlakyService:
     """A service that fails some calls, and notes what it was told last."""
 
     def __init__(self, share: float = 0.0, seed: int = 0) -> None:
-        self.told: list[Connection] | None = None
+        self.told: list[TcpConnection] | None = None
         self.calls = 0
         self._share = share
         self._random = random.Random(seed)
@@ -40,14 +40,14 @@ class FlakyService:
         self._maybe_fail()
         return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
 
-    def report_connections(self, job: str, host: str, connections: list[Connection]) -> ConnectionsResource:
+    def report_connections(self, job: str, host: str, connections: list[TcpConnection]) -> ConnectionsResource:
         self._maybe_fail()
         with self.news:
             self.told = connections
             self.news.notify_all()
         return ConnectionsResource(job=job, by="agent", idle_gap_s=None, addresses=ADDRESSES, connections={})
 
-    def wait_told(self, *connections: Connection) -> None:
+    def wait_told(self, *connections: TcpConnection) -> None:
         with self.news:
             assert self.news.wait_for(lambda: self.told == sorted(connections), PATIENCE_S), self.told
 
@@ -71,9 +71,9 @@ def test_what_is_not_between_hosts_of_the_job_is_not_reported() -> None:
     service = FlakyService()
     reporter = Reporter(service, "a", "h1", lambda _: None)
     reporter.start()
-    elsewhere = Connection("10.0.0.1", 5, "10.0.9.9", 443)
-    loopback = Connection("127.0.0.1", 5, "127.0.0.1", 6)
-    itself = Connection("10.0.0.1", 5, "10.0.0.1", 6)
+    elsewhere = TcpConnection("10.0.0.1", 5, "10.0.9.9", 443)
+    loopback = TcpConnection("127.0.0.1", 5, "127.0.0.1", 6)
+    itself = TcpConnection("10.0.0.1", 5, "10.0.0.1", 6)
     reporter.update(frozenset({to_h2(1), elsewhere, loopback, itself}))
     service.wait_told(to_h2(1))
     reporter.stop(0.0)

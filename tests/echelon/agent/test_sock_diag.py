@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.agent.connection import Connection
+from echelon.agent.connection import TcpConnection
 from echelon.agent.sock_diag import DiagError, TcpSocket, parse, request
 from echelon.agent.sockets import SocketList
 from tests.conftest import examples
@@ -46,7 +46,7 @@ def tcp_info() -> bytes:
 
 V4 = (socket.inet_aton("10.0.0.1"), 40000, socket.inet_aton("10.0.0.2"), 29500)
 MAPPED = tuple(bytes(10) + b"\xff\xff" + one if isinstance(one, bytes) else one for one in V4)
-CONNECTION = Connection("10.0.0.1", 40000, "10.0.0.2", 29500)
+CONNECTION = TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500)
 
 
 @pytest.mark.parametrize(("family", "ends"), [(socket.AF_INET, V4), (socket.AF_INET6, MAPPED)])
@@ -109,7 +109,7 @@ def test_this_kernel_lists_our_own_connection() -> None:
         with socket.create_connection(server.getsockname()) as ours, server.accept()[0] as theirs:
             ours.sendall(bytes(10_000))
             assert theirs.recv(10_000, socket.MSG_WAITALL) == bytes(10_000)
-            wanted = Connection(*ours.getsockname(), *ours.getpeername())
+            wanted = TcpConnection(*ours.getsockname(), *ours.getpeername())
             (one,) = [one for one in listing.read() if one.connection == wanted]
             assert one.inode == os.fstat(ours.fileno()).st_ino
             assert one.counters is not None

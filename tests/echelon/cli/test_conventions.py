@@ -35,6 +35,8 @@ NO_RESULT = {
     "completion": "script",
     "serve": "runs on",
     "view": "runs on",
+    "agent run": "the command's",
+    "agent watch": "runs on",
     "shell": "interactive",
     "job new": "a file",
     **{

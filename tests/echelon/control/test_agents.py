@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from echelon.control.events import ReportConnections
 from echelon.lowering.entry import ipv4
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
+from echelon.targets.softswitch.capabilities import softswitch
 from tests.conftest import examples
 from tests.echelon.control.world import World, ring, two_by_two
 
@@ -258,3 +260,23 @@ def test_switches_recognise_the_latest_report_of_every_host(reports: list[tuple[
         if (a, b) in {("h1", "h2"), ("h2", "h3"), ("h3", "h1")}
     }
     assert recognised(world, "leaf1") | recognised(world, "leaf2") == wanted
+
+
+def test_more_connections_than_a_switch_has_room_for_leave_the_job_out_and_no_other() -> None:
+    world = World(FABRIC, capabilities=replace(softswitch(), max_connections=6))
+    world.start()
+    for name in world.switches:
+        world.connect(name)
+    for job in ("a", "b"):
+        world.register({**ring(job, "h1", "h2"), **AGENT})
+        world.run()
+    report(world, "a", "h1", *(between("h1", port, "h2", 1) for port in (1, 2)))
+    world.run()
+    report(world, "b", "h1", *(between("h1", port, "h2", 1) for port in (3, 4)))
+    world.run()
+    assert (world.state("a"), world.state("b")) == ("installed", "unplanned")
+    assert recognised(world) == both_ways(between("h1", 1, "h2", 1), between("h1", 2, "h2", 1))
+    report(world, "b", "h1", between("h1", 3, "h2", 1))
+    world.run()
+    assert (world.state("a"), world.state("b")) == ("installed", "installed")
+    assert len(recognised(world)) == 6
