@@ -48,7 +48,7 @@ ELSEWHERE = {
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; tests/echelon/web runs it",
-    r"^echelon (serve|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
+    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
@@ -157,5 +157,7 @@ def test_every_option_that_is_printed_exists(command: str) -> None:
     here, words = typer.main.get_command(app), shlex.split(command.partition(" -- ")[0])[1:]
     while words and words[0] in getattr(here, "commands", {}):
         here = here.commands[words.pop(0)]  # type: ignore[attr-defined]
+    # What comes after -- is another program's.
+    words = words[: words.index("--")] if "--" in words else words
     known = {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known
