@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,29 @@ IDLE_S = 20.0
 KINDS = {"eBPF": [], "polling": ["--no-ebpf"]}
 
 
+ROUNDS = 9
+TRANSFERS = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+began = time.perf_counter()
+for _ in range(1000):
+    ours = socket.create_connection(server.getsockname())
+    theirs, _ = server.accept()
+    ours.close()
+    theirs.close()
+connects_s = (time.perf_counter() - began) / 1000
+ours = socket.create_connection(server.getsockname())
+theirs, _ = server.accept()
+began = time.perf_counter()
+for _ in range(20_000):
+    ours.send(bytes(1448))
+    theirs.recv(1448)
+print(connects_s, (time.perf_counter() - began) / 20_000)
+"""
+
+
 def bench() -> list[tuple[str, float, str]]:
-    rows: list[tuple[str, float, str]] = []
+    rows = program_rows()
     for kind, options in KINDS.items():
         seen = measured(options)
         times_s = sorted(seen["connect_s"])
@@ -36,6 +58,41 @@ def bench() -> list[tuple[str, float, str]]:
             (f"{kind}: agent with {MANY} open connections, memory", seen["memory_mb"], "MB"),
         ]
     return rows
+
+
+def program_rows() -> list[tuple[str, float, str]]:
+    """Return what the program in the kernel costs connections and packets on loopback, beside the same without it."""
+    from echelon.agent import cgroups
+    from echelon.agent.program import KernelProgram
+
+    times: dict[bool, list[list[float]]] = {False: [], True: []}
+    for _ in range(ROUNDS):
+        for attached in times:
+            with cgroups.group_for("bench") as group, KernelProgram(group) if attached else nullcontext():
+                done = subprocess.run(
+                    [
+                        "sh",
+                        "-c",
+                        'echo 0 >"$1/cgroup.procs" && exec "$2" -c "$3"',
+                        "sh",
+                        group,
+                        sys.executable,
+                        TRANSFERS,
+                    ],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+            times[attached].append([float(word) for word in done.stdout.split()])
+    (connect_s, packet_s), (with_connect_s, with_packet_s) = (
+        [statistics.median(column) for column in zip(*times[attached], strict=True)] for attached in (False, True)
+    )
+    return [
+        ("connection opened and closed on loopback, without a program", 1e6 * connect_s, "us"),
+        ("the same with it, over that", with_connect_s / connect_s, ""),
+        ("packet on loopback, without a program", 1e6 * packet_s, "us"),
+        ("the same with it, over that", with_packet_s / packet_s, ""),
+    ]
 
 
 def measured(options: list[str]) -> dict[str, Any]:

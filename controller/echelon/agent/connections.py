@@ -72,6 +72,8 @@ class JobConnections:
     marked: int = 0
     """How many have opened whose packets carry the mark."""
     _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
+    _missing: frozenset[TcpConnection] = frozenset()
+    """The open connections that the last list did not have."""
 
     @property
     def open(self) -> frozenset[TcpConnection]:
@@ -88,13 +90,20 @@ class JobConnections:
                 self._open.pop(connection, None)
 
     def read(self) -> None:
-        """Read the list of sockets: correct which connections are open, and add up what they carried."""
+        """Read the list of sockets: correct which connections are open, and add up what they carried.
+
+        A connection that the list lacks twice in a row has closed. It may lack one for once, because sockets come and
+        go while the kernel writes it. Raise what `listing` raises; then nothing has changed.
+        """
         # What the program has told before is in the list, unless it has closed since.
         self.hear()
         is_own = self.owner()
         found = {one.connection: one.counters for one in self.listing.read() if is_own(one)}
         self._add_up(found)
-        self._open = {one: counters or _NOTHING for one, counters in found.items()}
+        missing = self._open.keys() - found.keys()
+        still = {one: self._open[one] for one in missing - self._missing}
+        self._missing = frozenset(still)
+        self._open = {one: counters or _NOTHING for one, counters in found.items()} | still
 
     def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
         counted = {one: now for one, now in found.items() if now is not None and self.is_counted(one)}

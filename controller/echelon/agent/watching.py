@@ -59,6 +59,8 @@ class Agent:
     last_iteration: Iteration | None = None
     read_s: float = 0.0
     """Processor time of the last reading of the list of sockets."""
+    problem: str | None = None
+    """Why the list could not be read the last time."""
 
     def run(self, command: Sequence[str]) -> int:
         """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
@@ -152,7 +154,15 @@ class Agent:
 
     def _read(self, seen: JobConnections) -> None:
         began_s = time.thread_time()
-        seen.read()
+        try:
+            seen.read()
+        except AgentError as error:
+            # The command must not lose its agent, which sees connections open by its program.
+            if str(error) != self.problem:
+                self.say(str(error))
+            self.problem = str(error)
+            return
+        self.problem = None
         self.read_s = time.thread_time() - began_s
         if self.detector is not None:
             ended = self.detector.observe(time.monotonic(), seen.totals.sent_bytes, seen.since_sent_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from echelon.control.errors import ConflictError, RefusedError, UnknownError
 from echelon.control.events import ReportConnections
@@ -22,9 +22,12 @@ def addresses(spec: JobSpec, fabric: Fabric) -> dict[str, str]:
 
 
 def checked(
-    report: ReportConnections, job: RegisteredJob, jobs: Mapping[str, RegisteredJob], fabric: Fabric
+    report: ReportConnections, job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric
 ) -> frozenset[FiveTuple]:
-    """Return the connections that an agent reports of a job. Raise `ServiceError`."""
+    """Return the connections that an agent reports of a job, if they are of none of the other `jobs`.
+
+    Raise `ServiceError`.
+    """
     if job.spec.recognition.by != "agent":
         raise RefusedError(
             f"job '{job.name}' is recognised by {job.spec.recognition.by}, not by what agents report (write "
@@ -60,7 +63,7 @@ def checked(
                 code="not-allowed",
             )
     seen = frozenset(report.connections)
-    _check_owners(seen - job.connections.get(report.host, frozenset()), job, jobs.values(), fabric)
+    _check_owners(seen - job.connections.get(report.host, frozenset()), job, jobs, fabric)
     return seen
 
 

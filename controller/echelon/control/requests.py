@@ -109,7 +109,9 @@ class Requests:
                 return Change(asked, self._jobs.known(name).with_reported(asked.echelonflow, asked.offsets_s))
             case events.ReportConnections(job=name, host=host):
                 job = self._jobs.known(name)
-                seen = agents.checked(asked, job, self._jobs.jobs, self._fabric)
+                # Of jobs whose change is on its way, both states count: the change may fail.
+                changing = [turn.job for turn in self._turns.values() if turn.job is not None]
+                seen = agents.checked(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
                 same = seen == job.connections.get(host, frozenset())
                 return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():

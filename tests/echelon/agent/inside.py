@@ -1,6 +1,8 @@
 """Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
 
-python -m tests.echelon.agent.inside [--no-ebpf]
+    python -m tests.echelon.agent.inside [--no-ebpf | --watch]
+
+With `--watch`, a program runs already when an agent begins to watch its control group.
 """
 
 from __future__ import annotations
@@ -8,15 +10,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from echelon.agent import cgroups
 from echelon.hosts import sandbox
 from tests.echelon.agent import kernel
-from tests.echelon.agent.place import Place, place
+from tests.echelon.agent.place import HERE, Place, place
 from tests.echelon.service.lab import until
 
 
@@ -50,6 +54,38 @@ def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
     return seen
 
 
+def watch(here: Place) -> dict[str, Any]:
+    """Let connections open before and after an agent begins to watch, and end the agent."""
+    file = here.directory / "port"
+    with cgroups.group_for("watched") as group:
+        accepting = here.program("h1", group, HERE / "program.py", "accept", here.lab.fabric.hosts["h1"].ipv4, file)
+        until(file.exists, "the program does not listen")
+        port = int(file.read_text())
+        # The program of h2 has no agent.
+        connecting = subprocess.Popen(
+            [*here.in_host("h2"), sys.executable, HERE / "program.py", "connect", "10.0.0.1", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert connecting.stdin is not None
+        assert connecting.stdout is not None
+        agent, found = None, []
+        for order in ("open 2", "open 1"):
+            print(order, file=connecting.stdin, flush=True)
+            ports = [int(word) for word in connecting.stdout.readline().split()]
+            agent = agent or here.watching("h1", group)
+            here.wait(both(ports, port))
+            found.append(len(ports))
+        assert agent is not None
+        status = agent.terminate()
+        kept = len(here.connections())
+        for process in (connecting, accepting):
+            process.kill()
+            process.wait()
+    return {"watched": found, "status": status, "kept": kept}
+
+
 def command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text()
 
@@ -64,7 +100,7 @@ def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
 
 def main() -> int:
     with place() as here:
-        seen = follow(here, sys.argv[1:])
+        seen = watch(here) if sys.argv[1:] == ["--watch"] else follow(here, sys.argv[1:])
         print(json.dumps({**seen, "lines": here.lines}))
     return 0
 

@@ -91,12 +91,30 @@ class Place:
         self._schema = P4Schema(program().p4info)
         self._agents: list[AgentProcess] = []
 
+    def in_host(self, host: str) -> Sequence[str]:
+        return self._hosts.in_host(host)
+
     def agent(self, host: str, *command: str | Path, options: Sequence[str] = ()) -> AgentProcess:
         words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "run", "--url", self._url, "--job", JOB]
         lines = self.lines.setdefault(host, [])
         agent = AgentProcess([*words, "--worker", host, *options, "--", sys.executable, *command], lines)
         self._agents.append(agent)
         return agent
+
+    def watching(self, host: str, cgroup: Path) -> AgentProcess:
+        """Start an agent that watches a control group."""
+        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "watch", "--url", self._url, "--job", JOB]
+        agent = AgentProcess([*words, "--worker", host, "--cgroup", cgroup], self.lines.setdefault(host, []))
+        self._agents.append(agent)
+        return agent
+
+    def program(self, host: str, cgroup: Path, *command: str | Path) -> subprocess.Popen[bytes]:
+        """Start a Python program on a host, without an agent, in a control group."""
+
+        def enter() -> None:
+            (cgroup / "cgroup.procs").write_text("0")
+
+        return subprocess.Popen([*self._hosts.in_host(host), sys.executable, *command], preexec_fn=enter)
 
     def accepting(self, host: str, *options: str) -> tuple[AgentProcess, int]:
         """Start a program that accepts connections, and return its port."""

@@ -79,6 +79,8 @@ def test_after_each_reading_the_open_connections_are_those_of_the_kernel(
             case "hear":
                 seen.hear()
             case "read":
+                # The list may lack a connection for once.
+                seen.read()
                 seen.read()
         if what == "read" or (what == "hear" and with_news):
             assert seen.open == frozenset(kernel.open)
@@ -106,6 +108,25 @@ def test_totals_count_each_byte_once_over_reconnects() -> None:
     kernel.sends(1, 300)
     seen.read()
     assert (seen.totals.sent_bytes, seen.totals.retransmitted_bytes) == (1300, 50)
+
+
+def test_a_list_that_lacks_a_connection_for_once_closes_none() -> None:
+    kernel = Kernel()
+    seen = watching(kernel, with_news=False)
+    kernel.opens(1)
+    kernel.sends(1, 500)
+    seen.read()
+    lacking, kernel.open = kernel.open, {}
+    seen.read()
+    assert len(seen.open) == 1
+    kernel.open = lacking
+    kernel.sends(1, 500)
+    seen.read()
+    assert seen.totals.sent_bytes == 1000
+    kernel.closes(1)
+    for _ in range(2):
+        seen.read()
+    assert not seen.open
 
 
 def test_an_event_of_the_program_is_read_field_by_field() -> None:

@@ -33,9 +33,7 @@ def seen(*options: str) -> dict[str, Any]:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    found: dict[str, Any] = json.loads(
-        next(line for line in done.stdout.splitlines() if '"opened": 3, "counted"' in line)
-    )
+    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if '"lines": ' in line))
     return found
 
 
@@ -53,6 +51,12 @@ def test_connections_are_recognised_and_a_killed_agent_leaves_nothing() -> None:
     check(found)
     assert found["during"] == [2, 2, 2]
     assert all("eBPF" in lines[0] and "no eBPF" not in lines[0] for lines in found["lines"].values())
+
+
+@pytest.mark.long
+@pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
+def test_an_agent_that_comes_later_reports_what_is_open_already_and_leaves_it_reported() -> None:
+    assert seen("--watch").items() >= {"watched": [2, 3], "status": 0, "kept": 6}.items()
 
 
 @pytest.mark.long

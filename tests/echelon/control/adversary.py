@@ -11,20 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save
-from echelon.control.events import HigherPrimary, IntentRefused, StopWaiting, SwitchChanged
+from echelon.control.events import HigherPrimary, IntentRefused, ReportConnections, StopWaiting, SwitchChanged
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 
 NAMES = ("a", "b", "c")
 WORKERS = (("h1", "h2"), ("h1", "h3"), ("h2", "h4"), ("h1", "h3", "h4"))
-DOCUMENTS = {(name, workers): ring(name, *workers) for name in NAMES for workers in WORKERS}
+BY_AGENT = frozenset(NAMES[::2])
+"""The jobs that switches recognise by what agents report."""
+DOCUMENTS = {
+    (name, workers): {
+        **ring(name, *workers),
+        **({"recognition": {"by": "agent", "idle_gap": "50 ms"}} if name in BY_AGENT else {}),
+    }
+    for name in NAMES
+    for workers in WORKERS
+}
 POLICIES = ("fifo", "echelon", "varys")
 LINKS = tuple((leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2"))
 SWITCHES = ("leaf1", "leaf2", "spine1", "spine2")
 LEAVES = SWITCHES[:2]
 
 FABRIC = two_by_two()
+HOSTS = tuple(FABRIC.hosts)
 TIGHT = small(max_flows=12)
 """A ring of two is 4 flows, one of three is 12: not all jobs have room at one switch."""
 
@@ -171,6 +181,12 @@ class Adversary(World):
         self.asked[self._number + 1] = name, None
         self.remove(name)
 
+    def see(self, name: str, host: str, other: str, ports: Sequence[int]) -> None:
+        """Let the agent of a host report connections, whether or not these are hosts of the job."""
+        src, dst = self.fabric.hosts[host].ipv4, self.fabric.hosts[other].ipv4
+        seen = tuple(("tcp", src, dst, port, port) for port in ports)
+        self.carry_out_change(lambda request: ReportConnections(request, name, host, seen))
+
     def ask_wait(self, name: str) -> None:
         self.waits.add(self.wait_for(name))
 
@@ -265,6 +281,7 @@ Turn = Callable[[Adversary, random.Random], None]
 TURNS: tuple[tuple[int, Turn], ...] = (
     (10, lambda a, r: a.ask_for(r.choice(NAMES), r.choice(WORKERS), replaces=r.random() < 0.6)),
     (5, lambda a, r: a.ask_removal(r.choice(NAMES))),
+    (6, lambda a, r: a.see(r.choice(NAMES), *r.sample(HOSTS, 2), r.sample(range(1, 5), r.randrange(3)))),
     (2, lambda a, r: a.ask_wait(r.choice(NAMES))),
     (1, lambda a, r: a.stop_waiting(r.randrange(8))),
     (2, lambda a, r: void(a.choose(r.choice(POLICIES)))),

@@ -222,6 +222,17 @@ def test_the_connection_of_another_job_is_refused(world: World, backwards: bool)
     assert recognised(world) == both_ways(taken)
 
 
+def test_of_two_jobs_that_claim_a_connection_at_once_the_second_is_refused(world: World) -> None:
+    world.register({**ring("b", "h1", "h2"), **AGENT})
+    world.run()
+    taken = between("h1", 40000, "h2", 29500)
+    first, second = report(world, "a", "h1", taken), report(world, "b", "h1", taken)
+    assert first not in world.answers, "it is being saved"
+    assert refusal(world, second).code == "duplicate"
+    world.run()
+    assert recognised(world) == both_ways(taken)
+
+
 def test_a_connection_that_another_jobs_file_names_is_refused(world: World) -> None:
     ports = {"recognition": {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "50 ms"}}
     world.register({**ring("b", "h1", "h2"), **ports})
