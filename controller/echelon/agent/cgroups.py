@@ -13,9 +13,13 @@ from echelon.agent.connection import AgentError
 
 _PREFIX = "echelon-"
 _TIDY = """
-read _
-while read process < "$1/cgroup.procs" && [ "$process" ]; do echo "$process" > "$2/cgroup.procs" || break; done
-rmdir "$1"
+read -r _
+find "$1" -depth -type d | while read -r group; do
+    while read -r process < "$group/cgroup.procs" && [ "$process" ]; do
+        echo "$process" > "$2/cgroup.procs" || break
+    done
+    rmdir "$group"
+done
 """
 """Wait until the agent has ended, whatever ended it. Then processes that still run go back to where they came from."""
 
@@ -67,12 +71,9 @@ def group_for(job: str) -> Iterator[Path]:
     """
     parent = own_group()
     path = parent / f"{_PREFIX}{job}-{os.getpid()}"
-    try:
-        path.mkdir()
-    except OSError as error:
-        raise AgentError(f"cannot make a control group: {path}: {error.strerror}") from None
     reading, writing = os.pipe()
     try:
+        # It comes first, so that no group is ever without it.
         tidy = subprocess.Popen(
             ["sh", "-c", _TIDY, "sh", path, parent],
             stdin=reading,
@@ -83,11 +84,14 @@ def group_for(job: str) -> Iterator[Path]:
         )
     except OSError as error:
         os.close(writing)
-        path.rmdir()
         raise AgentError(f"cannot start the shell that removes {path}: {error.strerror}") from None
     finally:
         os.close(reading)
     try:
+        try:
+            path.mkdir()
+        except OSError as error:
+            raise AgentError(f"cannot make a control group: {path}: {error.strerror}") from None
         yield path
     finally:
         os.close(writing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import select
 import signal
 import subprocess
@@ -131,13 +132,20 @@ def test_the_list_of_sockets_knows_the_group(group: Path) -> None:
 
 
 HOLD = """
+import subprocess
 import sys
 sys.path[:0] = sys.argv[1:]
 from pathlib import Path
 from echelon.agent import cgroups
 from echelon.agent.program import KernelProgram
 with cgroups.group_for("test") as group, KernelProgram(group, 10):
-    print(flush=True)
+    # The job's own groups below its group, with a process that goes on.
+    inner = group / "inner" / "most"
+    inner.mkdir(parents=True)
+    child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL,
+                             preexec_fn=lambda: (inner / "cgroup.procs").write_text("0"))
+    print(child.pid, flush=True)
     sys.stdin.read()
 """
 
@@ -150,7 +158,7 @@ def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
         [sys.executable, "-c", HOLD, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
-    holder.stdout.readline()
+    child = int(holder.stdout.readline())
     during = kernel.programs(), kernel.links(), kernel.groups()
     assert [len(now - then) for now, then in zip(during, before, strict=True)] == [1, 1, 1]
     if number is not None:
@@ -160,6 +168,9 @@ def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
     while any(now & new for now, new in zip(held(), (a - b for a, b in zip(during, before, strict=True)), strict=True)):
         assert time.monotonic() < give_up_at, (held(), before)
         time.sleep(0.02)
+    own = Path("/proc/self/cgroup").read_text().splitlines()[-1]
+    assert Path(f"/proc/{child}/cgroup").read_text().splitlines()[-1] == own, "it goes on in the agent's own group"
+    os.kill(child, signal.SIGKILL)
 
 
 def held() -> tuple[frozenset[int] | frozenset[str], ...]:
