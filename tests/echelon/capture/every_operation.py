@@ -4,6 +4,7 @@
 """
 
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -40,4 +41,5 @@ with observe(sys.argv[1], iterations=2, skip=1) as observer:
         observer.step()
 
 assert dist.Work.wait is wait, "the observer has put everything back"
+Path(sys.argv[1], f"done-{rank}").touch()
 dist.destroy_process_group()
