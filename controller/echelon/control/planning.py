@@ -122,6 +122,8 @@ class Planner:
     """The flows of the last plan, by job."""
     _good: dict[str, RegisteredJob] = field(default_factory=dict)
     """The jobs in the last plan."""
+    _has_planned: bool = False
+    """Whether there was a plan since the start."""
     _restored: frozenset[str] = frozenset()
     """The names of the jobs in the last plan before a restart, until the first plan after it."""
     _carried: Document = field(default_factory=dict)
@@ -149,7 +151,7 @@ class Planner:
             planned = present
         except PlanningError as error:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
-        self._good = {job.name: job for job in planned}
+        self._good, self._has_planned = {job.name: job for job in planned}, True
         self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
         self._sound = {name: kept for name, kept in self._sound.items() if name in self._good}
         return self._planned(made, tuple(planned), problems, spent)
@@ -261,7 +263,8 @@ class Planner:
     def _those_of_the_last_plan(
         self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent, error: PlanningError
     ) -> tuple[list[RegisteredJob], _Made]:
-        """Plan those jobs as they are now, or, if that fails, the ones among them that have not changed.
+        """Plan those jobs as they are now, or, if that fails, the ones among them that have not changed. Of the first
+        plan after a restart, those that are named as being at fault are left out instead.
 
         Raises `PlanningError`.
         """
@@ -272,9 +275,19 @@ class Planner:
                 return kept, self._attempt(kept, wanted, spent)
             except PlanningError as again:
                 error = again
-        if len(unchanged) == len(kept):
-            raise error
-        return unchanged, self._attempt(unchanged, wanted, spent)
+        if len(unchanged) < len(kept):
+            return unchanged, self._attempt(unchanged, wanted, spent)
+        # Of the first plan after a restart nobody knows which jobs have changed since the last plan, whose numbers are
+        # still taken. There is no plan in force either: it would be waited for for ever.
+        while not self._has_planned and error.job is not None:
+            kept = [job for job in kept if job.name != error.job]
+            try:
+                return kept, self._attempt(kept, wanted, spent)
+            except PlanningError as again:
+                if again.job not in {job.name for job in kept}:
+                    raise
+                error = again
+        raise error
 
     def _attempt(self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent) -> _Made:
         began = self.clock()

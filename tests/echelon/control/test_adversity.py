@@ -246,6 +246,25 @@ def test_a_job_that_waits_for_numbers_gets_them(fabric: Fabric) -> None:
     assert world.machine.plan_problem is None
 
 
+def test_a_job_that_waits_for_numbers_at_a_restart_keeps_no_other_from_its_plan(fabric: Fabric) -> None:
+    """The job's former self fitted in, and its numbers are taken; as it is now it does not fit."""
+    world = World(fabric, capabilities=small(max_flows=12))
+    world.start()
+    world.register(ring("a", "h1", "h3", "h4"))
+    world.register(ring("b", "h1", "h2"))
+    world.run()
+    world.register(ring("b", "h1", "h3"), replace=True)
+    while world.in_plan() != {"a"}:
+        world.step()
+    world.crash()
+    world.run()
+    assert (world.state("a"), world.state("b")) == ("installed", "unplanned")
+    assert world.in_plan() == {"a"}
+    world.remove("a")
+    world.run()
+    assert world.state("b") == "installed"
+
+
 def test_a_controller_that_takes_over_gives_the_same_numbers(world: World) -> None:
     for name in ("a", "b", "c"):
         world.register(ring(name, "h1", "h3"))
