@@ -11,7 +11,7 @@ SHARE = Fraction(95, 100)
 
 
 @dataclass(frozen=True, slots=True)
-class Iteration:
+class SentIteration:
     """An iteration that has ended, from its first bytes to the first bytes of the next."""
 
     start_s: float
@@ -40,7 +40,7 @@ class IterationDetector:
         """When bytes were sent last."""
         self._is_silent = True
 
-    def observe(self, now_s: float, total_bytes: int, since_sent_s: float = 0.0) -> Iteration | None:
+    def observe(self, now_s: float, total_bytes: int, since_sent_s: float = 0.0) -> SentIteration | None:
         """Take the total of bytes at `now_s`, the last of which were sent `since_sent_s` ago. Totals never fall.
 
         Return the iteration that has ended, if the next one has begun.
@@ -53,10 +53,10 @@ class IterationDetector:
         carried = self._total - self._began_at
         begins = self._is_silent and carried >= self._least_bytes
         before_s, self._sent_s, self._is_silent = self._began_s, now_s - since_sent_s, False
-        ended: Iteration | None = None
+        ended: SentIteration | None = None
         if begins:
             if self.begun:
-                ended = Iteration(before_s, self._sent_s - before_s, carried)
+                ended = SentIteration(before_s, self._sent_s - before_s, carried)
                 self._least_bytes = carried * SHARE
             self.begun += 1
             self._began_s, self._began_at = self._sent_s, self._total

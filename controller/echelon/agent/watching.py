@@ -17,7 +17,7 @@ from pathlib import Path
 from echelon.agent import capabilities, cgroups, processes
 from echelon.agent.connection import AgentError
 from echelon.agent.connections import JobConnections, Owner
-from echelon.agent.iterations import Iteration, IterationDetector
+from echelon.agent.iterations import IterationDetector, SentIteration
 from echelon.agent.program import KernelProgram
 from echelon.agent.reporting import Reporter
 from echelon.agent.sock_diag import TcpSocket
@@ -56,7 +56,7 @@ class Agent:
     connections: JobConnections | None = None
     """None: it does not watch yet."""
     detector: IterationDetector | None = None
-    last_iteration: Iteration | None = None
+    last_iteration: SentIteration | None = None
     read_s: float = 0.0
     """Processor time of the last reading of the list of sockets."""
     problem: str | None = None

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from echelon.capture.record import Call, Group, Iteration, RankRecord, RankWait, Unmarked
+from echelon.capture.record import Call, Group, RankRecord, RankWait, RecordedIteration, Unmarked
 from echelon.documents import DocumentError
 
 
@@ -123,7 +123,7 @@ def _signature(call: Call) -> tuple[Hashable, ...]:
     return call.kind, call.group, call.peer, call.tag
 
 
-def _rank_profile(iterations: Sequence[Iteration], groups: Mapping[str, Group]) -> RankProfile:
+def _rank_profile(iterations: Sequence[RecordedIteration], groups: Mapping[str, Group]) -> RankProfile:
     events = [_events(each) for each in iterations]
     gaps: dict[int, list[float]] = defaultdict(list)
     for iteration, own in zip(iterations, events, strict=True):
@@ -171,7 +171,7 @@ def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
     )
 
 
-def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[Iteration, ...]]:
+def _by_repetition(records: Sequence[RankRecord]) -> Iterator[tuple[RecordedIteration, ...]]:
     """Yield iterations that begin where the operations of all ranks begin to repeat, from the middle of the record on.
 
     All ranks have as many iterations, so the number of iterations is that of the rank with the longest period.
@@ -201,7 +201,7 @@ def _cuts(part: Unmarked) -> list[int]:
     return [0]
 
 
-def _cut(part: Unmarked, first: int, end: int) -> Iteration:
+def _cut(part: Unmarked, first: int, end: int) -> RecordedIteration:
     calls = part.calls[first:end]
     begin_s, end_s = calls[0].start_s, part.calls[end].start_s
     waits = tuple(
@@ -210,4 +210,4 @@ def _cut(part: Unmarked, first: int, end: int) -> Iteration:
         if begin_s <= wait.start_s < end_s
     )
     numbered = tuple(call.model_copy(update={"number": at}) for at, call in enumerate(calls))
-    return Iteration(start_s=begin_s, end_s=end_s, calls=numbered, waits=waits)
+    return RecordedIteration(start_s=begin_s, end_s=end_s, calls=numbered, waits=waits)

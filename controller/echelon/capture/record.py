@@ -68,7 +68,7 @@ class Unmarked(Section):
     waits: tuple[RankWait, ...]
 
 
-class Iteration(Unmarked):
+class RecordedIteration(Unmarked):
     """What a rank did in an iteration, each in the order of their starts."""
 
     start_s: _Moment
@@ -87,7 +87,7 @@ class RankRecord(Section):
     device: str
     """The kind of device that communicates, as PyTorch calls it."""
     groups: Mapping[str, Group]
-    iterations: tuple[Iteration, ...]
+    iterations: tuple[RecordedIteration, ...]
     unmarked: Unmarked | None = None
 
 

@@ -16,6 +16,9 @@ Source = Literal["service", "results"]
 PREFIX = "/web/"
 """The beginning of the path of every file but the page itself."""
 
+ICON = "/favicon.ico"
+"""The path at which browsers look for the icon of documents that name none."""
+
 _DIRECTORY = Path(__file__).parent / "assets"
 _PAGE = _DIRECTORY / "index.html"
 _SOURCE = 'data-source="service"'
@@ -64,7 +67,7 @@ def page(source: Source) -> Asset:
 @cache
 def paths() -> frozenset[str]:
     """Return the paths of the page and its files. They say nothing of any service or run."""
-    return frozenset({"/", *(PREFIX + name for name in names())})
+    return frozenset({"/", ICON, *(PREFIX + name for name in names())})
 
 
 def _asset(content: bytes, suffix: str) -> Asset:

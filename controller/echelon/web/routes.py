@@ -32,6 +32,11 @@ def router(source: Source) -> APIRouter:
         """Return the page."""
         return _answer(request, assets.page(source))
 
+    @made.get(assets.ICON, include_in_schema=False)
+    async def show_icon(request: Request) -> Response:
+        """Return the icon."""
+        return _answer(request, assets.asset("icon.svg"))
+
     @made.get(assets.PREFIX + "{name:path}", include_in_schema=False)
     async def show_file(request: Request, name: str) -> Response:
         """Return a file of the page."""

@@ -192,7 +192,7 @@ def test_somebody_else_there(says: bytes) -> None:
 
 def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "thriftpy2.transport", None)
-    with pytest.raises(ThriftError, match=r"thriftpy2 is not installed; pip install 'echelon-p4\[bmv2\]'"):
+    with pytest.raises(ThriftError, match=r"thriftpy2 is not installed .*'echelon-p4\[bmv2\]'"):
         open_queues(ServerAddress(HERE, 1))
 
 
