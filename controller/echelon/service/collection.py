@@ -23,8 +23,11 @@ _FULL_SHARE = 1 / 1000
 """The largest share of the time that full collections take."""
 
 
-async def collect_when_quiet(is_quiet: Callable[[], bool]) -> None:
-    """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled."""
+async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
+    """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
+
+    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
+    """
     gc.disable()
     try:
         due_s = time.monotonic() + _look_at_all()
@@ -35,7 +38,7 @@ async def collect_when_quiet(is_quiet: Callable[[], bool]) -> None:
             new = gc.get_count()[0]
             if now_quiet and was_quiet and time.monotonic() >= due_s:
                 due_s = time.monotonic() + _look_at_all()
-            elif new > _MANY_OBJECTS or (now_quiet and was_quiet and new > _FEW_OBJECTS):
+            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
                 gc.collect()
                 gc.freeze()
             was_quiet = now_quiet

@@ -105,7 +105,7 @@ class _Daemon:
             asyncio.create_task(self._lead_again_and_again(store, candidate)),
             asyncio.create_task(self._know_the_leader(store)),
             asyncio.create_task(_say_alive()),
-            asyncio.create_task(collect_when_quiet(self._is_quiet)),
+            asyncio.create_task(collect_when_quiet(self._is_quiet, self._is_starting)),
         }
         try:
             done, _ = await asyncio.wait({stop, *others}, return_when=asyncio.FIRST_COMPLETED)
@@ -179,6 +179,9 @@ class _Daemon:
 
     def _is_quiet(self) -> bool:
         return self._service.leading is None or self._service.leading.is_quiet
+
+    def _is_starting(self) -> bool:
+        return self._service.leading is not None and self._service.leading.machine.in_force is None
 
     async def _know_the_leader(self, store: Store) -> None:
         while True:

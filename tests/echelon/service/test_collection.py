@@ -27,9 +27,9 @@ def _every_moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert gc.isenabled()
 
 
-async def _collecting(*, quiet: bool) -> bool:
+async def _collecting(*, quiet: bool, starting: bool = False) -> bool:
     """Return whether a ring that is dropped after the start is soon gone."""
-    task = asyncio.create_task(collection.collect_when_quiet(lambda: quiet))
+    task = asyncio.create_task(collection.collect_when_quiet(lambda: quiet, lambda: starting))
     await asyncio.sleep(0)
     try:
         ring = weakref.ref(Ring())
@@ -56,6 +56,7 @@ def test_nothing_is_collected_while_a_change_is_under_way() -> None:
 def test_garbage_cannot_fill_the_memory_while_changes_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "_MANY_OBJECTS", 3000)
     assert asyncio.run(_collecting(quiet=False))
+    assert not asyncio.run(_collecting(quiet=False, starting=True))
 
 
 def test_objects_that_became_garbage_later_go_with_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +65,7 @@ def test_objects_that_became_garbage_later_go_with_a_full_collection(monkeypatch
     monkeypatch.setattr(collection, "_FULL_SHARE", 1.0)
 
     async def later() -> bool:
-        task = asyncio.create_task(collection.collect_when_quiet(lambda: True))
+        task = asyncio.create_task(collection.collect_when_quiet(lambda: True, lambda: False))
         ring = Ring()
         seen = weakref.ref(ring)
         await asyncio.sleep(0.05)
