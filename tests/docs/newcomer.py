@@ -46,6 +46,11 @@ def follow(pages: Sequence[Path], home: Path, environment: Mapping[str, str]) ->
                 activate += "".join(line + "\n" for line in block.text.splitlines() if line.startswith(". "))
 
 
+def own_environment() -> Mapping[str, str]:
+    """Return this process's environment without what leads to this Python's packages."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
 def clone(home: Path) -> None:
     """Make a clone of the repository, as it is committed."""
     subprocess.run(["git", "clone", "--quiet", ROOT, home], check=True)
@@ -66,10 +71,7 @@ def main() -> None:
             offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_DEPS": "1"}
             follow(PAGES, home, environment(PATH=path, **offline))
         else:
-            python = {
-                name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
-            }
-            follow((FIRST, *PAGES), home, python)
+            follow((FIRST, *PAGES), home, own_environment())
         print(f"\n== all together: {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_a_newcomer_gets_the_results_that_the_tutorial_shows(tmp_path: Path) -> 
             for policy, mean in zip(policies, means.split("│"), strict=True):
                 times = found[policy]["jobs"][name]["iteration_times_s"]
                 assert float(mean) == pytest.approx(sum(times) / len(times), abs=5e-5)
+
+
+@pytest.mark.long
+def test_the_tutorial_starts_from_nothing(tmp_path: Path) -> None:
+    """The pages install what they need: nothing of this environment is used."""
+    home = tmp_path / "echelon"
+    made_here = (".*_cache", ".git", ".hypothesis", ".venv", "*.egg-info", "__pycache__", "out")
+    shutil.copytree(ROOT, home, ignore=shutil.ignore_patterns(*made_here))
+    newcomer.follow((newcomer.FIRST, *newcomer.PAGES), home, newcomer.own_environment())
+    assert (home / "own" / "results" / "results.json").exists()
 
 
 def test_the_newcomer_finds_files_and_commands() -> None:
