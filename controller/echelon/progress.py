@@ -48,7 +48,7 @@ UNSEEN = Unseen()
 
 @dataclass(frozen=True, slots=True)
 class HowFar:
-    """How far a command is."""
+    """The progress of a command at one moment."""
 
     doing: str
     done: float

@@ -1,4 +1,4 @@
-"""What capturing costs: iterations of a DDP job of two ranks with the observer, against the same without it.
+"""The cost of capturing: iterations of a DDP job of two ranks with the observer, against the same without it.
 
 The profiler of PyTorch with its execution trace is the third arm, since it could have recorded the same.
 """

@@ -28,10 +28,10 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the job's connections have carried since the agent sees them, those that have closed included."""
+    """The totals of a job's connections since the agent sees them, including those that have closed."""
 
     sent_bytes: int = 0
-    """Without what was sent again."""
+    """Bytes sent for the first time."""
     retransmitted_bytes: int = 0
     retransmissions: int = 0
     busy_s: float = 0.0
@@ -68,9 +68,9 @@ class JobConnections:
     is_counted: Callable[[TcpConnection], bool] = lambda _: True
     totals: Totals = field(default_factory=Totals)
     since_sent_s: float = 0.0
-    """How long ago any of them sent data, at the last reading."""
+    """The time since any of them sent data, at the last reading."""
     marked: int = 0
-    """How many have opened whose packets carry the mark."""
+    """The number of connections that opened with the mark."""
     _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
     _missing: frozenset[TcpConnection] = frozenset()
     """The open connections that the last list did not have."""

@@ -1,5 +1,4 @@
-"""Where the iterations of a job begin, by silence and bytes: the rule by which switches tell, applied to what a host
-sends."""
+"""Detection of a job's iterations by silence and bytes: the rule of the switches, applied to what a host sends."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ class IterationDetector:
 
     def __init__(self, idle_gap_s: float) -> None:
         self.begun = 0
-        """How many iterations have begun."""
+        """The number of iterations that have begun."""
         self._idle_gap_s = idle_gap_s
         self._least_bytes = Fraction(0)
         self._total: int | None = None
@@ -37,7 +36,7 @@ class IterationDetector:
         """The total when the iteration began."""
         self._began_s = 0.0
         self._sent_s = 0.0
-        """When bytes were sent last."""
+        """The time at which bytes were sent last."""
         self._is_silent = True
 
     def observe(self, now_s: float, total_bytes: int, since_sent_s: float = 0.0) -> SentIteration | None:

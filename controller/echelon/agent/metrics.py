@@ -1,4 +1,4 @@
-"""What the agent has seen, for Prometheus."""
+"""The metrics of the agent, for Prometheus."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ConnectionService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How often the agent has asked the service."""
+    """The number of reports to the service."""
 
     reports: int = 0
     failures: int = 0
@@ -51,7 +51,7 @@ class Reporter:
         self._changed = threading.Condition()
         self._wanted: frozenset[TcpConnection] = frozenset()
         self._told: frozenset[TcpConnection] | None = None
-        """What the service has acknowledged; None: not known."""
+        """The connections that the service has acknowledged; None: not known."""
         self._addresses: dict[str, str] = {}
         self._over = False
         self.counts = Counts()

@@ -39,7 +39,7 @@ class DiagError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TcpCounters:
-    """What the kernel has counted on a connection."""
+    """The kernel's counters of a connection."""
 
     last_sent_ms: int
     """Milliseconds since data were sent last."""

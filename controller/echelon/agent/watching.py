@@ -35,7 +35,7 @@ LAST_REPORT_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What the agent watches, and how."""
+    """The job that the agent watches, and how it does."""
 
     job: str
     dscp: int | None = None
@@ -48,7 +48,7 @@ class Watched:
 
 @dataclass
 class Agent:
-    """What the agent knows while it runs; `echelon.agent.metrics` shows it. `say` takes a line for the operator."""
+    """The agent and its state, which `echelon.agent.metrics` shows. `say` takes a line for the operator."""
 
     watched: Watched
     reporter: Reporter
@@ -60,7 +60,7 @@ class Agent:
     read_s: float = 0.0
     """Processor time of the last reading of the list of sockets."""
     problem: str | None = None
-    """Why the list could not be read the last time."""
+    """The reason why the list could not be read the last time."""
 
     def run(self, command: Sequence[str]) -> int:
         """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""

@@ -1,1 +1,1 @@
-"""From what the ranks of a training job did to execution traces and a summary (docs/capture.md)."""
+"""Execution traces and a summary, made of the records of a training job's ranks (docs/capture.md)."""

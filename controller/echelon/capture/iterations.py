@@ -13,7 +13,7 @@ from echelon.documents import DocumentError
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How a value varies between iterations."""
+    """The spread of a value over iterations."""
 
     median: float
     p10: float
@@ -32,14 +32,14 @@ class Operation:
     """A call of one rank, in all iterations that are alike."""
 
     call: Call
-    """As it is in the first of them."""
+    """The call in the first of those iterations."""
     ranks: tuple[int, ...]
     backend: str
     size_bytes: Variation
     parts: tuple[int, ...] | None
     """The mean bytes to each rank of the group."""
     took_s: Variation | None
-    """From the call to the end, other ranks' delays included."""
+    """The time from the call to its end, which includes the delays of other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class RankProfile:
-    """What one rank does in an iteration."""
+    """The operations and moments of one rank in an iteration."""
 
     operations: tuple[Operation, ...]
     moments: tuple[Moment, ...]
@@ -70,7 +70,7 @@ class RankProfile:
 
 @dataclass(frozen=True, slots=True)
 class JobProfile:
-    """What the ranks of a job do in an iteration."""
+    """The profiles of all ranks of a job in an iteration."""
 
     ranks: tuple[RankProfile, ...]
     groups: Mapping[str, Group]
@@ -78,7 +78,7 @@ class JobProfile:
     """The iterations that do the same, from which times and sizes are."""
     others: int
     found_by: str
-    """What told the ends of iterations."""
+    """The means by which the ends of iterations were found."""
 
 
 def profile(records: Sequence[RankRecord]) -> JobProfile:

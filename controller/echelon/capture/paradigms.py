@@ -13,7 +13,7 @@ class Recognised:
     """A paradigm, and what shows it."""
 
     paradigm: str
-    """As a job file names it."""
+    """The name of the paradigm in a job file."""
     because: str
 
 

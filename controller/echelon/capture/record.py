@@ -37,7 +37,7 @@ class Call(Section):
     kind: Kind
     group: str
     bytes: _Count
-    """What the rank has before a collective, or sends or receives; of a scatter, what it has in the end."""
+    """The bytes that the rank has before a collective, sends or receives; for a scatter, those that it gets."""
     peer: int = 0
     """The rank in the group that it sends to or receives from, or the root."""
     tag: int = 0
@@ -48,7 +48,7 @@ class Call(Section):
     start_s: _Moment
     returned_s: _Moment
     end_s: _Moment | None
-    """When it had ended. None: nothing told."""
+    """The time at which it had ended. None: not known."""
 
 
 class RankWait(Section):
@@ -69,19 +69,19 @@ class Unmarked(Section):
 
 
 class RecordedIteration(Unmarked):
-    """What a rank did in an iteration, each in the order of their starts."""
+    """The calls and waits of a rank in an iteration, each in the order of their starts."""
 
     start_s: _Moment
     end_s: _Moment
 
 
 class RankRecord(Section):
-    """What one rank did."""
+    """The record of one rank."""
 
     echelon_capture: Literal[1]
     rank: _Rank
     ranks: Annotated[int, Field(ge=1, le=10**6)]
-    """How many there are in the job."""
+    """The number of ranks in the job."""
     host: str
     torch: str
     device: str

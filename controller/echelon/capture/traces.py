@@ -27,7 +27,7 @@ _COMM_TYPES = {
     "all-reduce": 0, "reduce": 1, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7, "barrier": 9,
 }  # fmt: skip
 _AT_A_TIME = {"gloo": 2}
-"""How many collectives of a process group a backend carries out at a time, if not one."""
+"""The number of collectives of a process group that a backend carries out at a time, if not one."""
 _ROOTED_TAG = 1 << 20
 """The tag of the transfers of gathers and scatters, apart from those of a job."""
 

@@ -70,9 +70,9 @@ class RecognitionSpec(Section):
     protocol: Literal["tcp", "udp"] | None = None
     """None: tcp."""
     source_port: Port | None = None
-    """Of the sender. With `by: bytes` it is required; no other takes it."""
+    """The port of the sender. Only `by: bytes` has it, and requires it."""
     destination_port: Port | None = None
-    """Of the receiver. With `by: bytes` it is required; no other takes it."""
+    """The port of the receiver. Only `by: bytes` has it, and requires it."""
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
 

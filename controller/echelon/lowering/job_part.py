@@ -28,7 +28,7 @@ class LoweredJob:
     profiles: Mapping[int, LevelProfile]
     """The profiles that the job needs, by number."""
     connections: int = 0
-    """How many connections the switch recognises it by."""
+    """The number of connections by which the switch recognises it."""
 
 
 def lower_job(

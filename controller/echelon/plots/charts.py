@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_WORDS_PER_INCH = 2.4
+
+
 @dataclass(frozen=True, slots=True)
 class Curve:
     """A line through points."""
@@ -44,6 +47,8 @@ class Panel:
     """The axes that are: "x", "y", "xy" or none."""
     counts: bool = False
     """Whether the horizontal axis counts."""
+    x_words: Sequence[str] = ()
+    """The words at 0, 1, 2... of the horizontal axis, as many as find room; none: numbers."""
     one: str = ""
     """The axis, "x" or "y", at whose 1 there is a line."""
 
@@ -67,7 +72,7 @@ def chart(
     figure = style.figure(rows * (height_inches + (0.12 if panels[0].title else 0)), title)
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=same_axes, sharey=same_axes).flat)
     for axis, panel in zip(axes, panels, strict=False):
-        _draw(axis, panel)
+        _draw(axis, panel, style.width_inches / columns)
         if same_axes:
             axis.label_outer()
     for spare in axes[len(panels) :]:
@@ -76,7 +81,7 @@ def chart(
     return figure
 
 
-def _draw(axis: Axes, panel: Panel) -> None:
+def _draw(axis: Axes, panel: Panel, inches: float) -> None:
     for curve in panel.curves:
         dashes = DASHES[curve.look // MOST * 2 % len(DASHES)] if curve.dashes is None else curve.dashes
         look: dict[str, Any] = {"color": PALETTE[curve.look % MOST], "linestyle": dashes, "label": curve.label}
@@ -95,6 +100,9 @@ def _draw(axis: Axes, panel: Panel) -> None:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:
         axis.set_ylim(*panel.y_limits)
+    if panel.x_words:
+        every = -(-len(panel.x_words) // max(int(inches * _WORDS_PER_INCH), 1))
+        axis.set_xticks(range(0, len(panel.x_words), every), panel.x_words[::every])
     if panel.counts:
         axis.locator_params(axis="x", integer=True)
 
@@ -112,7 +120,7 @@ def _logarithmic(axis: Axes, of: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a worker does from one time to another."""
+    """A stretch of time in which a worker computes or sends."""
 
     look: Any
     start_s: float

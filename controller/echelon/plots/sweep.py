@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echelon.documents import DocumentError
-from echelon.plots.style import DASHES, MARKERS, MOST, PALETTE, WIDTHS_INCHES
+from echelon.plots.charts import Curve, Panel, chart
+from echelon.plots.style import DASHES, MARKERS, MOST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +24,6 @@ SWEEP = "sweep.json"
 KIND = "slowdowns"
 _PANELS = 6
 """The number of panels on one page."""
-_TICKS_PER_INCH = 2.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +121,30 @@ def _page(
     part: str,
     style: Style,
 ) -> Figure:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    width = WIDTHS_INCHES[style.width]
-    columns = min(len(panels), 2 if style.width == "text" else 1)
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(width, rows * 1.5 + 0.45), layout=ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03))
-    if part:
-        figure.suptitle(part, x=0.01, ha="left", fontsize=8)
-    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
-    for axis, (title, points) in zip(axes, panels.items(), strict=False):
-        for policy, look in policies.items():
-            heights = [of[policy] for of in points.values()]
-            axis.plot(
-                range(len(points)),
-                # A curve is interrupted where a point is missing.
-                [nan if height is None else height for height in heights],
-                color=PALETTE[look],
-                linestyle=DASHES[look],
-                marker=MARKERS[look],
-                label=policy,
+    return chart(
+        part,
+        [
+            Panel(
+                label,
+                "mean time / alone",
+                [
+                    # A curve is interrupted where a point is missing.
+                    Curve(
+                        policy,
+                        range(len(points)),
+                        [nan if (height := of[policy]) is None else height for of in points.values()],
+                        look,
+                        DASHES[look],
+                        MARKERS[look],
+                    )
+                    for policy, look in policies.items()
+                ],
+                title,
+                x_limits=(-0.5, len(points) - 0.5),
+                x_words=list(points),
             )
-        every = -(-len(points) // max(int(width / columns * _TICKS_PER_INCH), 1))
-        axis.set_xticks(range(0, len(points), every), list(points)[::every])
-        axis.set(title=title, xlabel=label, ylabel="mean time / alone", xlim=(-0.5, len(points) - 0.5))
-        if columns == 1:
-            axis.label_outer()
-    for spare in axes[len(panels) :]:
-        spare.remove()
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=min(4, len(policies)))
-    return figure
+            for title, points in panels.items()
+        ],
+        style,
+        same_axes=True,
+    )

@@ -24,7 +24,7 @@ _UNDATED: Mapping[str, Mapping[str, str | None]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
-"""What would differ from one drawing of the same content to the next."""
+"""Metadata that would differ from one drawing of the same content to the next."""
 
 
 @cache

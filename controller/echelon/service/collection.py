@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 _PERIOD_S = 1.0
 _FEW_OBJECTS = 50_000
-"""So many new objects are not worth looking at."""
+"""The number of new objects up to which a collection is not worth its time."""
 _MANY_OBJECTS = 2_000_000
-"""So many new objects are looked at even while a change is under way, so that garbage cannot fill the memory."""
+"""The number of new objects from which they are looked at even while a change is under way, so that garbage cannot
+fill the memory."""
 _FULL_PERIOD_S = 600.0
 """The least time from one full collection to the next."""
 _FULL_SHARE = 1 / 1000

@@ -159,13 +159,13 @@ class ConnectionsResource(Resource):
 
     job: str
     by: str
-    """How switches recognise the job: shim, bytes or agent. Agents report connections only of the last kind."""
+    """The way in which switches recognise the job: shim, bytes or agent. With agent, agents report its connections."""
     idle_gap_s: float | None
     """Silence after which the job's first connection starts a new iteration; null: the sender tells."""
     addresses: dict[str, str]
     """The address of each host of the job. Only connections between them are reported."""
     connections: dict[str, tuple[ReportedConnection, ...]]
-    """What the agent of each host reported last."""
+    """The last report of each host's agent."""
 
 
 class DistanceReport(Section):

@@ -12,10 +12,10 @@ from finsy import P4DigestEntry, P4IndirectAction, P4Schema, P4TableAction, P4Ta
 from finsy.proto import p4r
 
 from echelon.lowering.intent import ActionCall, DigestSetting, Interval, Match, Prefix, TableEntry
+from echelon.protobuf_fields import counted, delimited
 from echelon.southbound.template import ActionForm, EncodedEntry, TableForm, Tail, shape_of
 from echelon.southbound.texts import EntryText, describe
 from echelon.southbound.values import shortest, value_text
-from echelon.southbound.wire import counted, delimited
 
 __all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry", "owner_of"]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from finsy.p4schema import P4Action, P4MatchType, P4Table
 
 from echelon.lowering.intent import ActionCall, Match, TableEntry
+from echelon.protobuf_fields import counted, delimited, delimiter
 from echelon.southbound.values import Values, match_values, parameter_values
-from echelon.southbound.wire import counted, delimited, delimiter
 
 
 class EncodedEntry(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 from finsy.p4schema import P4MatchType
 
 from echelon.lowering.intent import Interval, Match, Prefix
-from echelon.southbound.wire import counted, delimited
+from echelon.protobuf_fields import counted, delimited
 
 _MOST_VALUES = 1 << 16
 """Number of values of one field that are kept as bytes."""

@@ -17,6 +17,8 @@ from functools import lru_cache
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from echelon.protobuf_fields import counted, delimited, delimiter
+
 
 class UpdateKind(IntEnum):
     """The type of an update; the values are P4Runtime's."""
@@ -24,33 +26,6 @@ class UpdateKind(IntEnum):
     INSERT = 1
     MODIFY = 2
     DELETE = 3
-
-
-def varint(number: int) -> bytes:
-    """Return an unsigned number as Protocol buffers write it."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def delimited(number: int, content: bytes) -> bytes:
-    """Return a field of type message or bytes."""
-    return delimiter(number, len(content)) + content
-
-
-@lru_cache(maxsize=1 << 14)
-def delimiter(number: int, size: int) -> bytes:
-    """Return the bytes before the `size` bytes of a field of type message or bytes; `number` is at most 15."""
-    return bytes([number << 3 | 2]) + varint(size)
-
-
-@lru_cache(maxsize=1 << 14)
-def counted(number: int, value: int) -> bytes:
-    """Return a field of an integer type; `number` is at most 15."""
-    return bytes([number << 3]) + varint(value)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -55,7 +55,7 @@ def observe(out: str | None = None, iterations: int | None = None, skip: int | N
 
 
 class Observer:
-    """What one rank has done since it was observed. It is a context manager, which ends with its block."""
+    """An observer of one rank, and a context manager that ends with its block."""
 
     def __init__(self, out: Path, iterations: int, skip: int) -> None:
         import torch
@@ -326,7 +326,7 @@ _DESCRIBE: dict[str, Callable[..., dict[str, Any]]] = {
     # All know what they get, and the root alone what it gives.
     "scatter_": lambda given: {**_of_tensors("scatter", given), "group": given[2], "peer": given[3]},
     "alltoall_": _all_to_all,
-    "alltoall_base_": lambda given: _all_to_all([*given[:2], given[2], given[3], given[4]]),
+    "alltoall_base_": _all_to_all,
     "barrier": lambda given: {"kind": "barrier", "group": given[1], "bytes": 0, "tensors": []},
     "send": lambda given: _transfer("send", given),
     "recv_": lambda given: _transfer("receive", given),

@@ -1,4 +1,4 @@
-"""What the kernel holds of agents: BPF programs, links, and control groups."""
+"""The BPF programs, links and control groups of agents that the kernel holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from echelon.agent.connection import AgentError
 from echelon.agent.program import KernelProgram
 
 _NAME_AT = 64
-"""Of `name` in `struct bpf_prog_info` (Linux, include/uapi/linux/bpf.h)."""
+"""The offset of `name` in `struct bpf_prog_info` (Linux, include/uapi/linux/bpf.h)."""
 
 
 def why_no_ebpf() -> str | None:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 COUNTED = Path(__file__).with_name("counted.py")
 PORT = 29500
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
-"""Of a full segment of TCP with time stamps."""
+"""The payload and the frame of a full TCP segment with time stamps."""
 # A queue that TCP can fill without losses, and a burst that is little of a transfer.
 LIMIT = "tc -n {namespace} qdisc add dev eth0 root tbf rate {rate_bps}bit burst 6kb limit 4mb"
 
@@ -37,7 +37,7 @@ class Case:
     """A file of examples/torch, with its arguments."""
     ranks: int = 2
     rate_bps: int | None = None
-    """Of each rank's sending. None: as fast as the machine."""
+    """The rate at which each rank may send. None: no limit."""
     iterations: int = 10
     skip: int = 3
 

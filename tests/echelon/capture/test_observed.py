@@ -1,4 +1,4 @@
-"""What the observer records in real processes that use PyTorch."""
+"""Records of the observer in real processes that use PyTorch."""
 
 from __future__ import annotations
 

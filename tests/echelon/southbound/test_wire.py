@@ -7,12 +7,12 @@ from finsy.proto import U128, p4r
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from echelon.protobuf_fields import varint
 from echelon.southbound.wire import (
     UpdateKind,
     read_request,
     table_entries,
     update_size,
-    varint,
     write_header,
     write_request,
 )

@@ -49,7 +49,7 @@ _MOST_BYTES = 10**15
 
 
 class ChakraOptions(ImportOptions):
-    """How transfers start."""
+    """The options of a Chakra import."""
 
     transfers: Transfers = "eager"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from echelon.importers.chakra.wire import Value, WireNode
+from echelon.protobuf_fields import counted, delimited, varint
 
 _VERSION = "0.0.4"
 _UINT64, _UINT64_LIST, _STRING = 13, 14, 29
@@ -13,7 +14,7 @@ _UINT64, _UINT64_LIST, _STRING = 13, 14, 29
 def trace_bytes(nodes: Iterable[tuple[str, WireNode]]) -> bytes:
     """Return the file with these nodes, each with its name. Attributes are texts, whole numbers from 0, and lists."""
     messages = [_text(1, _VERSION), *(_node(name, node) for name, node in nodes)]
-    return b"".join(_varint(len(message)) + message for message in messages)
+    return b"".join(varint(len(message)) + message for message in messages)
 
 
 def _node(name: str, node: WireNode) -> bytes:
@@ -25,40 +26,27 @@ def _node(name: str, node: WireNode) -> bytes:
             _packed(4, node.ctrl_deps),
             _packed(5, node.data_deps),
             _number(7, node.duration_us),
-            *(_bytes(10, _text(1, key) + _attribute(value)) for key, value in node.attributes.items()),
+            *(delimited(10, _text(1, key) + _attribute(value)) for key, value in node.attributes.items()),
         ]
     )
 
 
 def _attribute(value: Value) -> bytes:
     if isinstance(value, tuple):
-        return _bytes(_UINT64_LIST, _packed(1, value))
+        return delimited(_UINT64_LIST, _packed(1, value))
     if isinstance(value, str):
         return _text(_STRING, value)
     # A number of a oneof is written even if it is 0.
-    return _varint(_UINT64 << 3) + _varint(int(value))
+    return counted(_UINT64, int(value))
 
 
 def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value) if value else b""
+    return counted(field, value) if value else b""
 
 
 def _packed(field: int, values: Sequence[int]) -> bytes:
-    return _bytes(field, b"".join(map(_varint, values))) if values else b""
+    return delimited(field, b"".join(map(varint, values))) if values else b""
 
 
 def _text(field: int, value: str) -> bytes:
-    return _bytes(field, value.encode())
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return delimited(field, value.encode())

@@ -1,4 +1,4 @@
-"""What each link carries over time."""
+"""The use of each link over time."""
 
 from __future__ import annotations
 
