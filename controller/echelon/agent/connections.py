@@ -8,7 +8,7 @@ from typing import Protocol
 
 from echelon.agent.connection import TcpConnection
 from echelon.agent.program import Seen
-from echelon.agent.sock_diag import TcpCounters, TcpSocket
+from echelon.agent.sockets import TcpCounters, TcpSocket
 
 Owner = Callable[[], Callable[[TcpSocket], bool]]
 """Returns what says whether a socket is the job's at this moment."""
@@ -51,7 +51,7 @@ class Totals:
         )
 
 
-_NOTHING = TcpCounters(0, 0, 0, 0, 0, 0, 0)
+_NOTHING = TcpCounters(0, 0, 0, 0, 0, 0)
 
 
 @dataclass

@@ -20,8 +20,7 @@ from echelon.agent.connections import JobConnections, Owner
 from echelon.agent.iterations import IterationDetector, SentIteration
 from echelon.agent.program import KernelProgram
 from echelon.agent.reporting import Reporter
-from echelon.agent.sock_diag import TcpSocket
-from echelon.agent.sockets import SocketList
+from echelon.agent.sockets import SocketList, TcpSocket
 
 READ_S = 1.0
 """Time between two readings of the list of sockets, where a program in the kernel tells of connections."""

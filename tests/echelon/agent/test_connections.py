@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from echelon.agent.connection import TcpConnection
 from echelon.agent.connections import JobConnections
 from echelon.agent.program import Seen, parse_event
-from echelon.agent.sock_diag import TcpCounters, TcpSocket
+from echelon.agent.sockets import TcpCounters, TcpSocket
 from tests.conftest import examples
 
 OURS, OTHERS = 7, 8
@@ -26,7 +26,7 @@ class Kernel:
     def opens(self, port: int, cgroup: int = OURS) -> None:
         connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         if connection not in self.open:
-            self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters(0, 0, 0, 0, 0, 0, 0))
+            self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters(0, 0, 0, 0, 0, 0))
             self.news += [Seen(connection, True, True)] if cgroup == OURS else []
 
     def sends(self, port: int, size: int, again: int = 0) -> None:
