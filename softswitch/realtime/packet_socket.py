@@ -194,6 +194,10 @@ class PacketSocketPort:
         except BaseException:
             opened.close()
             raise
+        if not _is_up(self.name):  # checked before `_socket` is set, because another thread may read `up` meanwhile
+            ring.close()
+            opened.close()
+            return
         self._index = index
         self._ring = ring
         self._bytes = memoryview(ring)
@@ -205,8 +209,6 @@ class PacketSocketPort:
         self._next = 0
         self._sender = BatchSender(opened.fileno())
         self._socket = opened
-        if not _is_up(self.name):
-            self._close()
 
     def _close(self) -> None:
         if self._socket is None:
