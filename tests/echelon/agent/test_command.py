@@ -101,7 +101,8 @@ def test_metrics_and_a_request_to_end(tmp_path: Path) -> None:
             name = line.split()[2]
             assert name in page or name.removeprefix("echelon_agent") in page, f"{name} is not on the page"
     agent.send_signal(signal.SIGTERM)
-    agent.communicate(timeout=PATIENCE_S)
+    agent.wait(PATIENCE_S)  # with its standard input open: its end would end the command first
+    agent.communicate()
     assert agent.returncode == 128 + signal.SIGTERM
 
 
