@@ -9,6 +9,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+from device import Device
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -20,10 +21,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
     parser.add_argument("--bucket-mb", type=float, default=0.5)
+    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU()) for _ in range(options.layers)]
+    layers = [
+        nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU(), Device(options.device_ms))
+        for _ in range(options.layers)
+    ]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=options.bucket_mb)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     samples = torch.randn(options.batch, options.width)

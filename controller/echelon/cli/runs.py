@@ -153,7 +153,7 @@ def _run(
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
-        in_private()
+        in_private(programs=bool(scenario.commands))
     with progress, _writing(out):
         comparison = compare(
             scenario,
@@ -208,19 +208,24 @@ def _estimate(scenario: Scenario, yes: bool) -> None:
     typer.confirm("Go on?", abort=True, err=True)
 
 
-def in_private() -> None:
+def in_private(*, programs: bool = False) -> None:
     """Go on only inside private namespaces: outside, run this command line again in there, and end as it does.
 
-    Raise `RunError` if that is impossible.
+    With `programs`, everything is in a control group of its own, too. Raise `RunError` if that is impossible.
     """
-    from echelon.hosts import sandbox
+    from contextlib import nullcontext
+
+    from echelon.hosts import groups, sandbox
     from echelon.scenarios.results import RunError
 
     if sandbox.inside():
+        groups.enter()
         return
     if (why := sandbox.missing()) is not None:
         raise RunError(why)
-    raise typer.Exit(sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]]))
+    with groups.group_for_run() if programs else nullcontext():
+        status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]])
+    raise typer.Exit(status)
 
 
 def policy_choice(text: str) -> PolicyChoice:

@@ -4,7 +4,7 @@ It runs inside `echelon.hosts.sandbox`, which makes sure that nothing outlives t
 
 - interfaces (backends), switch processes, `echelon serve`
 - jobs registered and installed
-- workers in their hosts' namespaces, a common time 0
+- workers and programs in their hosts' namespaces, a common time 0
 - iterations, records, counters
 """
 
@@ -17,13 +17,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from echelon.completion import Completion
 from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
+from echelon.hosts.programs.iterations import ProgramIterations
+from echelon.hosts.programs.launching import Programs
+from echelon.hosts.programs.listening import RankListener
 from echelon.hosts.serving import FABRIC_FILE, Controller, ServiceProcess
 from echelon.hosts.traffic import HostTraffic
-from echelon.hosts.workers.assigning import Numbers, assign, check_senders, mtu_bytes, participants
+from echelon.hosts.workers.assigning import Numbers, assign, check_senders, emulated, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
@@ -37,6 +41,8 @@ from echelon.targets.launching import Place, SwitchProcess
 
 OPENING_S = 30.0
 """Longest wait until all workers are connected."""
+PROGRAMS_S = 300.0
+"""Longest wait until all programs have done their first iterations."""
 _QUIET_S = 0.01
 _BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
 _QUIET_ATTEMPTS = 20
@@ -87,7 +93,8 @@ def run(
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
         switches = _launch(stack, scenario, target, hosts, directory)
         entries = {name: switch.entry for name, switch in switches.items()}
-        service = stack.enter_context(ServiceProcess(Controller(directory, scenario.fabric, policy, entries)))
+        controller = Controller(directory, scenario.fabric, policy, entries, directory / "api")
+        service = stack.enter_context(ServiceProcess(controller))
         workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
         traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
         for switch in switches.values():
@@ -99,10 +106,12 @@ def run(
         numbers, paths = _register(service, scenario), service.paths()
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
-        shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
+        ranks = directory / "ranks"
+        programs = Programs(scenario, hosts, service.url, ranks, directory)
+        running = _Run(scenario, progress, hosts, switches, service, workers, programs, traffic, shown, label)
         with nullcontext() if watch is None else watch(service.url):
-            running = _Run(scenario, progress, hosts, switches, service, workers, traffic)
-            return replace(running.run(directory / "workers", numbers), paths=paths)
+            measured = running.run(directory / "workers", ranks, numbers)
+        return replace(measured, paths=_with_observed(paths, measured))
 
 
 def _check(scenario: Scenario) -> None:
@@ -149,6 +158,17 @@ def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
     return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
 
 
+def _with_observed(
+    paths: Mapping[str, Mapping[str, tuple[str, ...]]], run: PolicyRun
+) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return the paths of the plan's flows, and those of what ranks have told, which goes between the same hosts."""
+    out = dict(paths)
+    for job, observed in run.observed.items():
+        between = {(path[0], path[-1]): path for path in paths.get(job, {}).values()}
+        out[job] = {one.name: between[one.src, one.dst] for one in observed.operations if (one.src, one.dst) in between}
+    return out
+
+
 class _Run:
     """A run from the moment when its workers wait for their assignments."""
 
@@ -160,7 +180,10 @@ class _Run:
         switches: Mapping[str, SwitchProcess],
         service: ServiceProcess,
         workers: WorkerProcesses,
+        programs: Programs,
         traffic: HostTraffic,
+        shown: CommandProgress,
+        label: str,
     ) -> None:
         self._scenario = scenario
         self._progress = progress
@@ -168,25 +191,46 @@ class _Run:
         self._switches = switches
         self._service = service
         self._workers = workers
+        self._programs = programs
         self._traffic = traffic
+        self._shown = shown
+        self._label = label
         self._loop = RealTimeLoop()
-        self._coordination = Coordination(scenario.jobs, scenario.iterations, scenario.until, self._on_iteration)
+        self._completion = Completion((job.name for job in scenario.jobs), scenario.iterations, scenario.until)
+        own = emulated(scenario)
+        self._coordination = Coordination(own, self._completion, self._on_iteration)
+        others = [job for job in scenario.jobs if job not in own]
+        self._iterations = ProgramIterations(others, self._completion, self._on_iteration, programs.stop)
+        self._awaited = {"workers"} | ({"programs"} if others else set())
+        """What is not ready to begin yet."""
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
-    def run(self, control: Path, numbers: Numbers) -> PolicyRun:
-        """Run to the end. The workers' coordinator listens at `control`."""
+    def run(self, control: Path, ranks: Path, numbers: Numbers) -> PolicyRun:
+        """Run to the end. The workers' coordinator listens at `control`, and programs' ranks report to `ranks`."""
         before = self._packets()
+        hosts = participants(self._scenario)
         coordinator = Coordinator(
             self._loop,
             control,
-            participants(self._scenario),
+            hosts,
             self._coordination,
             lead_s=self._traffic.lead_s,
-            on_start=self._traffic.start,
+            on_connected=lambda: self._ready("workers", coordinator),
+            on_start=lambda origin_ns: self._started(origin_ns, listener),
             on_stopped=self._loop.stop,
+        )
+        listener = RankListener(
+            self._loop,
+            ranks,
+            self._iterations,
+            on_ready=lambda: self._ready("programs", coordinator),
+            on_step=lambda: self._stop_if_done(coordinator),
         )
         with ExitStack() as stack:
             stack.callback(coordinator.close)
+            stack.callback(listener.close)
+            stack.enter_context(self._programs)
+            stack.enter_context(self._programs.watched(self._loop))
             for switch in self._switches.values():
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
@@ -194,13 +238,16 @@ class _Run:
             self._workers.assign(assign(self._scenario, numbers, control))
             stack.enter_context(self._workers.watched(self._loop))
             self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
+            self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs)
+            if not hosts:
+                self._ready("workers", coordinator)
             self._loop.run()
         self._workers.wait()
-        flows = self._traffic.stop(self._coordination.end_s)
+        flows = self._traffic.stop(max(self._coordination.end_s, self._iterations.end_s))
         holdings = self._service.holdings() if self._holdings is None else self._holdings
         after = self._quiet_packets()
         return PolicyRun(
-            self._coordination.records,
+            {**self._coordination.records, **self._iterations.records},
             {
                 name: SwitchStats(
                     packets_in=after[name][0] - before[name][0],
@@ -214,12 +261,36 @@ class _Run:
             self._coordination.reordered,
             self._coordination.retransmitted,
             traffic_flows=flows,
+            observed=self._iterations.observed,
         )
+
+    def _ready(self, what: str, coordinator: Coordinator) -> None:
+        self._awaited.discard(what)
+        if self._awaited:
+            self._shown.doing(f"{self._label}: waiting for {', '.join(self._iterations.missing)} to train")
+        else:
+            self._shown.doing(f"{self._label}: running {counted(len(self._scenario.jobs), 'job')}")
+            coordinator.start()
+
+    def _started(self, origin_ns: int, listener: RankListener) -> None:
+        listener.begin(origin_ns)
+        self._traffic.start(origin_ns)
+
+    def _stop_if_done(self, coordinator: Coordinator) -> None:
+        if self._completion.reached:
+            for job in self._scenario.commands:
+                self._programs.stop(job)
+            coordinator.stop()
+
+    def _check_programs(self) -> None:
+        if missing := self._iterations.missing:
+            said = "; ".join(f"{job}: {self._programs.said(job)}" for job in missing)
+            raise RunError(f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}")
 
     def _on_iteration(self, job: str, iteration: int) -> None:
         self._progress(job, iteration)
         last = self._scenario.stop_controller_after_iteration
-        reached = self._coordination.completion.common_iterations
+        reached = self._completion.common_iterations
         if last is not None and self._holdings is None and reached >= last:
             # Only after the workers have been told to go on.
             self._loop.at(self._loop.now_ns, self._stop_controller)

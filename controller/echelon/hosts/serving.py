@@ -41,9 +41,11 @@ class Controller:
     fabric: Fabric
     policy: PolicyChoice
     switches: Mapping[str, Mapping[str, object]]
+    socket: Path | None = None
+    """The Unix socket of the API, which processes in all network namespaces reach; None: a port of loopback."""
 
-    def configuration(self, port: int) -> Path:
-        """Write the configuration file, with the API on that port of loopback; return its path."""
+    def configuration(self, listen: str) -> Path:
+        """Write the configuration file, with the API at that address; return its path."""
         _write(self.directory / FABRIC_FILE, fabric_document(self.fabric))
         return _write(
             self.directory / "echelon.yaml",
@@ -53,7 +55,7 @@ class Controller:
                 "policy": {"name": self.policy.name, "parameters": dict(self.policy.parameters)},
                 "store": "sqlite:state.db",
                 "switches": {name: dict(entry) for name, entry in self.switches.items()},
-                "api": {"listen": f"127.0.0.1:{port}"},
+                "api": {"listen": listen},
                 "log": {"format": "json"},
             },
         )
@@ -63,8 +65,8 @@ class ServiceProcess:
     """The process of `echelon serve`. A context manager: the process does not outlive it."""
 
     def __init__(self, controller: Controller) -> None:
-        self._port = free_port()
-        self._configuration = controller.configuration(self._port)
+        self._listen = f"127.0.0.1:{free_port()}" if controller.socket is None else f"unix:{controller.socket}"
+        self._configuration = controller.configuration(self._listen)
         self._log = controller.directory / "controller.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -77,7 +79,7 @@ class ServiceProcess:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return self._listen if self._listen.startswith("unix:") else f"http://{self._listen}"
 
     @property
     def pid(self) -> int | None:

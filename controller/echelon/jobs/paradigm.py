@@ -37,10 +37,11 @@ class Paradigm(Section):
     def connection_bytes(self, workers: int) -> int:
         """Return an upper bound on what one connection carries in an iteration, without building the graph."""
 
-    def counting_refusal(self) -> str | None:
+    def counting_refusal(self, exactly: bool) -> str | None:
         """Return what keeps switches from telling the flows of a connection apart by counting bytes, or None.
 
         They can if flows start in the same order however long anything takes, and connections pause between iterations.
+        Unless they have to do so `exactly`, flows of an iteration may be taken for each other.
         """
         return None
 

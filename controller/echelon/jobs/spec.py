@@ -191,7 +191,8 @@ class JobSpec(Section):
             return
         if self.recognition.by == "shim":
             return
-        if refusal := self.paradigm.counting_refusal():
+        # Echelon's senders send in this order, and programs in their own, which differs only within an iteration.
+        if refusal := self.paradigm.counting_refusal(exactly=self.recognition.by == "bytes"):
             yield problem(f"'{self.recognition.by}' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
         carried = self.paradigm.connection_bytes(len(self.workers))
         if carried >= COUNTED_BYTES:

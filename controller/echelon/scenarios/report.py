@@ -196,13 +196,15 @@ def _tardiness(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequenc
         header += [f"{label}: mean (s)", "max. (s)"]
     rows = []
     for job in scenario.jobs:
-        for h in job.echelonflows:
+        # Ranks of programs tell when their operations end, not when flows do.
+        of_job = {label: by_policy[label]["jobs"][job.name]["echelonflows"] for label in labels}
+        for h in (h for h in job.echelonflows if all(h.name in of_job[label] for label in labels)):
             row = [job.name, h.name]
             for label in labels:
-                values = by_policy[label]["jobs"][job.name]["echelonflows"][h.name]["tardiness_s"]
+                values = of_job[label][h.name]["tardiness_s"]
                 row += [_mean(values), _measured(max(values))]
             rows.append(row)
-    return _table(header, rows) if rows else "No job has an EchelonFlow."
+    return _table(header, rows) if rows else "No job has an EchelonFlow whose flows were measured."
 
 
 def _packets(scenario: Scenario, labels: Sequence[str], runs: Mapping[str, PolicyRun]) -> str:

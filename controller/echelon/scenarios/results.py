@@ -17,6 +17,10 @@
                                      time that they are about: "from_s", "to_s"
 ```
 
+Of a job whose workers are programs, flows are the operations that its ranks have observed, as each saw them; they have
+no ideal finish times, and the job has no EchelonFlows here. Its compute units are the times in which a rank did not
+wait.
+
 Times of flows count from the beginning of the run. The ideal finish time is the reference time of the EchelonFlow (the
 actual start of its head flow in that iteration) plus the job's true offset, whatever the controller believes; a flow in
 no EchelonFlow has neither ideal finish time nor tardiness (null), and a step of no single micro-batch has null there. A
@@ -27,7 +31,7 @@ the end of the shortest run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -37,6 +41,7 @@ from echelon.errors import Code, CodedError
 from echelon.execution import IterationRecord, JobRecord, duration_s, tardiness_s
 from echelon.jobs.graph import Job
 from echelon.scenarios.cross_traffic import compared
+from echelon.scenarios.observed import Observed
 
 if TYPE_CHECKING:
     from echelon.scenarios.scenario import Scenario
@@ -85,6 +90,8 @@ class PolicyRun:
     traffic_flows: Mapping[str, Sequence[FlowOutcome]] = field(default_factory=dict)
     """Cross traffic flow by flow, by source, in order of their starts. Flows that had not started when the run ended
     are missing."""
+    observed: Mapping[str, Observed] = field(default_factory=dict)
+    """What ranks have told, of jobs whose workers are programs. Their records have no flows and compute units."""
 
 
 def assemble(
@@ -170,18 +177,60 @@ def _job(job: Job, label: str, run: PolicyRun, alone_s: Fraction) -> dict[str, o
     if not finished:
         raise RunError(f"policy {label}: job {job.name} has finished no iteration")
     times_s = [iteration.finish - iteration.start for iteration in finished if iteration.finish is not None]
+    observed = run.observed.get(job.name)
+    if observed is None:
+        steps: dict[str, object] = {
+            "echelonflows": {
+                h.name: {"tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]}
+                for h in job.echelonflows
+            },
+            "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
+            "computes": [unit for iteration in finished for unit in _computes(job, iteration)],
+        }
+    else:
+        steps = _observed(observed, {iteration.iteration for iteration in finished})
     return {
         "iteration_times_s": [rounded(time_s) for time_s in times_s],
         "alone_iteration_s": rounded(alone_s),
         "mean_slowdown": rounded(sum(times_s) / len(times_s) / alone_s),
         "compute_finish_s": _compute_finish_s(finished[0]),
         "reordered_packets": run.reordered.get(job.name, 0),
-        "echelonflows": {
-            h.name: {"tardiness_s": [rounded(tardiness_s(h, iteration)) for iteration in finished]}
-            for h in job.echelonflows
-        },
-        "flows": [flow for iteration in finished for flow in _flows(job, iteration)],
-        "computes": [unit for iteration in finished for unit in _computes(job, iteration)],
+        **steps,
+    }
+
+
+def _observed(of: Observed, iterations: Collection[int]) -> dict[str, object]:
+    return {
+        "echelonflows": {},
+        "flows": [
+            {
+                "name": one.name,
+                "iteration": one.iteration,
+                "micro_batch": None,
+                "src": one.src,
+                "dst": one.dst,
+                "bytes": one.size_bytes,
+                "start_s": rounded(one.start),
+                "finish_s": rounded(one.finish),
+                "ideal_finish_s": None,
+                "tardiness_s": None,
+            }
+            for one in of.operations
+            if one.iteration in iterations
+        ],
+        "computes": [
+            {
+                "name": one.name,
+                "iteration": one.iteration,
+                "worker": one.worker,
+                "kind": "compute",
+                "micro_batch": None,
+                "start_s": rounded(one.start),
+                "finish_s": rounded(one.finish),
+            }
+            for one in of.computing
+            if one.iteration in iterations
+        ],
     }
 
 

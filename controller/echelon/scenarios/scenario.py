@@ -4,7 +4,8 @@
 scenario: fig2                    # name
 description: one line
 fabric: ../dumbbell.yaml          # a file, relative to this one; or its contents
-jobs: [a.yaml, {job: b, ...}]     # likewise, one for each job
+jobs: [a.yaml, {job: b, ...}]     # likewise, one for each job; {file: a.yaml, job: c, workers: [h3, h4]}: the same
+                                  # with these keys changed
 policies: [fair, {policy: echelon, order: setf}]   # names; with parameters as a mapping
 iterations: 20                    # of each job (default 1)
 until: all-done                   # default: every job iterates until the slowest has done that many, so that the load
@@ -42,17 +43,21 @@ traffic:                          # flows that belong to no job, over TCP and wi
     parallel: 4                   # of long: how many flows (default 1)
     ecn: true                     # default false
 compute: timed                    # on real hosts: compute units are waits (default); cpu: they keep a processor busy
+commands:                         # jobs whose workers are programs on real hosts (docs/torch.md)
+  b: torchrun train.py --width 512
 ```
 
 Jobs that switches recognise by bytes (`recognition` in their files) send over TCP. Virtual targets know no processors,
-so `compute` has no effect there.
+so `compute` has no effect there, and a job with a command is emulated as its file describes it.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,7 +86,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import FlowKey, Job
-from echelon.jobs.spec import JobSpec, load_job_spec
+from echelon.jobs.spec import JobSpec, RecognitionSpec, load_job_spec
 from echelon.lowering.identity import Identity, identities_of, number_shims
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import QuantityError, shown, size_bytes
@@ -201,6 +206,15 @@ class Scenario:
     """Packets in its own queue from which a packet is marked; None for the target's own number."""
     specs: Mapping[str, JobSpec] = field(default_factory=dict)
     """Specifications that jobs were built from, by job. A job without one is recognised by its shim."""
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The words of the command that each worker of a job runs, by job. The workers of other jobs are emulated."""
+
+    @property
+    def described(self) -> Scenario:
+        """Return the scenario with all jobs emulated: those with a command as their files describe them, by shim."""
+        shim = {"recognition": RecognitionSpec()}
+        described = {job: self.specs[job].model_copy(update=shim) for job in self.commands}
+        return replace(self, specs={**self.specs, **described}, commands={})
 
     @property
     def identities(self) -> dict[FlowKey, Identity]:
@@ -299,6 +313,25 @@ def _policy(value: object) -> PolicyChoice:
     return PolicyChoice(value["policy"], tuple(sorted((key, str(setting)) for key, setting in parameters.items())))
 
 
+def _command(value: object) -> tuple[str, ...]:
+    if isinstance(value, tuple):
+        return value
+    if not isinstance(value, str):
+        raise problem(f"{shown(value)} is not a command (write it as in a terminal: torchrun train.py)")
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise problem(f"{shown(value)} is not a command: {str(error).lower()} (close what is quoted)") from None
+    if not words:
+        raise problem("is empty (write a command, e.g. torchrun train.py)")
+    return words
+
+
+Command = Annotated[
+    tuple[str, ...], PlainValidator(_command), WithJsonSchema({"type": "string", "examples": ["torchrun train.py"]})
+]
+"""A command as a file gives it, in words: quoted as in a shell, which has no part in it."""
+
 Policies = Annotated[
     tuple[Annotated[PolicyChoice, PlainValidator(_policy), WithJsonSchema({})], ...],
     Field(min_length=1, description="a list of policies, e.g. [fair, echelon]"),
@@ -341,6 +374,8 @@ class ScenarioSpec(Section):
     """The bytes that each queue of a switch's port holds. Default: as the switch comes."""
     ecn_threshold: Count | None = None
     """The number of packets in a queue from which a packet is marked. Default: the target's own."""
+    commands: Annotated[dict[Name, Command], Field(default_factory=dict)]
+    """On real hosts, jobs whose workers run this command; elsewhere they are emulated."""
 
     @model_validator(mode="after")
     def _check(self) -> ScenarioSpec:
@@ -355,6 +390,7 @@ class ScenarioSpec(Section):
         if self.queue is not None and self.queue < self.transport.packet:
             yield problem(f"holds no packet of {self.transport.packet} B (give more)", "queue", code="too-small")
         yield from self._faults_of_jobs()
+        yield from self._faults_of_commands()
         yield from self._faults_of_delays()
         yield from self._faults_of_background()
         yield from self._faults_of_traffic()
@@ -390,9 +426,10 @@ class ScenarioSpec(Section):
                     "protocol",
                     code="conflicting-key",
                 )
-            if job.recognition.by == "agent":
+            if job.recognition.by == "agent" and job.job not in self.commands:
                 yield problem(
-                    "'agent' is only for jobs of a service; a scenario's have no agents (write 'bytes', with ports)",
+                    f"'agent' is only for jobs that are programs (give '{job.job}' a command in 'commands', or write "
+                    "'bytes', with ports)",
                     "jobs",
                     index,
                     "recognition",
@@ -401,6 +438,25 @@ class ScenarioSpec(Section):
                 )
             for host, at in job.hosts.items():
                 yield from self._faults_of_host(host, "jobs", index, *at)
+
+    def _faults_of_commands(self) -> Iterator[PydanticCustomError]:
+        jobs = {job.job: job for job in self.jobs}
+        for name in self.commands:
+            if name not in jobs:
+                reason = f"'{name}' is not a job of this scenario ({suggestion(name, jobs)})"
+                yield problem(reason, "commands", name, code="unknown-job")
+            elif jobs[name].recognition.by != "agent":
+                yield problem(
+                    f"job '{name}' is recognised by {jobs[name].recognition.by}, which a program's is not (write "
+                    "'recognition: {by: agent, idle_gap: ...}' into its file)",
+                    "commands",
+                    name,
+                    code="conflicting-key",
+                )
+        for index, delay in enumerate(self.delays):
+            if delay.job in self.commands:
+                reason = f"'{delay.job}' has a command, which nothing can delay (remove it)"
+                yield problem(reason, "delays", index, "job", code="conflicting-key")
 
     def _faults_of_delays(self) -> Iterator[PydanticCustomError]:
         workers = {job.job: job.hosts for job in self.jobs}
@@ -499,7 +555,9 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
         data["fabric"] = read(load_fabric_spec, "fabric", fabric)
     if isinstance(jobs, list | tuple):
         data["jobs"] = [
-            read(load_job_spec, f"jobs[{index}]", job) if isinstance(job, str | Path) else job
+            read(load_job_spec, f"jobs[{index}]", job)
+            if isinstance(job, str | Path)
+            else _changed(job, partial(read, read_document, f"jobs[{index}].file"))
             for index, job in enumerate(jobs)
         ]
     if faults:
@@ -508,6 +566,15 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
     if "traffic" in data:
         data["traffic"] = _with_files(path, data["traffic"])
     return data
+
+
+def _changed(job: object, read: Callable[[str], object]) -> object:
+    """Return the job of a file with other values of some keys, where `job` is such. `read` reads the file."""
+    if not isinstance(job, Mapping) or not isinstance(job.get("file"), str):
+        return job
+    document = read(job["file"])
+    changes = {key: value for key, value in job.items() if key != "file"}
+    return {**document, **changes} if isinstance(document, dict) else changes
 
 
 def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
@@ -544,6 +611,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
         queue_bytes=spec.queue,
         ecn_threshold_packets=spec.ecn_threshold,
         specs={job.job: job for job in spec.jobs},
+        commands=spec.commands,
     )
 
 

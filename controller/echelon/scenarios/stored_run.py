@@ -5,13 +5,14 @@ Floats and integers are JSON numbers, which are read back exactly; a fraction is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
 from echelon.allocation import Number
 from echelon.execution import IterationRecord, JobRecord, Span
+from echelon.scenarios.observed import Observed, ObservedComputing, ObservedOperation
 from echelon.scenarios.results import PolicyRun, SwitchStats
 from echelon.traffic.outcome import FlowOutcome
 from echelon.traffic.schedule import PacedFlow, ScheduledFlow
@@ -26,6 +27,10 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
         "retransmitted": dict(run.retransmitted),
         "paths": {job: {flow: list(path) for flow, path in flows.items()} for job, flows in run.paths.items()},
         "traffic_flows": {name: [asdict(flow) for flow in flows] for name, flows in run.traffic_flows.items()},
+        "observed": {
+            job: {kind: [_row(one) for one in rows] for kind, rows in _observed_rows(of)}
+            for job, of in run.observed.items()
+        },
     }
 
 
@@ -41,7 +46,26 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
         document["retransmitted"],
         {job: {flow: tuple(path) for flow, path in flows.items()} for job, flows in document.get("paths", {}).items()},
         {name: [_outcome(flow) for flow in flows] for name, flows in document["traffic_flows"].items()},
+        {
+            job: Observed(
+                tuple(ObservedOperation(**_times(row)) for row in of["operations"]),
+                tuple(ObservedComputing(**_times(row)) for row in of["computing"]),
+            )
+            for job, of in document.get("observed", {}).items()
+        },
     )
+
+
+def _observed_rows(of: Observed) -> Iterable[tuple[str, Sequence[ObservedOperation | ObservedComputing]]]:
+    return ("operations", of.operations), ("computing", of.computing)
+
+
+def _row(one: ObservedOperation | ObservedComputing) -> dict[str, Any]:
+    return {**asdict(one), "start": _text(one.start), "finish": _text(one.finish)}
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "start": _number(row["start"]), "finish": _number(row["finish"])}
 
 
 def _iteration(record: IterationRecord[Number]) -> dict[str, Any]:

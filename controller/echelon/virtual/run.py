@@ -50,7 +50,7 @@ def run(
     Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
     """
     try:
-        return _run(scenario, label, make, progress, observe, TARGETS[target], end_s, shown)
+        return _run(scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown)
     except (SouthboundError, ControllerSilentError) as error:
         raise RunError(f"{label}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from echelon.fabric.model import Fabric
@@ -14,6 +14,7 @@ from echelon.hosts.workers.assignment import (
     TcpCarriage,
     WorkerJob,
 )
+from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
@@ -33,16 +34,21 @@ def mtu_bytes(scenario: Scenario) -> int:
     return max(_MTU_BYTES, *(frame - _ETHERNET_BYTES for frame in frames))
 
 
+def emulated(scenario: Scenario) -> Sequence[Job]:
+    """Return the jobs whose workers are no programs."""
+    return [job for job in scenario.jobs if job.name not in scenario.commands]
+
+
 def participants(scenario: Scenario) -> list[str]:
-    """Return the hosts that work for a job, or send or receive background traffic, in the order of the fabric."""
-    busy = {worker for job in scenario.jobs for worker in job.workers}
+    """Return the hosts that emulate a job, or send or receive background traffic, in the order of the fabric."""
+    busy = {worker for job in emulated(scenario) for worker in job.workers}
     busy |= {end for traffic in scenario.background for end in (traffic.src, traffic.dst)}
     return [name for name in scenario.fabric.hosts if name in busy]
 
 
 def check_senders(scenario: Scenario) -> None:
     """Raise `RunError` for a job whose flows no sender here can send."""
-    for job in scenario.jobs:
+    for job in emulated(scenario):
         carriage = _carriage(scenario.specs[job.name], 0, {})
         if scenario.traffic and isinstance(carriage, TcpCarriage) and carriage.destination_port == DEFAULT_PORT:
             # Both would listen, and the kernel would spread connections over the two.
@@ -54,7 +60,8 @@ def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Ass
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
-    carriages = {job.name: _carriage(scenario.specs[job.name], *numbers[job.name]) for job in scenario.jobs}
+    jobs = emulated(scenario)
+    carriages = {job.name: _carriage(scenario.specs[job.name], *numbers[job.name]) for job in jobs}
     transport = scenario.transport
     return {
         host: Assignment(
@@ -67,7 +74,7 @@ def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Ass
                     {d.iteration: d.delay_s for d in scenario.delays if (d.job, d.worker) == (job.name, host)},
                     carriages[job.name],
                 )
-                for job in scenario.jobs
+                for job in jobs
                 if host in job.workers
             ),
             rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from echelon.completion import Completion, Until
+from echelon.completion import Completion
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.hosts.workers.messages import Begin, IterationDone, StepFinished, StepStarted
 from echelon.jobs.graph import Job
@@ -25,8 +25,8 @@ class _Iteration:
 class Coordination:
     """The barrier: jobs begin an iteration when all their workers have finished the one before.
 
-    `iterations` and `until` say when the run is over (`echelon.completion`). `on_iteration(job, iteration)` is called
-    when all workers have finished an iteration.
+    `completion` says when the run is over; it may know of more jobs. `on_iteration(job, iteration)` is called when all
+    workers have finished an iteration.
 
     The report of a step may come after the report of a later step at another worker. After all workers have reported
     the end of an iteration, nothing of it is missing.
@@ -35,13 +35,11 @@ class Coordination:
     def __init__(
         self,
         jobs: Sequence[Job],
-        iterations: int,
-        until: Until,
+        completion: Completion,
         on_iteration: Callable[[str, int], None] | None = None,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
-        self.completion = Completion(self._jobs, iterations, until)
-        """The progress of the jobs."""
+        self._completion = completion
         self._on_iteration = on_iteration
         self._history: dict[str, list[_Iteration]] = {name: [] for name in self._jobs}
         self._busy: dict[str, set[str]] = {name: set() for name in self._jobs}
@@ -51,7 +49,7 @@ class Coordination:
     @property
     def done(self) -> bool:
         """Whether every job has done its iterations."""
-        return self.completion.reached
+        return self._completion.reached
 
     def start(self, origin_ns: int) -> list[Begin]:
         """Return the orders to begin the first iterations. `origin_ns`, time 0 of the run, may be in the future."""
@@ -75,10 +73,10 @@ class Coordination:
         if busy:
             return []
         self._history[report.job][-1].complete = True
-        self.completion.finish(report.job, report.iteration)
+        self._completion.finish(report.job, report.iteration)
         if self._on_iteration is not None:
             self._on_iteration(report.job, report.iteration)
-        return [self._begin(report.job, now_ns)] if self.completion.begins(report.job, report.iteration + 1) else []
+        return [self._begin(report.job, now_ns)] if self._completion.begins(report.job, report.iteration + 1) else []
 
     def busy_workers(self, job: str) -> Collection[str]:
         """Return the hosts that have not finished the current iteration."""

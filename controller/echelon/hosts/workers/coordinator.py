@@ -49,8 +49,9 @@ class Coordinator:
     """The coordinator of the workers of `hosts`, for which it listens at `path`. It runs in `loop`, which raises
     `RunError`.
 
-    `on_start(origin_ns)` is called when time 0 of the run has been set, which is `lead_s` later (or a little more).
-    `on_stopped` is called when all jobs are done and all workers have sent their last message.
+    `on_connected` is called when all workers are ready to begin, `on_start(origin_ns)` when time 0 of the run has been
+    set, which is `lead_s` later (or a little more). `on_stopped` is called when all jobs are done and all workers have
+    sent their last message.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Coordinator:
         coordination: Coordination,
         *,
         lead_s: float,
+        on_connected: Callable[[], None],
         on_start: Callable[[int], None],
         on_stopped: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._coordination = coordination
         self._lead_ns = round(max(lead_s, LEAST_LEAD_S) * 1_000_000_000)
+        self._on_connected = on_connected
         self._on_start = on_start
         self._on_stopped = on_stopped
         self._not_ready = set(hosts)
@@ -108,7 +111,7 @@ class Coordinator:
                     if not self._stopping:
                         self._begin(self._coordination.worker_done(message, self._loop.now_ns))
                         if self._coordination.done:
-                            self._stop()
+                            self.stop()
                 case WorkerReady(host):
                     connection.host = host
                     self._present[host] = connection
@@ -118,7 +121,7 @@ class Coordinator:
                 case Connected(host):
                     self._unconnected.discard(host)
                     if not self._unconnected:
-                        self._start()
+                        self._on_connected()
                 case Stopped(host):
                     self._unstopped.discard(host)
                     if not self._unstopped:
@@ -128,7 +131,8 @@ class Coordinator:
         if not data:
             self._gone(connection)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Set time 0 of the run, and tell all workers to begin."""
         origin_ns = self._loop.now_ns + self._lead_ns
         self._on_start(origin_ns)
         self._tell_all(StartBackground(origin_ns))
@@ -143,9 +147,14 @@ class Coordinator:
         for connection in self._present.values():
             connection.send(order)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Tell all workers that the run is over. Idempotent."""
+        if self._stopping:
+            return
         self._stopping = True
         self._tell_all(StopWorkers())
+        if not self._unstopped:
+            self._on_stopped()
 
     def _gone(self, connection: _Connection) -> None:
         self._loop.on_readable(connection.socket.fileno(), None)

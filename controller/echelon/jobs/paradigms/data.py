@@ -114,7 +114,7 @@ class Data(Paradigm):
         carried = ALL_REDUCES[self.collective].connection_bytes
         return larger * carried(workers, size + 1) + (buckets - larger) * carried(workers, size)
 
-    def counting_refusal(self) -> str | None:
+    def counting_refusal(self, exactly: bool) -> str | None:
         if self.stale_buckets is None:
             return None
         return "needs connections that pause between iterations, but stale buckets are sent as soon as one begins"

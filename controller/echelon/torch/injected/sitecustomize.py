@@ -3,6 +3,8 @@
 `echelon capture` puts this directory before PYTHONPATH. A process that never imports `torch.distributed` is left alone;
 in one that does, `init_process_group` then starts the observer. Options of the command are environment variables, which
 launchers hand on. A `sitecustomize` of the environment's own is imported, too.
+
+`echelon run` does the same with the programs of a scenario, and has them report their iterations to the run.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _HERE = Path(__file__).parent
-_OBSERVER = "echelon.torch.observer"
+_MODULES = "echelon.torch"
+_RECORDS, _REPORTS = "ECHELON_CAPTURE_OUT", "ECHELON_RUN_SOCKET"
+"""Variables of the environment: what is asked for."""
 _WATCHED = "torch.distributed.distributed_c10d"
 
 
@@ -57,15 +61,24 @@ def _change(module: Any) -> None:
 
 @functools.cache
 def _observe() -> None:
-    # The file and not the package, which the environment of the script may lack. `echelon.torch` finds it here.
-    module = sys.modules.get(_OBSERVER)
+    observer = _loaded("observer")
+    if _REPORTS in os.environ:
+        _loaded("reporting").report()
+    else:
+        observer.observe()
+
+
+def _loaded(name: str) -> Any:
+    """Return a module of `echelon.torch`: by its file, since the environment of the script may lack the package."""
+    full = f"{_MODULES}.{name}"
+    module = sys.modules.get(full)
     if module is None:
-        spec = importlib.util.spec_from_file_location(_OBSERVER, _HERE.parent / "observer.py")
+        spec = importlib.util.spec_from_file_location(full, _HERE.parent / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
-        module = sys.modules[_OBSERVER] = importlib.util.module_from_spec(spec)
+        module = sys.modules[full] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    module.observe()
+    return module
 
 
 def _import_the_other() -> None:
@@ -77,6 +90,6 @@ def _import_the_other() -> None:
         spec.loader.exec_module(module)
 
 
-if "ECHELON_CAPTURE_OUT" in os.environ:
+if _RECORDS in os.environ or _REPORTS in os.environ:
     sys.meta_path.insert(0, _Finder())
 _import_the_other()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.completion import Completion
 from echelon.execution import Span
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.messages import (
@@ -47,7 +48,7 @@ def both_done(coordination: Coordination, job: str, iteration: int, now_ns: int)
 def test_iterations_follow_each_other_when_all_workers_are_done() -> None:
     seen: list[tuple[str, int]] = []
     coordination = Coordination(
-        [pair("j", ONE / 2)], 2, "exactly", lambda job, iteration: seen.append((job, iteration))
+        [pair("j", ONE / 2)], Completion("j", 2, "exactly"), lambda job, iteration: seen.append((job, iteration))
     )
     assert coordination.start(1_000) == [Begin("j", 1, 500_001_000)]
     assert both_done(coordination, "j", 1, 7_000) == [Begin("j", 2, 7_000)]
@@ -59,7 +60,7 @@ def test_iterations_follow_each_other_when_all_workers_are_done() -> None:
 
 @pytest.mark.parametrize(("until", "goes_on"), [("all-done", True), ("exactly", False)])
 def test_load_stays_until_the_slowest_is_done(until: Literal["all-done", "exactly"], goes_on: bool) -> None:
-    coordination = Coordination([pair("fast"), pair("slow")], 1, until)
+    coordination = Coordination([pair("fast"), pair("slow")], Completion(("fast", "slow"), 1, until))
     assert coordination.start(0) == [Begin("fast", 1, 0), Begin("slow", 1, 0)]
     assert both_done(coordination, "fast", 1, 5) == ([Begin("fast", 2, 5)] if goes_on else [])
     assert not coordination.done
@@ -68,7 +69,7 @@ def test_load_stays_until_the_slowest_is_done(until: Literal["all-done", "exactl
 
 
 def test_records_are_assembled_from_both_ends_in_any_order() -> None:
-    coordination = Coordination([pair("j")], 1, "exactly")
+    coordination = Coordination([pair("j")], Completion("j", 1, "exactly"))
     coordination.start(1_000_000_000)
     second = 1_000_000_000
     coordination.note(StepFinished("j", 1, "f", 4 * second))  # before its start is heard of
@@ -94,7 +95,7 @@ def test_records_are_assembled_from_both_ends_in_any_order() -> None:
 
 
 def test_a_worker_that_was_not_busy_is_refused() -> None:
-    coordination = Coordination([pair("j")], 2, "exactly")
+    coordination = Coordination([pair("j")], Completion("j", 2, "exactly"))
     coordination.start(0)
     with pytest.raises(ValueError, match="h3 did not work on iteration 1"):
         coordination.worker_done(IterationDone("h3", "j", 1, 0, 0), 0)
