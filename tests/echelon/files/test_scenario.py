@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from reference import job_mix
 
+from echelon.documents import DocumentError
 from echelon.fabric.routing import route
 from echelon.fluid import alone_iteration_s
 from echelon.jobs import load_job
@@ -347,3 +348,62 @@ def test_every_connection_of_shared_link_crosses_the_spine() -> None:
     ways = [(src, dst) for job in s.jobs for src, dst in connections(job)]
     assert len(ways) == 6 + 2 + 2
     assert all("spine" in route(s.fabric, src, dst, 0) for src, dst in ways)
+
+
+PROGRAM = (
+    "{job: p, parallelism: data, workers: [h1, h2], data: {compute: 1 s, gradient: 5 MB}, recognition: RECOGNITION}"
+)
+
+
+def with_program(folder: Path, more: str, recognition: str = "{by: agent, idle_gap: 50 ms}") -> Scenario:
+    file = folder / "s.yaml"
+    program = PROGRAM.replace("RECOGNITION", recognition)
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{JOB}, {program}]\npolicies: [fair]\n{more}")
+    return load_scenario(file)
+
+
+def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_description(tmp_path: Path) -> None:
+    s = with_program(tmp_path, "commands: {p: \"torchrun train.py --name 'a b'\"}")
+    assert s.commands == {"p": ("torchrun", "train.py", "--name", "a b")}
+    described = s.described
+    assert described.commands == {}
+    assert [described.specs[job].recognition.by for job in ("d", "p")] == ["shim", "shim"]
+    assert described.jobs == s.jobs
+    assert all(isinstance(one, ShimIdentity) for one in described.identities.values())
+
+
+@pytest.mark.parametrize(
+    ("more", "recognition", "said"),
+    [
+        ("", None, "jobs[1].recognition.by: 'agent' is only for jobs that are programs"),
+        ("commands: {q: torchrun x.py}", None, "commands.q: 'q' is not a job of this scenario (known: d, p)"),
+        ("commands: {p: torchrun x.py}", "{by: shim}", "commands.p: job 'p' is recognised by shim"),
+        ("commands: {p: ''}", None, "commands.p: is empty (write a command"),
+        ("commands: {p: [torchrun]}", None, "commands.p: "),
+        ('commands: {p: "torchrun \'x"}', None, "commands.p: "),
+        (
+            "commands: {p: torchrun x.py}\ndelays: [{job: p, worker: h1, iteration: 1, delay: 1 s}]",
+            None,
+            "delays[0].job: 'p' has a command",
+        ),
+    ],
+)
+def test_a_command_that_no_job_can_have_is_refused(
+    tmp_path: Path, more: str, recognition: str | None, said: str
+) -> None:
+    with pytest.raises(DocumentError) as refused:
+        with_program(tmp_path, more, *([] if recognition is None else [recognition]))
+    assert said in "\n".join(map(str, (refused.value, *refused.value.others)))
+
+
+def test_a_job_of_a_file_with_other_keys(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    file = tmp_path / "s.yaml"
+    jobs = "[job.yaml, {file: job.yaml, job: e, workers: [h2, h1], start: 0}]"
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: {jobs}\npolicies: [fair]\n")
+    first, second = load_scenario(file).jobs
+    assert (second.name, second.workers, second.start_s) == ("e", ("h2", "h1"), 0)
+    assert second.weight == first.weight
+    file.write_text(f"scenario: s\nfabric: {FABRIC}\njobs: [{{file: none.yaml, job: e}}]\npolicies: [fair]\n")
+    with pytest.raises(DocumentError, match=r"jobs\[0\].file: there is no file 'none.yaml'"):
+        load_scenario(file)

@@ -22,7 +22,7 @@ from echelon.simulation.run import simulate
 from echelon.viewer.results import load as view
 
 ROOT = Path(__file__).parents[3]
-KINDS = ("bars", "cdf", "iterations", "links", "summary", "timeline", "utilisation")
+KINDS = ("bars", "cdf", "iterations", "links", "overlap", "summary", "timeline", "utilisation")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,130 @@
+"""Two real training jobs on one bottleneck: each alone, then both under several policies, run after run.
+
+`python -m tests.bench.torch_pair OUT [--runs 10] [--target bmv2] [--on mininet] [--scenario FILE] [--start TIME]` needs
+root and PyTorch. It adds that many runs to those that the directory OUT has, and prints a table of all of them. Each
+run takes all policies in turn. With `--runs 0` nothing is run. `--start` is when the second job begins, instead of the
+scenario's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENARIO = ROOT / "topologies" / "scenarios" / "torch_ddp_pair.yaml"
+POLICIES = ("fifo", "fair", "echelon")
+PATIENCE_S = 900.0
+
+
+def measure(options: argparse.Namespace, document: Mapping[str, Any], policies: Sequence[str], out: Path) -> None:
+    """Run a scenario, and keep its results in `out`."""
+    with TemporaryDirectory() as temporary:
+        file = Path(temporary) / "scenario.yaml"
+        file.write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "echelon", "run", str(file), "--on", options.on, "--target", options.target),
+                *("-o", str(out), *(word for policy in policies for word in ("--policy", policy))),
+            ],
+            timeout=PATIENCE_S,
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        sys.exit(done.stderr)
+
+
+def scenario(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the scenario, whose files are named by whole paths."""
+    document: dict[str, Any] = yaml.safe_load(options.scenario.read_text())
+    here = options.scenario.resolve().parent
+    for job in document["jobs"]:
+        job["file"] = str(here / job["file"])
+    if isinstance(document["fabric"], str):
+        document["fabric"] = str(here / document["fabric"])
+    document["commands"] = {
+        job: " ".join(str(here / word) if word.endswith(".py") else word for word in command.split())
+        for job, command in document["commands"].items()
+    }
+    if options.start is not None:
+        document["jobs"][-1]["start"] = options.start
+    return document
+
+
+def alone(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the scenario with one of its jobs."""
+    jobs = [{**job, "start": 0} for job in document["jobs"] if job["job"] == name]
+    return {**document, "jobs": jobs, "commands": {name: document["commands"][name]}}
+
+
+def times_s(out: Path, policy: str) -> dict[str, float]:
+    """Return the mean iteration time of each job of a run."""
+    jobs = json.loads((out / "results.json").read_text())["results"][policy]["jobs"]
+    return {name: fmean(of["iteration_times_s"]) for name, of in jobs.items()}
+
+
+def show(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Print the mean iteration times of all runs in the directory, and what they show."""
+    alone_s = {name: times_s(options.out / f"alone-{name}", "fair")[name] for name in names}
+    print("alone: " + ", ".join(f"{name} {time_s:.3f} s" for name, time_s in alone_s.items()))
+    runs = sorted(options.out.glob("run-*"), key=lambda path: int(path.name.removeprefix("run-")))
+    columns = [(policy, name) for policy in POLICIES for name in names]
+    print("| run | " + " | ".join(f"{policy}: {name}" for policy, name in columns) + " |")
+    print("|---" * (len(columns) + 1) + "|")
+    in_order, means = 0, {policy: [] for policy in POLICIES}
+    worse: list[str] = []
+    for run in runs:
+        of = {policy: times_s(run, policy) for policy in POLICIES}
+        print(f"| {run.name[4:]} | " + " | ".join(f"{of[policy][name]:.3f}" for policy, name in columns) + " |")
+        for policy, measured in of.items():
+            means[policy].append(fmean(measured.values()))
+        in_order += means["echelon"][-1] < means["fair"][-1]
+        worse += [
+            f"{name} in {run.name} ({of['echelon'][name] / of['fair'][name] - 1:+.1%})"
+            for name in names
+            if of["echelon"][name] > of["fair"][name]
+        ]
+    if not runs:
+        return
+    base, fair, echelon = fmean(alone_s.values()), fmean(means["fair"]), fmean(means["echelon"])
+    print(f"means: alone {base:.3f}, " + ", ".join(f"{policy} {fmean(of):.3f}" for policy, of in means.items()))
+    print(
+        f"echelon against fair {echelon / fair - 1:+.1%}, against alone {echelon / base - 1:+.1%}; "
+        f"in order (echelon < fair) in {in_order} of {len(runs)} runs"
+    )
+    print(f"slower under echelon than under fair: {', '.join(worse) or 'no job in any run'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--target", default="softswitch")
+    parser.add_argument("--on", default="namespaces")
+    parser.add_argument("--scenario", type=Path, default=SCENARIO)
+    parser.add_argument("--start")
+    options = parser.parse_args()
+    document = scenario(options)
+    names = [job["job"] for job in document["jobs"]]
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if not (options.out / f"alone-{name}" / "results.json").exists():
+            measure(options, alone(document, name), ["fair"], options.out / f"alone-{name}")
+    first = len(list(options.out.glob("run-*"))) + 1
+    for number in range(first, first + options.runs):
+        measure(options, document, POLICIES, options.out / f"run-{number}")
+    show(options, names)
+
+
+if __name__ == "__main__":
+    main()
