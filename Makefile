@@ -10,8 +10,8 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet docs test test-fast test-long test-properties test-quiet ptf lint screenshots bench bench-switch soak format p4 p4-rankings \
-	p4-tofino p4-report bpf proto clean
+.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint screenshots \
+	bench bench-switch soak format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -36,6 +36,17 @@ demo: $(RUNS)
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
 demo-mininet: $(HOSTS)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
+
+# Two training jobs of PyTorch on one link, under fifo, fair and echelon, in real time: two minutes (docs/torch.md). Root;
+# TARGET is softswitch or bmv2. Installs PyTorch where it is missing; what TORCH names, for example a CPU build.
+TORCH ?= torch>=2.13
+TORCH_OUT := $(OUT)/demo-torch-$(TARGET)
+demo-torch: $(HOSTS)
+	@[ "$$(id -u)" = 0 ] || { echo "demo-torch needs root, for network namespaces: run it with sudo"; exit 1; }
+	@$(RUN)/python -c 'import torch' 2>/dev/null || { echo "Installing PyTorch into $(VENV)"; \
+		$(RUN)/python -m pip install --disable-pip-version-check '$(TORCH)'; }
+	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
+	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
 
 # The documentation site, into out/site. Warnings are errors.
 docs: $(STAMP)

@@ -17,7 +17,7 @@ class _Busy(torch.autograd.Function):
     def forward(ctx, activations, seconds):
         ctx.seconds = seconds
         time.sleep(seconds)
-        return activations.view_as(activations)
+        return activations.clone()  # FSDP takes no views
 
     @staticmethod
     def backward(ctx, gradient):

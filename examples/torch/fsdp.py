@@ -9,6 +9,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+from device import Device
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -20,11 +21,15 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="of each layer: it has width² × 4 bytes")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
+    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU()) for _ in range(options.layers)]
+    layers = [
+        nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU(), Device(options.device_ms))
+        for _ in range(options.layers)
+    ]
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     model = fully_shard(nn.Sequential(*layers), mesh=mesh)

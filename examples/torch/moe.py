@@ -12,6 +12,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+from device import Device
 from torch import nn
 
 
@@ -35,10 +36,12 @@ class Exchange(torch.autograd.Function):
 class Experts(nn.Module):
     """A layer of one expert on each rank."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, device_ms: float) -> None:
         super().__init__()
         self.router = nn.Linear(width, dist.get_world_size())
-        self.expert = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+        self.expert = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width), Device(device_ms)
+        )
 
     def forward(self, tokens):
         gates = self.router(tokens).softmax(dim=1)
@@ -58,10 +61,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=1024, help="of each rank: of width × 4 bytes each")
+    parser.add_argument("--device-ms", type=float, default=0, help="of each expert, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
-    model = nn.Sequential(*(Experts(options.width) for _ in range(options.layers)))
+    model = nn.Sequential(*(Experts(options.width, options.device_ms) for _ in range(options.layers)))
     shared = [parameter for layer in model for parameter in layer.router.parameters()]
     for parameter in shared:
         dist.broadcast(parameter.data, 0)

@@ -9,6 +9,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
+from device import Device
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
@@ -21,11 +22,15 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4, help="of each stage: computing grows with them, bytes do not")
     parser.add_argument("--batch", type=int, default=256, help="samples of a micro-batch: of width × 4 bytes each")
+    parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
     rank, stages = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
-    layers = [nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU()) for _ in range(options.layers)]
+    layers = [
+        nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU(), Device(options.device_ms))
+        for _ in range(options.layers)
+    ]
     model = nn.Sequential(*layers)
     stage = PipelineStage(model, rank, stages, torch.device("cpu"))
     make = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[options.schedule]

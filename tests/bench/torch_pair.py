@@ -1,9 +1,7 @@
 """Two real training jobs on one bottleneck: each alone, then both under several policies, run after run.
 
-`python -m tests.bench.torch_pair OUT [--runs 10] [--target bmv2] [--on mininet] [--scenario FILE] [--start TIME]` needs
-root and PyTorch. It adds that many runs to those that the directory OUT has, and prints a table of all of them. Each
-run takes all policies in turn. With `--runs 0` nothing is run. `--start` is when the second job begins, instead of the
-scenario's.
+`python -m tests.bench.torch_pair OUT [OPTIONS]` needs root and PyTorch. It adds runs to those that OUT, a directory, has,
+and prints a table of all of them. Each run takes all policies in turn.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = ROOT / "topologies" / "scenarios" / "torch_ddp_pair.yaml"
-POLICIES = ("fifo", "fair", "echelon")
 PATIENCE_S = 900.0
 
 
@@ -56,6 +53,7 @@ def scenario(options: argparse.Namespace) -> dict[str, Any]:
         job: " ".join(str(here / word) if word.endswith(".py") else word for word in command.split())
         for job, command in document["commands"].items()
     }
+    document |= yaml.safe_load(options.set)
     if options.start is not None:
         document["jobs"][-1]["start"] = options.start
     return document
@@ -78,13 +76,15 @@ def show(options: argparse.Namespace, names: Sequence[str]) -> None:
     alone_s = {name: times_s(options.out / f"alone-{name}", "fair")[name] for name in names}
     print("alone: " + ", ".join(f"{name} {time_s:.3f} s" for name, time_s in alone_s.items()))
     runs = sorted(options.out.glob("run-*"), key=lambda path: int(path.name.removeprefix("run-")))
-    columns = [(policy, name) for policy in POLICIES for name in names]
+    policies = options.policies.split(",")
+    columns = [(policy, name) for policy in policies for name in names]
     print("| run | " + " | ".join(f"{policy}: {name}" for policy, name in columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
-    in_order, means = 0, {policy: [] for policy in POLICIES}
+    in_order = 0
+    means: dict[str, list[float]] = {policy: [] for policy in policies}
     worse: list[str] = []
     for run in runs:
-        of = {policy: times_s(run, policy) for policy in POLICIES}
+        of = {policy: times_s(run, policy) for policy in policies}
         print(f"| {run.name[4:]} | " + " | ".join(f"{of[policy][name]:.3f}" for policy, name in columns) + " |")
         for policy, measured in of.items():
             means[policy].append(fmean(measured.values()))
@@ -108,11 +108,13 @@ def show(options: argparse.Namespace, names: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=10, help="how many runs are added; 0: none")
+    parser.add_argument("--policies", default="fifo,fair,echelon")
     parser.add_argument("--target", default="softswitch")
     parser.add_argument("--on", default="namespaces")
     parser.add_argument("--scenario", type=Path, default=SCENARIO)
-    parser.add_argument("--start")
+    parser.add_argument("--start", help="when the last job begins, instead of the scenario's")
+    parser.add_argument("--set", default="{}", help="keys of the scenario with other values, as YAML")
     options = parser.parse_args()
     document = scenario(options)
     names = [job["job"] for job in document["jobs"]]
@@ -122,7 +124,7 @@ def main() -> None:
             measure(options, alone(document, name), ["fair"], options.out / f"alone-{name}")
     first = len(list(options.out.glob("run-*"))) + 1
     for number in range(first, first + options.runs):
-        measure(options, document, POLICIES, options.out / f"run-{number}")
+        measure(options, document, options.policies.split(","), options.out / f"run-{number}")
     show(options, names)
 
 

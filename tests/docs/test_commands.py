@@ -40,7 +40,7 @@ PROGRAMS = (
 PATIENCE_S = 300
 
 ELSEWHERE = {
-    r"^sudo |^mn |demo-mininet|--on (mininet|namespaces)": "root",
+    r"^sudo |^mn |demo-(mininet|torch)|--on (mininet|namespaces)": "root",
     r"^ptf |^make ptf": "root",
     r"check\.py": "a change of the reader; tests/examples/test_exercises.py runs every check",
     r"systemctl|pip install|-m venv|^/opt/|by_weight": "an installation",

@@ -48,7 +48,8 @@ def examples(
     # Files name others by relative paths, so these are copied, too.
     needed = dict.fromkeys(found)
     if any(path.parts[0] == "topologies" for path in found):
-        needed |= dict.fromkeys(path for path in _files() if path.parts[0] == "topologies" and len(path.parts) == 2)
+        shared = [path for path in _files() if path.parts[0] == "topologies" and path.parts[1] != "scenarios"]
+        needed |= dict.fromkeys(shared)
     _copy({path: out / path for path in needed})
     if as_json:
         show_json({"files": [out / path for path in needed]})
