@@ -1,6 +1,6 @@
 """Two real training jobs on one bottleneck: each alone, then both under several policies, run after run.
 
-`python -m tests.bench.torch_pair OUT [OPTIONS]` needs root and PyTorch. It adds runs to those that OUT, a directory, has,
+`python -m tests.bench.torch_pair OUT [OPTIONS]` needs root and PyTorch. It adds runs to those that the directory has,
 and prints a table of all of them. Each run takes all policies in turn.
 """
 

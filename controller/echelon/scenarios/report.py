@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from statistics import fmean
@@ -29,7 +30,7 @@ def write(
     parts = [
         f"# {scenario.name} on {target}",
         scenario.description,
-        _what_ran(scenario, target, labels),
+        _what_ran(scenario, target, runs),
         "## Policies",
         _policies(scenario, by_policy, labels, runs),
         "## Jobs",
@@ -45,7 +46,7 @@ def write(
         parts += ["## Cross traffic", _cross_traffic(scenario, by_policy, labels)]
     if any(by_policy[label]["switches"] for label in labels):
         parts += ["## Packets", _packets(scenario, labels, runs), "## Switches", _switches(by_policy, labels)]
-    parts += ["## How to read this", _reading(scenario, by_policy, labels)]
+    parts += ["## How to read this", _reading(scenario, by_policy, runs)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -54,7 +55,7 @@ def change_percent(before: float, after: float) -> float:
     return (after / before - 1) * 100
 
 
-def _what_ran(scenario: Scenario, target: str, labels: Sequence[str]) -> str:
+def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) -> str:
     fabric, transport = scenario.fabric, scenario.transport
     lasting = {
         "all-done": f"every job until the slowest has done {scenario.iterations}",
@@ -63,7 +64,7 @@ def _what_ran(scenario: Scenario, target: str, labels: Sequence[str]) -> str:
     rows = [
         ("scenario file", f"`{scenario.file.name}`"),
         ("target", target),
-        ("policies", ", ".join(labels)),
+        ("policies", ", ".join(runs)),
         ("jobs", ", ".join(job.name for job in scenario.jobs)),
         ("iterations", lasting[scenario.until]),
         ("fabric", f"{fabric.name}: {len(fabric.hosts)} hosts, {len(fabric.switches)} switches"),
@@ -93,6 +94,10 @@ def _what_ran(scenario: Scenario, target: str, labels: Sequence[str]) -> str:
     over_tcp = [name for name, spec in scenario.specs.items() if spec.recognition.by == "bytes"]
     if over_tcp:
         rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {tcp}"))
+    observed = {job for run in runs.values() for job in run.observed}
+    rows += [
+        ("program", f"{name}: `{shlex.join(words)}`") for name, words in scenario.commands.items() if name in observed
+    ]
     rows += [
         (
             "cross traffic",
@@ -290,7 +295,8 @@ def _switches(by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
     return _table(("policy", "switch", *(column.replace("_", " ") for column in columns)), rows)
 
 
-def _reading(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[str]) -> str:
+def _reading(scenario: Scenario, by_policy: Mapping[str, Any], runs: Mapping[str, PolicyRun]) -> str:
+    labels = list(runs)
     points = [
         "One run of each policy, the same each time it is repeated. Other start times or fabrics may differ.",
         "Every finished iteration counts, the first ones included, in which jobs have not yet found their rhythm.",
@@ -308,6 +314,11 @@ def _reading(scenario: Scenario, by_policy: Mapping[str, Any], labels: Sequence[
         points.append(
             "Sizes of jobs over TCP are payload: what they need alone is computed without headers, so that their "
             "slowdown has the headers in it."
+        )
+    if any(run.observed for run in runs.values()):
+        points.append(
+            "The workers of some jobs are programs. Their iterations were measured in their ranks. The time that they "
+            "take alone is computed from their descriptions."
         )
     if not any(by_policy[label]["switches"] for label in labels):
         points.append(

@@ -241,6 +241,8 @@ def test_flows_of_a_graph_cannot_be_told_apart_by_bytes() -> None:
     with pytest.raises(DocumentError) as caught:
         parse_document(JobSpec, {**document(A, B, SUM), "recognition": by_bytes}, "job")
     assert caught.value.path == "recognition.by"
+    by_agent = {"by": "agent", "idle_gap": "50 ms"}
+    assert parse_document(JobSpec, {**document(A, B, SUM), "recognition": by_agent}, "job").recognition.by == "agent"
 
 
 def test_a_collective_of_one_rank_only_orders_its_work() -> None:
