@@ -65,32 +65,36 @@ def alone(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**document, "jobs": jobs, "commands": {name: document["commands"][name]}}
 
 
-def times_s(out: Path, policy: str) -> dict[str, float]:
-    """Return the mean iteration time of each job of a run."""
-    jobs = json.loads((out / "results.json").read_text())["results"][policy]["jobs"]
-    return {name: fmean(of["iteration_times_s"]) for name, of in jobs.items()}
+def times_s(out: Path) -> dict[str, dict[str, float]]:
+    """Return the mean iteration time of each job of a run, by policy."""
+    found = json.loads((out / "results.json").read_text())["results"]
+    return {
+        policy: {name: fmean(job["iteration_times_s"]) for name, job in of["jobs"].items()}
+        for policy, of in found.items()
+    }
 
 
 def show(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Print the mean iteration times of all runs in the directory, and what they show."""
-    alone_s = {name: times_s(options.out / f"alone-{name}", "fair")[name] for name in names}
+    alone_s = {name: times_s(options.out / f"alone-{name}")["fair"][name] for name in names}
     print("alone: " + ", ".join(f"{name} {time_s:.3f} s" for name, time_s in alone_s.items()))
     runs = sorted(options.out.glob("run-*"), key=lambda path: int(path.name.removeprefix("run-")))
-    policies = options.policies.split(",")
+    of_runs = {run.name.removeprefix("run-"): times_s(run) for run in runs}
+    policies = list(dict.fromkeys(policy for of in of_runs.values() for policy in of))
     columns = [(policy, name) for policy in policies for name in names]
     print("| run | " + " | ".join(f"{policy}: {name}" for policy, name in columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     in_order = 0
     means: dict[str, list[float]] = {policy: [] for policy in policies}
     worse: list[str] = []
-    for run in runs:
-        of = {policy: times_s(run, policy) for policy in policies}
-        print(f"| {run.name[4:]} | " + " | ".join(f"{of[policy][name]:.3f}" for policy, name in columns) + " |")
+    for run, of in of_runs.items():
+        cells = [f"{of[policy][name]:.3f}" if policy in of else "" for policy, name in columns]
+        print(f"| {run} | " + " | ".join(cells) + " |")
         for policy, measured in of.items():
             means[policy].append(fmean(measured.values()))
         in_order += means["echelon"][-1] < means["fair"][-1]
         worse += [
-            f"{name} in {run.name} ({of['echelon'][name] / of['fair'][name] - 1:+.1%})"
+            f"{name} in run {run} ({of['echelon'][name] / of['fair'][name] - 1:+.1%})"
             for name in names
             if of["echelon"][name] > of["fair"][name]
         ]

@@ -250,3 +250,8 @@ def test_a_collective_of_one_rank_only_orders_its_work() -> None:
     job = job_of(A, alone, {"name": "c", "rank": 0, "compute": "1 s", "after": ["sum"]})
     assert job.flows == ()
     assert {unit.name: unit.after for unit in job.computes} == {"a": (), "c": ("a",)}
+
+
+def test_a_matrix_is_written_as_it_is_read() -> None:
+    spec = parse_document(JobSpec, document(SWAP), "job")
+    assert parse_document(JobSpec, spec.model_dump(mode="json", exclude_unset=True), "job") == spec

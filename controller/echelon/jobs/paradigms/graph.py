@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from echelon.documents import Duration, Name, Section, Size, StepName, problem, suggestion
 from echelon.jobs.collectives import OPERATIONS
@@ -18,10 +18,10 @@ from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, FreeGraphError
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
 from echelon.jobs.ranked import RankedParadigm
-from echelon.quantities import size_bytes
+from echelon.quantities import size_bytes, size_text
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
-SizeOrNone = Annotated[int, PlainValidator(size_bytes)]
+SizeOrNone = Annotated[int, PlainValidator(size_bytes), PlainSerializer(size_text, when_used="json")]
 """Bytes; 0 or more."""
 KINDS = ("compute", "send", "collective")
 """The keys of which a node has exactly one."""
