@@ -26,6 +26,7 @@
 #include "../build/v1model/rankings.p4"
 #include "include/control/forwarding.p4"
 #include "include/control/level.p4"
+#include "include/control/pause.p4"
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"
@@ -36,6 +37,12 @@ register<bit<32>>(PORT_QUEUES) queue_left;
 register<time_us_t>(STREAMS) stream_left_us;
 // The largest tardiness of a flow that ended in this iteration, by EchelonFlow: egress writes it, Deadline reads it.
 register<bit<32>>(ECHELONFLOWS) late_us;
+// How far each connection has sent: Classifier writes it, Pause reads it.
+register<bytes_sent_t>(CONNECTIONS) connection_sent;
+// Whether the last packet of the connection had to stay in its queue: Promotion writes it, Pause reads it.
+register<bit<1>>(CONNECTIONS) connection_stays;
+// 1 and the last acknowledgement of the connection that passed: Pause writes it, Promotion reads it.
+register<bit<33>>(CONNECTIONS) connection_acked;
 
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(DROP_REASONS, CounterType.packets_and_bytes) dropped;
@@ -45,6 +52,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
 #define RANKING_INSTANCE
 #include "../build/v1model/rankings.p4"
     Level() level;
+    Pause() pause;
     Promotion() promotion;
     Marking() marking;
     VirtualQueue() virtual_queue;
@@ -80,7 +88,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
             drop_because(DROP_TTL);
         } else {
-            classifier.apply(hdr, meta, now);
+            classifier.apply(hdr, meta, now, connection_sent, stream_left_us);
+            pause.apply(hdr, connection_sent, connection_stays, connection_acked);
             if (meta.is_flow == 1) {
                 flow.apply(hdr, meta);
             }
@@ -104,7 +113,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 ) {
                     meta.rank_holds_us = 0xFFFFFFFF;
                 }
-                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us);
+                promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us,
+                                connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
                 if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
                     virtual_queue.apply(hdr, meta.egress_port, standard_metadata.packet_length, now);

@@ -14,6 +14,7 @@ recognition:              # how switches recognise the job's flows (default: {by
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
   idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
+  pause: true             # switches may let TCP pause for a round trip to change its queue (default false)
 ```
 
 With `by: bytes` or `by: agent`, switches tell the flows of a connection apart by how many bytes it has carried since
@@ -75,6 +76,9 @@ class RecognitionSpec(Section):
     """The port of the receiver. Only `by: bytes` has it, and requires it."""
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
+    pause: bool = False
+    """Whether switches let a sender over TCP pause for less than a round trip, so that its connection can change its
+    queue: they close the window that acknowledgements announce. Not with the shim, nor over UDP."""
 
     @model_validator(mode="after")
     def _check(self) -> RecognitionSpec:
@@ -96,6 +100,12 @@ class RecognitionSpec(Section):
                 "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
                 "idle_gap",
                 code="out-of-range",
+            )
+        if self.pause and (self.by == "shim" or self.protocol == "udp"):
+            yield problem(
+                "is for connections over TCP (remove it, or write 'by: bytes' or 'by: agent')",
+                "pause",
+                code="conflicting-key",
             )
         if self.protocol == "udp" and self.destination_port == SHIM_PORT:
             yield problem(

@@ -50,6 +50,8 @@ class SegmentIdentity:
     iteration_bytes: int
     """Bytes that the connection carries in a whole iteration."""
     idle_gap_s: Fraction
+    pause: bool = False
+    """Whether switches close the sender's window while the connection has to stay in its queue."""
     reported: tuple[tuple[int, int], ...] | None = None
     """The ports, source and destination, of each connection that agents reported, which all count as one; None: agents
     report nothing, and the ports are those above."""
@@ -149,6 +151,7 @@ def _segments(
                 end_bytes=end,
                 iteration_bytes=edges[-1],
                 idle_gap_s=gap_s,
+                pause=recognition.pause,
             )
     return out
 

@@ -14,7 +14,7 @@ from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, Shim
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.plan import FlowPlan
-from echelon.rankings.in_switches import LevelProfile, TimeUnit, Units
+from echelon.rankings.in_switches import LevelProfile, Units
 
 _HEAD_SHARE = Fraction(95, 100)
 _POSITION_BITS = 32
@@ -51,8 +51,11 @@ class _Connection:
     number: int
     segment: SegmentIdentity
 
-    def entries(self, job: int, time: TimeUnit, *, is_head: bool) -> Iterator[TableEntry]:
-        for protocol, src, dst, src_port, dst_port in self.segment.five_tuples:
+    def entries(self, job: int, able: Capabilities, *, is_head: bool) -> Iterator[TableEntry]:
+        time, segment = able.units.time, self.segment
+        # Several connections that count as one have no common sequence numbers.
+        in_sequence = able.sequence_numbers and segment.protocol == "tcp" and len(segment.five_tuples) == 1
+        for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
             yield entry(
                 f"{protocol}_connection",
@@ -61,9 +64,13 @@ class _Connection:
                 connection=self.number,
                 job=job,
                 is_head=int(is_head),
-                **{f"gap_{time.suffix}": time.count(self.segment.idle_gap_s)},
-                head_bytes=int(self.segment.iteration_bytes * _HEAD_SHARE),
+                **{f"gap_{time.suffix}": time.count(segment.idle_gap_s)},
+                head_bytes=int(segment.iteration_bytes * _HEAD_SHARE),
+                **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
             )
+            if in_sequence and segment.pause:
+                back: dict[str, Match] = {"src": key["dst"], "dst": key["src"], "src_port": dst_port, "dst_port": src_port}
+                yield entry("tcp_answer", back, "set_answered", answered=self.number)
 
 
 @dataclass
@@ -91,7 +98,7 @@ class _JobAtSwitch:
         connections = [
             one
             for connection in self.connections.values()
-            for one in connection.entries(self.numbers.register(), self.units.time, is_head=connection is head)
+            for one in connection.entries(self.numbers.register(), self.capabilities, is_head=connection is head)
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
         return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, len(connections))

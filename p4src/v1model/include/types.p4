@@ -16,6 +16,9 @@ typedef bit<48>                  time_us_t;
 // The upper bit is set once the lower eight have been written.
 typedef bit<9>                   valid_epoch_t;
 
+// Ports of a connection over TCP, source first, and the sequence number after the newest byte that it has sent.
+typedef bit<64>                  bytes_sent_t;
+
 // A rank that is comparable between jobs: in 1/RANK_UNIT of the job's period, two's complement. Larger is more urgent.
 typedef bit<48>                  rank_t;
 
@@ -36,6 +39,10 @@ struct metadata_t {
     bit<1>           is_head;
     bit<32>          gap_us;
     bit<32>          head_bytes;
+    bit<1>           in_sequence;
+    bit<32>          ahead;
+    bit<32>          new_bytes;
+    bit<1>           sent_again;
     bit<32>          position;
     bit<32>          payload_bytes;
     flow_id_t        flow;

@@ -2,7 +2,8 @@
 // Which flow of which iteration does a packet belong to? By the shim where the sender writes one; otherwise by its
 // connection (5-tuple) and the bytes that the connection has carried since its iteration started.
 
-control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now) {
+control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
+                   register<bytes_sent_t> connection_sent, register<time_us_t> stream_left_us) {
     register<valid_epoch_t>(JOBS) job_epoch;
     register<bit<32>>(CONNECTIONS) connection_bytes;
     register<valid_epoch_t>(CONNECTIONS) connection_epoch;
@@ -34,13 +35,14 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
 
     @id(0x01000103)
     action set_connection(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_us,
-                          bit<32> head_bytes) {
+                          bit<32> head_bytes, bit<1> in_sequence) {
         meta.is_connection = 1;
         meta.connection = connection;
         meta.job = job;
         meta.is_head = is_head;
         meta.gap_us = gap_us;
         meta.head_bytes = head_bytes;
+        meta.in_sequence = in_sequence;
     }
 
     @id(0x02000102)
@@ -82,8 +84,31 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
         size = SEGMENT_TABLE_SIZE;
     }
 
+    // How far from the newest byte of its connection does the packet begin, and how many new bytes does it bring? A packet
+    // that was sent again brings none. A connection that has other ports than the one before, or sequence numbers far
+    // from those before, is another one: all that it sends is new.
+    action count_in_sequence() {
+        bytes_sent_t sent;
+        connection_sent.read(sent, (bit<32>)meta.connection);
+        bit<32> ports = hdr.tcp.src_port ++ hdr.tcp.dst_port;
+        bit<32> end = hdr.tcp.seq + meta.payload_bytes;
+        bit<32> grown = end - sent[31:0];
+        if (sent[63:32] == ports && (grown[31:24] == 0 || grown[31:24] == 0xFF)) {
+            meta.ahead = hdr.tcp.seq - sent[31:0];
+            if (grown[31:31] == 1 || grown == 0) {
+                meta.sent_again = 1;
+                meta.new_bytes = 0;
+                end = sent[31:0];
+            } else {
+                meta.new_bytes = grown;
+            }
+        }
+        connection_sent.write((bit<32>)meta.connection, ports ++ end);
+    }
+
     // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it has seen
-    // what the last iteration had to bring: a retransmission time-out or a compute stall alone opens nothing.
+    // what the last iteration had to bring: a retransmission or a compute stall alone opens nothing.
+    // A connection is idle while none of its packets arrives or leaves: one whose packets wait in a low queue is not.
     // Connections that did not open it learn of it by job_epoch and count from zero again.
     action locate() {
         valid_epoch_t epoch;
@@ -94,19 +119,30 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
         connection_epoch.read(mine, (bit<32>)meta.connection);
         connection_bytes.read(bytes, (bit<32>)meta.connection);
         connection_last_us.read(last_us, (bit<32>)meta.connection);
-        if (epoch == 0 || (meta.is_head == 1 && mine == epoch && bytes >= meta.head_bytes
+        if (meta.in_sequence == 1) {
+            time_us_t left_us;
+            stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
+            if (left_us > last_us && left_us <= now) {
+                last_us = left_us;
+            }
+        }
+        if (epoch == 0 || (meta.is_head == 1 && mine == epoch && bytes >= meta.head_bytes && meta.sent_again == 0
                            && now - last_us > (time_us_t)meta.gap_us)) {
             epoch = 1w1 ++ (epoch[7:0] + 1);
             job_epoch.write((bit<32>)meta.job, epoch);
         }
-        if (mine != epoch) {
+        if (mine != epoch && meta.sent_again == 0) {
             meta.reopened = 1;
             bytes = 0;
+            mine = epoch;
             connection_epoch.write((bit<32>)meta.connection, epoch);
         }
-        meta.epoch = epoch[7:0];
-        meta.position = bytes;
-        connection_bytes.write((bit<32>)meta.connection, bytes + meta.payload_bytes);
+        meta.epoch = mine[7:0];
+        meta.position = bytes + meta.ahead;
+        if (meta.ahead[31:31] == 1 && meta.position > bytes) {
+            meta.position = 0;
+        }
+        connection_bytes.write((bit<32>)meta.connection, bytes + meta.new_bytes);
         connection_last_us.write((bit<32>)meta.connection, now);
     }
 
@@ -131,6 +167,10 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now)
             udp_connection.apply();
         }
         if (meta.is_connection == 1) {
+            meta.new_bytes = meta.payload_bytes;
+            if (meta.in_sequence == 1) {
+                count_in_sequence();
+            }
             locate();
             segment.apply();
         }

@@ -12,16 +12,19 @@
 //
 // Where the queue is outside the switch, egress sees a packet pass that has yet to wait. Such a queue has an entry in
 // promotion_hold: the longest time that a packet can wait there. A flow then changes its queue only that long after its
-// last packet, or with a packet that its sender says is the only one on its way (ALONE).
+// last packet, or with a packet that is the only one on its way: its sender says so (ALONE), or all that its connection
+// has sent before has been acknowledged (control Pause).
 
 control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in time_us_t now,
-                  register<bit<32>> queue_left, register<time_us_t> stream_left_us) {
+                  register<bit<32>> queue_left, register<time_us_t> stream_left_us,
+                  register<bit<1>> connection_stays, register<bit<33>> connection_acked) {
     register<bit<32>>(PORT_QUEUES) queue_entered;
     register<valid_epoch_t>(FLOWS) flow_epoch;
     register<queue_t>(STREAMS) stream_queue;
     register<bit<32>>(STREAMS) stream_sequence;
     queue_t current = 0;
     bit<32> hold_us = 0;
+    bit<1> stays = 0;
 
     @id(0x01000601)
     action wait_after_last(bit<32> us) {
@@ -61,16 +64,19 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                     meta.stream = 1w1 ++ meta.connection;
                 }
                 stream_queue.read(current, (bit<32>)meta.stream);
-                if (anew == 0 && current != meta.wanted) {
+                if ((anew == 0 || meta.in_sequence == 1) && current != meta.wanted) {
                     bit<32> mine;
                     bit<32> left;
                     stream_sequence.read(mine, (bit<32>)meta.stream);
                     queue_left.read(left, (bit<32>)(port ++ current));
                     bit<32> behind = left - mine;
                     bit<1> waits = behind[31:31];
-                    if (promotion_hold.apply().hit) {
-                        if (hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
-                            && hdr.shim.flags & SHIM_FLAG_ALONE != 0) {
+                    if (anew == 0 && promotion_hold.apply().hit) {
+                        bit<33> acked;
+                        connection_acked.read(acked, (bit<32>)meta.connection);
+                        if ((hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
+                             && hdr.shim.flags & SHIM_FLAG_ALONE != 0)
+                            || (meta.in_sequence == 1 && meta.ahead == 0 && acked == 1w1 ++ hdr.tcp.seq)) {
                             waits = 0;
                         } else {
                             // Signed: egress may have written since this packet arrived.
@@ -84,6 +90,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                     }
                     if (waits == 1) {
                         meta.queue = current;
+                        stays = 1;
                         if (hdr.shim.isValid()) {
                             hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
                         }
@@ -98,6 +105,9 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
         if (meta.ranking != Ranking.NONE) {
             stream_queue.write((bit<32>)meta.stream, meta.queue);
             stream_sequence.write((bit<32>)meta.stream, meta.sequence);
+            if (meta.in_sequence == 1) {
+                connection_stays.write((bit<32>)meta.connection, stays);
+            }
         }
     }
 }
