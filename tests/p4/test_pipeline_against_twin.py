@@ -75,7 +75,7 @@ def configure(switch: Switch) -> Twin:
     ]
     for kind, key4, c in connections:
         getattr(twin, f"{kind}_connection")[key4] = c
-        values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes]
+        values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes, 0]
         insert(switch, f"{C}{kind}_connection", key4, C + "set_connection", values)
     falling, rising = list(range(7, -1, -1)), list(range(8))
     # Slacks, by how much a rank is behind, bytes, and time left.

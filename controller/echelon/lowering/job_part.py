@@ -69,7 +69,8 @@ class _Connection:
                 **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
             )
             if in_sequence and segment.pause:
-                back: dict[str, Match] = {"src": key["dst"], "dst": key["src"], "src_port": dst_port, "dst_port": src_port}
+                back: dict[str, Match] = {}
+                back |= {"src": ipv4(dst), "dst": ipv4(src), "src_port": dst_port, "dst_port": src_port}
                 yield entry("tcp_answer", back, "set_answered", answered=self.number)
 
 

@@ -124,7 +124,7 @@ def test_segments_of_one_connection() -> None:
     intent = lower(plan_of(*flows), diamond(), identities, softswitch())["s1"]
     (connection,) = only(intent, "tcp_connection")
     assert dict(connection.actions[0].arguments) == {
-        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850,
+        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "in_sequence": 1,
     }  # fmt: skip
     first, second = only(intent, "segment")
     assert dict(first.match) == {"connection": 0, "position": Interval(0, 999)}
