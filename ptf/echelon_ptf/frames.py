@@ -95,9 +95,17 @@ def shim(
 
 
 def tcp(
-    src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: int = 2, seq: int = 0, flags: str = "A"
+    src_port: int,
+    dst_port: int,
+    payload_bytes: int,
+    *,
+    src: int = 1,
+    dst: int = 2,
+    seq: int = 0,
+    ack: int = 0,
+    flags: str = "A",
 ) -> Packet:
-    head = ipv4(src, dst) / TCP(sport=src_port, dport=dst_port, seq=seq, flags=flags)
+    head = ipv4(src, dst) / TCP(sport=src_port, dport=dst_port, seq=seq, ack=ack, flags=flags)
     return head / Raw(bytes(payload_bytes)) if payload_bytes else head
 
 

@@ -42,7 +42,8 @@ class TnaForm(Form):
 
     def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
         times = {name: us for name, us in arguments.items() if name == "us" or name.endswith("_us")}
-        others = {name: value for name, value in arguments.items() if name not in times}
+        # The TNA program does not look at sequence numbers.
+        others = {name: value for name, value in arguments.items() if name not in times and name != "in_sequence"}
         forever = _NUMBERS["HOLD_FOREVER"]
         ticks = {f"{name[:-2]}ticks": us if us == forever else _ticks(us) for name, us in times.items()}
         return {**others, **ticks}
