@@ -83,6 +83,18 @@ class JobProfile:
 
 def profile(records: Sequence[RankRecord]) -> JobProfile:
     """Return what the iterations of a job have in common. Raises `DocumentError` if there are none."""
+    alike, others, found_by = alike_iterations(records)
+    groups = {name: group for record in records for name, group in record.groups.items()}
+    ranks = tuple(_rank_profile(each, groups) for each in zip(*alike, strict=True))
+    return JobProfile(ranks, groups, len(alike), others, found_by)
+
+
+def alike_iterations(records: Sequence[RankRecord]) -> tuple[list[tuple[RecordedIteration, ...]], int, str]:
+    """Return the iterations that do the same, each with its part of every rank, the number of others, and by what
+    means their ends were found.
+
+    Raises `DocumentError` if there are none.
+    """
     if all(record.iterations for record in records):
         found_by = "steps of the optimizer"
         count = min(len(record.iterations) for record in records)
@@ -102,9 +114,7 @@ def profile(records: Sequence[RankRecord]) -> JobProfile:
     # Of kinds that are equally frequent, the last: it is furthest from the start of the training.
     common = max(Counter(keys).items(), key=lambda item: (item[1], -keys[::-1].index(item[0])))[0]
     alike = [job for job, key in zip(jobs, keys, strict=True) if key == common]
-    groups = {name: group for record in records for name, group in record.groups.items()}
-    ranks = tuple(_rank_profile(each, groups) for each in zip(*alike, strict=True))
-    return JobProfile(ranks, groups, len(alike), len(jobs) - len(alike), found_by)
+    return alike, len(jobs) - len(alike), found_by
 
 
 def _events(part: Unmarked) -> list[Call | RankWait]:

@@ -38,6 +38,10 @@ def capture(
     records: Annotated[
         bool, typer.Option("--records", help="Run nothing: describe the records that are in the directory.")
     ] = False,
+    for_agent: Annotated[
+        bool,
+        typer.Option("--for-agent", help="Have the job file ask for agents, with the idle gap between iterations."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a training command, and write what its ranks send and compute in an iteration as Chakra traces.
@@ -50,9 +54,11 @@ def capture(
 
     if records == bool(command):
         fail("echelon capture: give a command behind --, or --records (for example -- torchrun train.py)")
+    if for_agent and job is None:
+        fail("echelon capture: --for-agent is for a job file (give --job, too)")
     status = 0 if records else _run(command or [], out, iterations, skip)
     try:
-        described = _describe(out, job)
+        described = _describe(out, job, for_agent)
     except DocumentError as error:
         # Ranks on other hosts leave their records there.
         partial = not records and error.code == "wrong-length"
@@ -95,7 +101,7 @@ def _injected() -> Path:
     return Path(__file__).parents[1] / "torch" / "injected"
 
 
-def _describe(out: Path, job: Path | None) -> dict[str, Any]:
+def _describe(out: Path, job: Path | None, for_agent: bool) -> dict[str, Any]:
     from echelon.capture.iterations import profile
     from echelon.capture.record import read_records
     from echelon.capture.summary import summary
@@ -107,12 +113,37 @@ def _describe(out: Path, job: Path | None) -> dict[str, Any]:
     described = summary(records, found)
     _write(out, {**files, "summary.json": (json.dumps(described, indent=1) + "\n").encode()})
     if job is not None:
-        _write_job(job, files, records, described)
+        _write_job(job, files, records, described, _recognition(records, out) if for_agent else "")
     return {"directory": out, "job": job, **described}
 
 
+def _recognition(records: Sequence[RankRecord], out: Path) -> str:
+    """Return the line of a job file by which agents report the job's connections."""
+    from fractions import Fraction
+
+    from echelon.capture.silences import silences
+    from echelon.documents import DocumentError
+    from echelon.quantities import duration_text
+
+    found = silences(records)
+    if found.gap_s is None:
+        raise DocumentError(
+            str(out),
+            "",
+            f"no idle gap tells iterations apart: connections are silent for as little as {found.between_s * 1e3:.3g} "
+            f"ms between two iterations, and for up to {found.within_s * 1e3:.3g} ms within one (capture without "
+            "--for-agent)",
+        )
+    gap = duration_text(Fraction(round(found.gap_s * 10**5), 10**5))
+    return f"recognition: {{by: agent, idle_gap: {gap}}}\n"
+
+
 def _write_job(
-    job: Path, files: Mapping[str, bytes], records: Sequence[RankRecord], described: Mapping[str, Any]
+    job: Path,
+    files: Mapping[str, bytes],
+    records: Sequence[RankRecord],
+    described: Mapping[str, Any],
+    recognition: str,
 ) -> None:
     from dataclasses import replace
 
@@ -132,7 +163,7 @@ def _write_job(
         options={"transfers": "buffered" if gloo else "rendezvous"},
     )
     named = "".join(f"# {each['paradigm']}: {each['because']}\n" for each in described["paradigms"])
-    made = replace(made, text=named + made.text)
+    made = replace(made, text=named + made.text + recognition)
     _write(job.parent, {job.name: made.text.encode()})
 
 

@@ -15,6 +15,7 @@ from echelon.cli import app
 from echelon.importers.chakra.wire import WireNode, read_trace
 from echelon.importers.chakra.writing import trace_bytes
 from echelon.importers.importer import Source
+from echelon.jobs.spec import load_job_spec
 from tests.echelon.capture.records import Rank, write
 from tests.echelon.importers.traces import split
 
@@ -83,6 +84,44 @@ def test_times_that_vary_have_a_spread_and_the_median_counts(tmp_path: Path) -> 
     assert (spread["median"], spread["p10"]) == pytest.approx((0.1, 0.1))
     assert 0.1 < spread["p90"] < 0.98
     assert sum(unit.duration_s for unit in job.computes if unit.worker == "h1") == Fraction(10, 100)
+
+
+def test_the_idle_gap_that_tells_iterations_apart(tmp_path: Path) -> None:
+    """Rank 1 sends for half a second. Then it is silent for 50 ms until its next iteration, and 10 ms less once."""
+    ranks = [Rank(0, 2), Rank(1, 2)]
+    for own in ranks:
+        for first_s in (0.05, 0.05, 0.04):
+            own.compute(first_s - 0.01 * own.rank)
+            early = own.call("all-reduce", 10**6, backward=True)
+            own.compute(0.3)
+            late = own.call("all-reduce", 10**6, backward=True)
+            own.wait(early, late, backward=True)
+            own.compute(0.01)
+            own.step()
+    out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
+    command = ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    recognition = load_job_spec(job).recognition
+    # Rank 0 is silent for 50 ms in front of the last iteration, rank 1 for 40 ms.
+    assert (recognition.by, recognition.idle_gap) == ("agent", Fraction(20, 1000))
+
+
+def test_no_idle_gap_where_a_rank_is_silent_within_its_iteration(tmp_path: Path) -> None:
+    ranks = [Rank(0, 2), Rank(1, 2)]
+    for own in ranks:
+        for _ in range(3):
+            own.both("all-reduce", 10**6, backward=True)
+            own.compute(0.04)
+            own.both("all-reduce", 10**3, backward=True)
+            own.compute(0.05)
+            own.step()
+    out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
+    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent"])
+    assert (done.exit_code, job.exists()) == (2, False)
+    assert "as little as 50 ms between two iterations, and for up to 40 ms within" in done.stderr
+    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--for-agent"])
+    assert (done.exit_code, "--job" in done.stderr) == (2, True)
 
 
 def test_iterations_that_do_something_else_are_left_out(tmp_path: Path) -> None:
