@@ -7,6 +7,7 @@ nanoseconds.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -127,6 +128,40 @@ def _for_ever(iteration: int) -> bool:
     return True
 
 
+class Turns:
+    """The order in which hosts send the flows of a job that sends in turn: that of their starts.
+
+    Of steps that start at once, the one that the job lists first goes first.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._in_turn = job.in_turn
+        names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)] if job.in_turn else ()
+        self._place = {name: place for place, name in enumerate(names)}
+        self._waiting: dict[str, deque[str]] = {}
+        """The flows that wait for their turn, by the host that sends another."""
+
+    def begins(self, step: ComputeUnit | Flow) -> bool:
+        """Return whether a step may start. A flow that may not waits for its turn."""
+        if not self._in_turn or isinstance(step, ComputeUnit):
+            return True
+        if step.src in self._waiting:
+            self._waiting[step.src].append(step.name)
+            return False
+        self._waiting[step.src] = deque()
+        return True
+
+    def behind(self, step: ComputeUnit | Flow | None, ready: list[str]) -> list[str]:
+        """Return what starts behind a step that has finished (None: another host's flow), where `ready` waited for it.
+
+        What has waited for its turn goes first.
+        """
+        if not self._in_turn:
+            return ready
+        waiting = self._waiting.pop(step.src) if isinstance(step, Flow) else ()
+        return [*waiting, *sorted(ready, key=self._place.__getitem__)]
+
+
 class JobExecution(Generic[T]):
     """A job that runs iteration after iteration; each starts when the previous one has finished.
 
@@ -166,6 +201,7 @@ class JobExecution(Generic[T]):
                     raise ValueError(f"job {job.name}: flow {name} is in two EchelonFlows")
         self._missing: dict[str, int] = {}
         self._running: set[str] = set()
+        self._turns = Turns(job)
         self._unfinished = 0
         self._delayed: set[str] = set()
 
@@ -201,6 +237,8 @@ class JobExecution(Generic[T]):
         out: list[Instruction[T]] = []
         for name in names:
             step = self._steps[name]
+            if not self._turns.begins(step):
+                continue
             self._running.add(name)
             if isinstance(step, Flow):
                 current.flows[name] = Span(now)
@@ -231,6 +269,7 @@ class JobExecution(Generic[T]):
             self._missing[follower] -= 1
             if not self._missing[follower]:
                 ready.append(follower)
+        ready = self._turns.behind(self._steps[name], ready)
         if self._unfinished:
             return self._start_all(ready, now)
         current = self._current

@@ -36,6 +36,8 @@ def job_text(workload: Workload, job: str, placement: Placement, about: Iterable
         lines.append(f"  ranks_per_worker: {placement.ranks_per_host}")
         if placement.local_bandwidth_bps is not None:
             lines.append(f"  local_bandwidth: {rate_text(placement.local_bandwidth_bps)}")
+    if workload.in_turn:
+        lines.append("  sends: in-turn")
     if workload.groups:
         lines.append("  groups:")
         lines += [f"    {name}: [{', '.join(ranks)}]" for ranks, name in workload.groups.items()]
@@ -55,6 +57,10 @@ def _node(node: Step, groups: Mapping[tuple[str, ...], str]) -> str:
                 what += f", matrix: [{rows}]"
             elif node.operation != "barrier":
                 what += f", bytes: {_size(node.size_bytes)}"
+            if node.algorithm is not None:
+                what += f", algorithm: {node.algorithm}"
+            if node.rounds:
+                what += ", steps: rounds"
         case Flow():
             what = f"send: [{node.src}, {node.dst}], bytes: {_size(node.size_bytes)}"
     after = f", after: [{', '.join(node.after)}]" if node.after else ""

@@ -24,6 +24,9 @@ K = TypeVar("K")
 _MOST_REDUCED = 20_000
 """The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
 
+_MOST_IN_ROUNDS = 16
+"""The most ranks of which a collective of Gloo is described message by message: their number grows with the square."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -127,7 +130,7 @@ def assemble(
                         continue
                 case Joined() if name is not None:
                     group = workers[node.does.ranks]
-                    made[name] = CollectiveStep(name, node.does.kind, group, node.does.size_bytes)
+                    made[name] = _collective(name, node.does, group, transfers)
                     if node.does.parts is not None:
                         rows[name][rank] = node.does.parts
                 case _:
@@ -149,7 +152,15 @@ def assemble(
             code="cycle",
         )
     nodes = tuple(replace(made[name], after=tuple(waits[name])) for name in order)
-    return Workload(len(traces), {workers[ranks]: name for ranks, name in groups.items()}, nodes, tally)
+    named = {workers[ranks]: name for ranks, name in groups.items()}
+    return Workload(len(traces), named, nodes, tally, in_turn=transfers == "buffered")
+
+
+def _collective(name: str, joined: Joined, group: tuple[str, ...], transfers: Transfers) -> CollectiveStep:
+    step = CollectiveStep(name, joined.kind, group, joined.size_bytes)
+    if transfers == "buffered" and joined.kind in ("all-reduce", "all-gather") and len(group) <= _MOST_IN_ROUNDS:
+        return replace(step, algorithm="gloo", rounds=True)
+    return step
 
 
 def _in_one_connection(

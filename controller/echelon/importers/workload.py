@@ -45,6 +45,8 @@ class Workload:
     nodes: tuple[Step, ...]
     """The steps, listed after those that they wait for. A barrier has no bytes."""
     tally: ReadCounts
+    in_turn: bool = False
+    """Whether a host sends one thing after the other."""
 
 
 def contracted(workload: Workload) -> Workload:

@@ -23,6 +23,7 @@ def build_job(spec: JobSpec) -> Job:
         echelonflows=graph.echelonflows,
         start_s=spec.start,
         weight=spec.weight,
+        in_turn=spec.paradigm.sends_in_turn,
     )
 
 

@@ -29,7 +29,7 @@ from echelon.jobs.collectives.algorithm import Algorithm
 from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
 
-_FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-w[0-9]+")
+_FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-[cw][0-9]+")
 
 
 class FreeGraphError(GraphError):

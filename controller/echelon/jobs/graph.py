@@ -145,6 +145,8 @@ class Job:
     """The start of the first iteration, in seconds."""
     weight: Fraction = Fraction(1)
     """Multiplies the job's normalised tardiness when a policy compares it with that of other jobs."""
+    in_turn: bool = False
+    """Whether a host sends the job's flows one after the other, in the order in which they start."""
 
     @property
     def workers(self) -> tuple[str, ...]:

@@ -45,6 +45,11 @@ class Paradigm(Section):
         """
         return None
 
+    @property
+    def sends_in_turn(self) -> bool:
+        """Whether a host sends the job's flows one after the other, in the order in which they start."""
+        return False
+
     def check(self, workers: Sequence[str]) -> None:
         """Raise `echelon.documents.problem` if the section does not fit the job's `workers`."""
 

@@ -71,6 +71,30 @@ def test_a_delay_lengthens_the_workers_first_unit_of_that_iteration() -> None:
     assert execution.compute_finished("c1", 14)[0] == StartCompute("c2", "h1", ONE)
 
 
+def test_a_host_that_sends_in_turn_starts_a_flow_when_the_one_before_has_arrived() -> None:
+    flows = [Flow(name, src, "h3", 10, after) for name, src, after in [
+        ("late", "h1", ("c1",)), ("first", "h1", ()), ("second", "h1", ()), ("other", "h2", ("c1",)),
+    ]]  # fmt: skip
+    job = Job("job", (ComputeUnit("c1", "h1", ONE),), tuple(flows), (), in_turn=True)
+    execution: JobExecution[int] = JobExecution(job, more=lambda iteration: iteration <= 2)
+    late, first, second, other = flows
+
+    def started(instructions: list[Instruction[int]]) -> list[Flow]:
+        return [each.flow for each in instructions if isinstance(each, StartFlow)]
+
+    begin = 0
+    instructions = execution.start(begin)
+    for begin in (0, 10):
+        assert started(instructions) == [first]
+        assert started(execution.compute_finished("c1", begin + 1)) == [other]
+        assert started(execution.flow_finished("first", begin + 2)) == [second]
+        assert execution.flow_finished("other", begin + 3) == []
+        assert started(execution.flow_finished("second", begin + 4)) == [late]
+        instructions = execution.flow_finished("late", begin + 10)
+    spans = execution.record.iterations[1].flows
+    assert spans == {"first": Span(10, 12), "other": Span(11, 13), "second": Span(12, 14), "late": Span(14, 20)}
+
+
 def test_what_does_not_run_cannot_finish() -> None:
     execution: JobExecution[int] = JobExecution(JOB)
     with pytest.raises(ValueError, match="has not started"):

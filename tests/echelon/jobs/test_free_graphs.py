@@ -162,7 +162,8 @@ def test_a_collective_sends_what_nccl_counts(operation: str, ranks: int) -> None
             flows = FreeGraph((node,)).iteration([f"h{i}" for i in range(ranks)]).flows
             sent: Counter[str] = Counter()
             for flow in flows:
-                sent[flow.src] += flow.size_bytes
+                # Gloo's words have a byte, and chunks of 5040 bytes have more.
+                sent[flow.src] += flow.size_bytes if flow.size_bytes > 1 or operation == "barrier" else 0
             if operation in ("broadcast", "reduce") or algorithm == "tree":
                 times = 2 if operation in ("all-reduce", "barrier") else 1
                 assert sum(sent.values()) == times * (ranks - 1) * size

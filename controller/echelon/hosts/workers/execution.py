@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from echelon.execution import StartCompute, StartFlow
+from echelon.execution import StartCompute, StartFlow, Turns
 from echelon.jobs import analysis
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 
@@ -59,6 +59,7 @@ class WorkerExecution:
                 if before not in self._followers:
                     raise ValueError(f"job {job.name}: {name} waits for {before}, which its worker {worker} cannot see")
                 self._followers[before].append(name)
+        self._turns = Turns(job)
         self._missing: dict[str, int] = {}
         self._running: set[str] = set()
         self._awaited: set[str] = set()
@@ -115,6 +116,8 @@ class WorkerExecution:
         out: list[WorkerInstruction] = []
         for name in names:
             step = self._own[name]
+            if not self._turns.begins(step):
+                continue
             self._running.add(name)
             if isinstance(step, Flow):
                 out.append(StartFlow(step, self.iteration))
@@ -141,7 +144,7 @@ class WorkerExecution:
             self._missing[follower] -= 1
             if not self._missing[follower]:
                 ready.append(follower)
-        out = self._start_all(ready)
+        out = self._start_all(self._turns.behind(self._own.get(name), ready))
         if not self._unfinished:
             out.append(WorkerFinished(self.iteration))
         return out

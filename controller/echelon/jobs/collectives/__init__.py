@@ -14,6 +14,7 @@ from echelon.jobs.collectives.all_reduce_half import AllReduceHalf
 from echelon.jobs.collectives.all_to_all import AllToAll
 from echelon.jobs.collectives.chain import Chain
 from echelon.jobs.collectives.direct import Direct
+from echelon.jobs.collectives.gloo import Gloo
 from echelon.jobs.collectives.halving_doubling import HalvingDoubling
 from echelon.jobs.collectives.hierarchical import Hierarchical
 from echelon.jobs.collectives.ring import Ring
@@ -37,8 +38,12 @@ def _halves(adds: bool) -> Mapping[str, Algorithm]:
 
 
 OPERATIONS: Mapping[str, Mapping[str, Algorithm]] = {
-    "all-reduce": {**{str(name): algorithm for name, algorithm in ALL_REDUCES.items()}, "hierarchical": Hierarchical()},
-    "all-gather": _halves(adds=False),
+    "all-reduce": {
+        **{str(name): algorithm for name, algorithm in ALL_REDUCES.items()},
+        "hierarchical": Hierarchical(),
+        "gloo": Gloo(adds=True),
+    },
+    "all-gather": {**_halves(adds=False), "gloo": Gloo(adds=False)},
     "reduce-scatter": _halves(adds=True),
     "all-to-all": {"direct": AllToAll()},
     "broadcast": {"ring": Chain(), "tree": AllReduceHalf(Tree(), adds=False)},

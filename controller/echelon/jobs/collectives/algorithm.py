@@ -45,6 +45,26 @@ class Algorithm(ABC):
         """Return an upper bound on what one connection carries if the data has `size_bytes`. The bound is exact up to
         one byte for each chunk that the connection carries."""
 
+    def block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+        """Return the flows of `Collective.block`."""
+        chunks = self.chunks(len(group))
+        return series(
+            *(
+                parallel(
+                    *(
+                        flow(
+                            f"{name}-k{number}-w{transfer.src + 1}",
+                            group[transfer.src],
+                            group[transfer.dst],
+                            max(1, chunks_bytes(size_bytes, chunks, transfer.chunks)),
+                        )
+                        for transfer in each
+                    )
+                )
+                for number, each in enumerate(self.rounds(len(group)), start=1)
+            )
+        )
+
     def on(self, hosts: Sequence[str]) -> Algorithm:
         """Return the algorithm as ranks on these hosts run it; most do not depend on hosts."""
         return self
@@ -89,23 +109,7 @@ class Collective:
 
         ``NAME-k1-w2`` is what the second rank sends in the first round. Flows are listed by round and then rank.
         """
-        chunks = self.algorithm.chunks(len(self.group))
-        return series(
-            *(
-                parallel(
-                    *(
-                        flow(
-                            f"{name}-k{number}-w{transfer.src + 1}",
-                            self.group[transfer.src],
-                            self.group[transfer.dst],
-                            max(1, chunks_bytes(size_bytes, chunks, transfer.chunks)),
-                        )
-                        for transfer in each
-                    )
-                )
-                for number, each in enumerate(self.algorithm.rounds(len(self.group)), start=1)
-            )
-        )
+        return self.algorithm.block(name, self.group, size_bytes)
 
     def whole(self, name: str, size_bytes: int) -> Block:
         """Return one flow for each two ranks, with the bytes of all rounds.

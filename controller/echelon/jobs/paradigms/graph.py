@@ -132,6 +132,12 @@ class Graph(RankedParadigm):
     nodes: Annotated[tuple[Node, ...], Field(min_length=1, description="the nodes of the graph, as a list")]
     groups: Mapping[Name, tuple[Rank, ...]] = Field(default_factory=dict)
     """Names for lists of ranks."""
+    sends: Literal["together", "in-turn"] = "together"
+    """together: a worker sends all flows at once. in-turn: one after the other, in the order in which they start."""
+
+    @property
+    def sends_in_turn(self) -> bool:
+        return self.sends == "in-turn"
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:

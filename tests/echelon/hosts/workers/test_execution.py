@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -43,7 +44,7 @@ def jobs(draw: st.DrawFn) -> Job:
             graph = one_f_one_b(workers, m, forward, sizes, backward)
         case _:
             graph = parameter_server(workers[1:], "h0", MS, 1000, MS)
-    return job_of(graph)
+    return replace(job_of(graph), in_turn=draw(st.booleans()))
 
 
 class Together:
