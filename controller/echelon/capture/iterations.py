@@ -44,9 +44,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One event of a rank, behind the computing that precedes it."""
+    """One event of a rank, behind the computing that precedes it in the iteration that took the median time.
 
-    compute_s: Variation
+    Medians of parts would add up to less than the median of the whole, which the latest rank decides.
+    """
+
+    compute_s: float
     call: int | None
     """The operation that is called; None: the rank waits."""
     waits: tuple[int, ...] = ()
@@ -61,7 +64,7 @@ class RankProfile:
 
     operations: tuple[Operation, ...]
     moments: tuple[Moment, ...]
-    rest_s: Variation
+    rest_s: float
     """The computing behind the last event."""
     iteration_s: Variation
     compute_s: Variation
@@ -85,7 +88,9 @@ def profile(records: Sequence[RankRecord]) -> JobProfile:
     """Return what the iterations of a job have in common. Raises `DocumentError` if there are none."""
     alike, others, found_by = alike_iterations(records)
     groups = {name: group for record in records for name, group in record.groups.items()}
-    ranks = tuple(_rank_profile(each, groups) for each in zip(*alike, strict=True))
+    took_s = [max(own.end_s - own.start_s for own in job) for job in alike]
+    typical = sorted(range(len(alike)), key=took_s.__getitem__)[(len(alike) - 1) // 2]
+    ranks = tuple(_rank_profile(each, typical, groups) for each in zip(*alike, strict=True))
     return JobProfile(ranks, groups, len(alike), others, found_by)
 
 
@@ -133,7 +138,7 @@ def _signature(call: Call) -> tuple[Hashable, ...]:
     return call.kind, call.group, call.peer, call.tag
 
 
-def _rank_profile(iterations: Sequence[RecordedIteration], groups: Mapping[str, Group]) -> RankProfile:
+def _rank_profile(iterations: Sequence[RecordedIteration], typical: int, groups: Mapping[str, Group]) -> RankProfile:
     events = [_events(each) for each in iterations]
     gaps: dict[int, list[float]] = defaultdict(list)
     for iteration, own in zip(iterations, events, strict=True):
@@ -144,9 +149,9 @@ def _rank_profile(iterations: Sequence[RecordedIteration], groups: Mapping[str, 
             cursor = max(cursor, event.end_s if isinstance(event, RankWait) else event.start_s)
         gaps[len(own)].append(max(0.0, iteration.end_s - cursor))
     moments = tuple(
-        Moment(Variation.of(gaps[at]), None, event.calls, event.backward)
+        Moment(gaps[at][typical], None, event.calls, event.backward)
         if isinstance(event, RankWait)
-        else Moment(Variation.of(gaps[at]), event.number)
+        else Moment(gaps[at][typical], event.number)
         for at, event in enumerate(events[0])
     )
     operations = tuple(
@@ -157,7 +162,7 @@ def _rank_profile(iterations: Sequence[RecordedIteration], groups: Mapping[str, 
     return RankProfile(
         operations,
         moments,
-        Variation.of(gaps[len(moments)]),
+        gaps[len(moments)][typical],
         Variation.of(totals),
         Variation.of([total - wait for total, wait in zip(totals, waits, strict=True)]),
         Variation.of(waits),

@@ -1,7 +1,8 @@
 """Chakra execution traces of an iteration: what each rank computes and communicates, and what waits for what.
 
 A rank computes one thing after the other. An operation waits for the computing before its call, and computing for the
-operations for which the rank has waited. Times are medians and sizes are means over the iterations that are alike.
+operations for which the rank has waited. Times are those of the iteration that took the median time, and sizes are
+means, of the iterations that are alike.
 
 Three properties of libraries are in the traces, because the bytes and the times depend on them:
 
@@ -72,7 +73,7 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     before: tuple[int, ...] = ()
     """What the rank does next waits for these."""
     for moment in profile.moments:
-        node = WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s.median), {}, 2)
+        node = WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), {}, 2)
         yield f"computing {next_number}", node
         before = (next_number,)
         next_number += 1
@@ -91,7 +92,7 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
         for kind, attributes in made:
             yield operation.call.kind, WireNode(next_number, kind, (), after, 0, attributes, 2)
             next_number += 1
-    yield "computing", WireNode(next_number, _COMPUTE, (), before, _us(profile.rest_s.median), {}, 2)
+    yield "computing", WireNode(next_number, _COMPUTE, (), before, _us(profile.rest_s), {}, 2)
 
 
 def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[str, Value]]]:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -162,9 +162,21 @@ def _write_job(
         ranks_per_host=each if spread else 1,
         options={"transfers": "buffered" if gloo else "rendezvous"},
     )
-    named = "".join(f"# {each['paradigm']}: {each['because']}\n" for each in described["paradigms"])
-    made = replace(made, text=named + made.text + recognition)
+    about = "".join(f"# {line}\n" for line in _about(described))
+    made = replace(made, text=about + made.text + recognition)
     _write(job.parent, {job.name: made.text.encode()})
+
+
+def _about(described: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paradigms, and how times and sizes vary."""
+    for each in described["paradigms"]:
+        yield f"{each['paradigm']}: {each['because']}"
+    yield f"Of {described['iterations']} iterations, the times are those of the median one. Medians (p10 to p90):"
+    for each in described["by_rank"]:
+        iteration, computing = (_range(each[key], 1000) for key in ("iteration_s", "compute_s"))
+        yield f"  rank {each['rank']}: {iteration} ms, of which {computing} ms computing"
+    for kind, ranks, times, size, took in _operation_rows(described["operations"]):
+        yield f"  {kind} of ranks {ranks}, {times} times: {size} kB" + (f", {took} ms" if took else "")
 
 
 def _write(directory: Path, files: Mapping[str, bytes]) -> None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from echelon.hosts import sandbox
-from tests.echelon.capture.conftest import needs_torch
+from tests.echelon.capture.conftest import needs_network, needs_torch
 from tests.echelon.capture.network import Case, capture, sent_by_job, sent_by_kernel, summary
 
-MISSING = sandbox.missing() or (None if shutil.which("tc") else "tc is not in PATH (it is in /sbin, of iproute2)")
-
-pytestmark = [
-    needs_torch,
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
-    pytest.mark.xdist_group("torch"),
-]
+pytestmark = [needs_torch, needs_network, pytest.mark.xdist_group("torch")]
 
 MOST_OVERHEAD = (1514 + 66) / 1448
 """Whole frames with a full segment each, and an acknowledgement for each segment that comes the other way."""

@@ -77,7 +77,7 @@ def test_buckets_of_ddp(tmp_path: Path) -> None:
     }
 
 
-def test_times_that_vary_have_a_spread_and_the_median_counts(tmp_path: Path) -> None:
+def test_times_that_vary_have_a_spread_and_the_median_iteration_counts(tmp_path: Path) -> None:
     own = ddp(0)
     for last_s in (0.02, 0.9):
         more = ddp(0, 1, last_s)
@@ -87,6 +87,21 @@ def test_times_that_vary_have_a_spread_and_the_median_counts(tmp_path: Path) -> 
     assert (spread["median"], spread["p10"]) == pytest.approx((0.1, 0.1))
     assert 0.1 < spread["p90"] < 0.98
     assert sum(unit.duration_s for unit in job.computes if unit.worker == "h1") == Fraction(10, 100)
+    assert "#   rank 0: 600 (600 to 1128) ms, of which 100 (100 to 628) ms computing\n" in (
+        tmp_path / "job.yaml"
+    ).read_text(encoding="utf-8")
+
+
+def test_computing_is_that_of_one_iteration(tmp_path: Path) -> None:
+    """One rank or the other is late, so no iteration is as short as the medians of their computing."""
+    ranks = [Rank(0, 2), Rank(1, 2)]
+    for late in (0, 1, 0, 1, 0):
+        for own in ranks:
+            own.compute(0.5 if own.rank == late else 0.1)
+            own.both("all-reduce", 1000)
+            own.step()
+    _, job = describe(tmp_path, *ranks)
+    assert sorted(unit.duration_s for unit in job.computes) == [Fraction(1, 10), Fraction(5, 10)]
 
 
 def test_the_idle_gap_that_tells_iterations_apart(tmp_path: Path) -> None:
